@@ -1,0 +1,1 @@
+"""Holdfast keeps long training runs productive."""

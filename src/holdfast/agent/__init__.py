@@ -1,0 +1,1 @@
+"""One per host: the loop, the reaper, child processes, signals, output."""

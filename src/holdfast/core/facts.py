@@ -1,0 +1,120 @@
+"""What happened, as plain facts: the vocabulary of a history, and the ledger's only input.
+
+One dataclass per event of the history format (docs/reference/history.md). All times are integer
+nanoseconds on one clock with any origin; an open end is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFact:
+    """The run: once in a history. `requested_ns` is when its resources were asked for."""
+
+    name: str
+    requested_ns: int
+    ended_ns: int | None
+    chips: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFact:
+    """One launch: `start_ns` all processes launched, `end_ns` all gone. `cause` None: unknown yet."""
+
+    attempt: int
+    start_ns: int
+    end_ns: int | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFact:
+    """Why no attempt was running; `kind` is backoff, queue, provision, pull or boot."""
+
+    kind: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFact:
+    """When an attempt really broke (`at_ns`) and when somebody noticed (`detected_ns`)."""
+
+    attempt: int
+    at_ns: int
+    detected_ns: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeFact:
+    """Advance warning of a stop."""
+
+    at_ns: int
+    deadline_ns: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFact:
+    """A sign of life of the supervisor."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFact:
+    """Reading a checkpoint. `step` is the last it contains (0: from scratch); `source` wrote it."""
+
+    attempt: int
+    start_ns: int
+    end_ns: int
+    step: int
+    source: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpanFact:
+    """Time in which training did not advance: startup, compile, save, data or custom:NAME."""
+
+    attempt: int
+    kind: str
+    start_ns: int
+    end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsFact:
+    """A row of equal steps `first`..`last`; one step has first == last; `end_ns` None: under way."""
+
+    attempt: int
+    first: int
+    last: int
+    start_ns: int
+    end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityFact:
+    """From `at_ns` on, the run trains on `chips` of its chips."""
+
+    at_ns: int
+    chips: int
+
+
+Fact = (
+    RunFact
+    | AttemptFact
+    | WaitFact
+    | FaultFact
+    | NoticeFact
+    | SeenFact
+    | RestoreFact
+    | SpanFact
+    | StepsFact
+    | CapacityFact
+)

@@ -1,0 +1,43 @@
+"""The agreement word: epoch, flags and step in one aligned 64-bit value.
+
+One load or store moves it whole, so a reader never sees a step of one epoch with the flags of
+another. Layout: step in bits 0..39, flags in 40..47, epoch in 48..63. Epoch 0 means "no order".
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import NamedTuple
+
+STEP_BITS = 40
+MAX_STEP = (1 << STEP_BITS) - 1
+MAX_EPOCH = 0xFFFF
+
+
+class Order(IntFlag):
+    """Flags of an order or a verdict."""
+
+    STOP = 1  # after the save, wait for the verdict and leave
+    LEAVE = 2  # leave now: nothing more will be saved
+    COMMITTED = 4  # verdict: the set is durable on all ranks
+    ABORTED = 8  # verdict: this epoch will not be committed; go on
+
+
+class Agreed(NamedTuple):
+    """An unpacked agreement word."""
+
+    epoch: int
+    flags: int
+    step: int
+
+
+def pack(epoch: int, step: int, flags: int = 0) -> int:
+    """Pack; raises ValueError when a field does not fit."""
+    if not 0 <= step <= MAX_STEP or not 0 <= epoch <= MAX_EPOCH or not 0 <= flags <= 0xFF:
+        raise ValueError(f"epoch {epoch}, flags {flags}, step {step} do not fit in a word")
+    return epoch << 48 | flags << 40 | step
+
+
+def unpack(word: int) -> Agreed:
+    """The inverse of `pack`."""
+    return Agreed(word >> 48, word >> 40 & 0xFF, word & MAX_STEP)

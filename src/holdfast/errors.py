@@ -1,0 +1,118 @@
+"""The exception tree: whose fault it is, and what to do about it.
+
+Every message is one sentence that names the value that was wrong, says whose fault it is, and what
+to do next. `exit_code` is what a Holdfast command ends with when the error reaches the top.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_DONE = 0
+EXIT_USER_FAILURE = 1
+EXIT_UNAVAILABLE = 69
+EXIT_SAVED_START_ME_AGAIN = 75
+EXIT_CONFIGURATION = 78
+
+
+class HoldfastError(Exception):
+    """Base of every error that Holdfast raises on purpose."""
+
+    exit_code: ClassVar[int] = EXIT_USER_FAILURE
+
+
+class ConfigurationError(HoldfastError):
+    """A setting, a name or a command line that cannot be meant; nothing was started."""
+
+    exit_code = EXIT_CONFIGURATION
+
+
+class UnknownRun(ConfigurationError):
+    """No run of that name lives in the store."""
+
+
+class StoreUnavailable(HoldfastError):
+    """The run store cannot be read or written (full, read-only, gone); nothing in it was changed."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
+class RunHeld(StoreUnavailable):
+    """Another supervisor holds the run; the message names it."""
+
+
+class AttemptExists(StoreUnavailable):
+    """Somebody else created this attempt first: the caller was fenced off and must not write."""
+
+
+class NoGoodCheckpoint(HoldfastError):
+    """Checkpoints were made, and none of them can be trusted: never silently from step 0."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
+class CorruptCheckpoint(HoldfastError):
+    """A manifest or shard whose bytes are not what was written (torn, truncated, a flipped bit)."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
+class JournalError(HoldfastError):
+    """A journal that cannot be read: not a journal, or written by a newer format version."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
+class HistoryError(HoldfastError):
+    """A history line that is impossible; `line` is its number, counted from 1."""
+
+    exit_code = EXIT_CONFIGURATION
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.line = line
+
+
+class Unstorable(HoldfastError):
+    """A value in the state that no checkpoint can hold; `path` says where in the tree it sits."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path or 'the state itself'}: {message}")
+        self.path = path
+
+
+class StateMismatch(HoldfastError):
+    """The stored state does not fit the wanted one; `path` is the first place where they differ."""
+
+    def __init__(self, path: str, want: str, got: str) -> None:
+        super().__init__(
+            f"the checkpoint does not fit this program at {path or 'the top'}: "
+            f"the program wants {want}, the checkpoint has {got}; "
+            "restore with the code that wrote it, or start a new run"
+        )
+        self.path = path
+        self.want = want
+        self.got = got
+
+
+class DataTopologyChanged(HoldfastError):
+    """The number of ranks changed, and nobody said how the data positions carry over."""
+
+
+class StepOrderError(HoldfastError):
+    """`done` was called for another step than the one under way."""
+
+
+class Stop(SystemExit):
+    """Saved, start me again: a `SystemExit` with code 75.
+
+    Raised at a boundary after every rank's state is durable (or when the deadline is at hand).
+    `except Exception` does not swallow it; `finally` blocks run.
+    """
+
+    def __init__(self, reason: str = "asked to stop") -> None:
+        super().__init__(EXIT_SAVED_START_ME_AGAIN)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason

@@ -1,0 +1,1 @@
+"""The flight recorder: record layout, writer, reader, and the run store."""

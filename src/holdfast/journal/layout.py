@@ -1,0 +1,107 @@
+"""The journal's layout: what each byte of a `.hfj` file means. Version 1.
+
+A file is two pages and then records, all little-endian 64-bit words.
+
+- Page 0, identity: magic, version, sizes, a JSON object (run, attempt, incarnation, slice, host,
+  rank, boot id), and append-only pairs of clock readings (CLOCK_BOOTTIME, unix), nanoseconds.
+- Page 1, the words: single aligned 64-bit values that one process stores and another loads. The
+  owner (the rank) stores the first half; its supervisor stores the second half. No locks.
+- Records of 32 bytes: time, kind with flags and argument, step, value.
+
+A record is valid when its index is below the published count (`Word.COUNT`) and its kind is not 0.
+Times are CLOCK_BOOTTIME nanoseconds of the boot named in the identity.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+MAGIC = int.from_bytes(b"HOLDFAST", "little")
+VERSION = 1
+
+PAGE_BYTES = 4096
+HEADER_BYTES = 2 * PAGE_BYTES
+RECORD_BYTES = 32
+RECORD_WORDS = 4
+CHUNK_RECORDS = 32_768  # 1 MiB: one posix_fallocate and one mmap per 32,768 steps
+
+# Page 0, byte offsets. Words 0..3: MAGIC, VERSION, HEADER_BYTES, RECORD_BYTES.
+IDENTITY_OFFSET = 64  # u64 length, then that many bytes of UTF-8 JSON
+IDENTITY_MAX_BYTES = 1984
+CLOCKS_OFFSET = 2048  # u64 number of pairs, then pairs (boottime_ns, unix_ns)
+CLOCKS_MAX_PAIRS = 127
+
+
+class Word(IntEnum):
+    """Index of a 64-bit word in page 1. Each half has one writer, so stores never race."""
+
+    # Stored by the owner of the file (the rank).
+    COUNT = 0  # records published
+    DROPPED = 1  # records not written: no space left
+    STEP = 2  # last step dispatched (the last boundary passed)
+    STEP_AT = 3  # its time, CLOCK_BOOTTIME ns
+    COMPLETE = 4  # last step known complete on the device
+    COMPLETE_AT = 5  # its time
+    STEP_STARTED = 6  # start of the step under way; 0: none is
+    PHASE = 7  # Phase
+    SNAP = 8  # agreement word: the (epoch, step) this rank has copied
+    DURABLE = 9  # agreement word: the (epoch, step) whose shard is durable, receipt written
+    FAILED = 10  # agreement word: the (epoch, step) that could not be saved
+    SIGTERMS = 11  # SIGTERMs this rank has received
+    ERRORS = 12  # errors of Holdfast's own that were counted instead of raised
+    SAVE_BLOCKED_NS = 13  # how long the last save blocked training
+    SAVE_TOTAL_NS = 14  # from order to durable shard
+    SAVE_ASKED = 15  # the script asked for a save: a counter
+    OWNER_PID = 16
+    OWNER_ALIVE_AT = 17  # helper thread's heartbeat
+    WATERMARK = 18  # step of the newest set this rank restored from (resume step)
+    # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
+    OPEN_SPANS = 32
+    # Stored by the supervisor (or by the session's own conductor thread when there is none).
+    ORDER = 256  # agreement word: (epoch, flags, step) to save at
+    VERDICT = 257  # agreement word: (epoch, flags, step) decided
+    DEADLINE_AT = 258  # CLOCK_BOOTTIME ns by which a stop must be over; 0: none
+    SUPERVISOR_ALIVE_AT = 259  # heartbeat
+    COMMITTED = 260  # newest committed step of this attempt
+
+
+SPAN_SLOTS = 8
+
+
+class Phase(IntEnum):
+    """What the rank is doing, coarsely; for the supervisor's decisions and the status block."""
+
+    STARTING = 0
+    TRAINING = 1
+    WAITING = 2  # snapshot taken for a stop; waits for the verdict
+    LOOP_ENDED = 3  # the last step is done; answers any order
+    FINISHED = 4  # final set durable: exit code 0 means done
+    FAILING = 5  # an exception is on its way out
+
+
+class Kind(IntEnum):
+    """Record kinds. Numbers are for ever: old journals must read."""
+
+    STEP = 1  # time: end; arg: tokens; step; value: start
+    STEP_BEGIN = 2  # time: start of a step that no STEP record with CONTINUES announced; step
+    SPAN = 3  # time: end; arg: span kind id; step: last step done; value: start
+    RESTORE = 4  # time: end; arg: source attempt + 1 (0: from scratch); step; value: start
+    NOTE = 5  # time; arg: note type; step; value: byte offset of its line in the sidecar
+    SEEN = 6  # time: a sign of life of the supervisor
+    PROGRESS = 7  # controller input: time; step: slowest rank; value: fastest rank
+    COMPLETE = 8  # time: device completion of `step`, stamped by a watcher; value: 0
+
+
+class Flag(IntFlag):
+    """Flags of a record: bits 8..15 of word 1."""
+
+    CONTINUES = 1  # STEP: the next step began where this one ended
+
+
+SPAN_KINDS: tuple[str, ...] = ("startup", "compile", "save", "data", "restore")
+FIRST_CUSTOM_SPAN = 16  # custom span ids from here on are named by a sidecar line before their use
+
+
+def pack_kind(kind: int, flags: int = 0, arg: int = 0) -> int:
+    """Word 1 of a record: kind in bits 0..7, flags in 8..15, argument in 16..63."""
+    return kind | flags << 8 | (arg & 0xFFFF_FFFF_FFFF) << 16

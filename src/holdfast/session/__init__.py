@@ -1,0 +1,1 @@
+"""Inside the training process: steps, saves, restores, notices."""
