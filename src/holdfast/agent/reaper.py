@@ -1,0 +1,268 @@
+"""The reaper: a small parent for an attempt's ranks, so that none of their processes outlives it.
+
+Runs as a script of its own (`python -I -S reaper.py`, standard library only: it is up in some
+15 ms) between the agent and the ranks:
+
+- It is a child subreaper: whatever the ranks leave behind, double-forked sessions included, is
+  reparented to it, and dies with the attempt.
+- End of file on its standard input means that the agent is gone: it kills the whole tree and
+  ends. Its own parent-death signal says the same. Nothing else makes it end early: signals meant
+  for others are swallowed.
+- It speaks JSON lines. In: one `launch`, then `signal` and `kill`. Out: `launched` or
+  `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL, `gone`.
+
+Times in its messages are CLOCK_BOOTTIME nanoseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+STUCK_AFTER_S = 10.0
+RESCAN_S = 0.002
+CONTROL_FD = 0
+REPORT_FD = 1
+
+
+def now_ns() -> int:
+    """CLOCK_BOOTTIME: goes on while the machine is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def report(event: str, **fields: Any) -> None:
+    """One JSON line to the agent. If the agent is gone there is nobody to tell."""
+    line = json.dumps({"event": event, "at_ns": now_ns(), **fields}) + "\n"
+    data = line.encode()
+    while data:
+        try:
+            data = data[os.write(REPORT_FD, data) :]
+        except OSError:
+            return
+
+
+def descendants(root: int) -> list[int]:
+    """Pids of all live processes below `root`, by one pass over /proc (zombies left out)."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib would double our start-up time
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - the same
+                # The command may hold spaces and brackets: the fields start after the last ")".
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        children.setdefault(int(parent), []).append(int(name) if state != b"Z" else -int(name))
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            todo.append(abs(pid))
+            if pid > 0:
+                found.append(pid)
+    return found
+
+
+def spawn(rank: dict[str, Any], failure_fd: int) -> int:
+    """Fork and exec one rank in a process group of its own; returns its pid.
+
+    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; exec would keep that
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(rank["stdout_fd"], 1)
+        os.dup2(rank["stderr_fd"], 2)
+        os.chdir(rank["cwd"])
+        os.execvpe(rank["argv"][0], rank["argv"], rank["env"])  # noqa: S606 - no shell
+    except OSError as error:
+        where = os.fsdecode(error.filename or rank["argv"][0])
+        line = json.dumps({"rank": rank["rank"], "errno": error.errno, "where": where})
+        os.write(failure_fd, line.encode() + b"\n")
+    finally:
+        os._exit(127)
+
+
+class Reaper:
+    """The loop's state: which pids are ranks, and whether the tree is being killed."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, int] = {}  # pid -> rank
+        self.killing_since: float | None = None
+        self.stuck_reported = False
+        self.buffer = b""
+        self.launched = False
+
+    def launch(self, ranks: list[dict[str, Any]]) -> None:
+        """Start all ranks, or none: a command that cannot be started ends the attempt at once."""
+        read_fd, write_fd = os.pipe()  # close-on-exec by default
+        os.set_inheritable(write_fd, False)
+        pids = {spawn(rank, write_fd): rank["rank"] for rank in ranks}
+        self.ranks = dict(pids)
+        os.close(write_fd)
+        with os.fdopen(read_fd, "rb") as file:
+            failures = [json.loads(line) for line in file.read().splitlines()]
+        for rank in ranks:
+            for fd in {rank["stdout_fd"], rank["stderr_fd"]}:
+                os.close(fd)
+        self.launched = True
+        if failures:
+            self.ranks = {}
+            report("spawn_failed", failures=failures)
+            self.kill()
+        else:
+            report("launched", pids={rank: pid for pid, rank in pids.items()})
+
+    def command(self, message: dict[str, Any]) -> None:
+        """Do what the agent says."""
+        if message["do"] == "launch":
+            self.launch(message["ranks"])
+        elif message["do"] == "signal":
+            for pid, rank in self.ranks.items():
+                if message["rank"] in (None, rank):
+                    _signal(pid, message["signal"])
+        elif message["do"] == "kill":
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL everything below us; repeated until nothing is left (see `sweep`)."""
+        if self.killing_since is None:
+            self.killing_since = time.monotonic()
+        for pid in descendants(os.getpid()):
+            _signal(pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Collect what has died. Orphans that were reparented to us are reaped in silence."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            rank = self.ranks.pop(pid, None)
+            if rank is None:
+                continue
+            signaled = os.WIFSIGNALED(status)
+            report(
+                "exit",
+                rank=rank,
+                pid=pid,
+                code=None if signaled else os.WEXITSTATUS(status),
+                signal=os.WTERMSIG(status) if signaled else None,
+                core_dumped=signaled and os.WCOREDUMP(status),
+            )
+
+    def sweep(self) -> bool:
+        """When killing, or once the last rank has left, nothing may stay; True when all is gone."""
+        if not self.launched or (self.ranks and self.killing_since is None):
+            return False
+        self.kill()
+        self.reap()
+        left = descendants(os.getpid())
+        if not left and not _has_children():
+            return True
+        killing_since = self.killing_since or 0.0
+        if time.monotonic() - killing_since > STUCK_AFTER_S and not self.stuck_reported:
+            self.stuck_reported = True
+            report("stuck", pids=left)
+        return False
+
+    def read_commands(self) -> bool:
+        """Read what came; False at end of file (the agent is gone)."""
+        try:
+            data = os.read(CONTROL_FD, 1 << 16)
+        except InterruptedError:
+            return True
+        if not data:
+            return False
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            self.command(json.loads(line))
+        return True
+
+    def run(self, wakeup_fd: int) -> None:
+        """Until every process of the attempt is gone."""
+        poll = select.poll()
+        poll.register(CONTROL_FD, select.POLLIN | select.POLLHUP)
+        poll.register(wakeup_fd, select.POLLIN)
+        agent_there = True
+        while True:
+            wait_ms = RESCAN_S * 1000 if self.killing_since is not None else None
+            for fd, _ in poll.poll(wait_ms):
+                if fd == wakeup_fd:
+                    for number in os.read(wakeup_fd, 512):
+                        if number == signal.SIGTERM:
+                            self.kill()
+                elif agent_there and not self.read_commands():
+                    agent_there = False
+                    poll.unregister(CONTROL_FD)
+                    self.launched = True
+                    self.kill()
+            self.reap()
+            if self.sweep():
+                report("gone")
+                return
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError as error:
+        return error.errno != errno.ECHILD
+    return True
+
+
+def main(agent_pid: int) -> NoReturn:
+    """Set up what must hold before the first rank exists, then serve."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Catchable, not SIGKILL: we still have a tree to take down.
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    os.set_blocking(read_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in (
+        signal.SIGCHLD,
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    ):
+        # A handler, not SIG_IGN: exec resets handlers to the default, but keeps "ignored".
+        signal.signal(number, lambda *_: None)
+    reaper = Reaper()
+    if os.getppid() != agent_pid:  # the agent died before prctl took hold
+        os._exit(0)
+    reaper.run(read_fd)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,143 @@
+"""An attempt's processes as the agent sees them: through the reaper that is their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent import reaper
+
+REAPER = Path(reaper.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """One rank to start. `output_fd` receives its standard output and error, in order."""
+
+    rank: int
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    working_directory: str
+    output_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMessage:
+    """What the reaper said; `event` is launched, spawn_failed, exit, stuck, gone or lost."""
+
+    event: str
+    at_ns: int
+    fields: Mapping[str, Any]
+
+
+def become_subreaper() -> None:
+    """If a reaper is killed, its orphans come to us instead of to init, and we can end them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Tree:
+    """Starts the reaper and its ranks. The caller closes its copies of the output fds."""
+
+    def __init__(self, ranks: Sequence[RankCommand]) -> None:
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(REAPER), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=sorted({rank.output_fd for rank in ranks}),
+            start_new_session=True,  # a terminal's Ctrl-C is for the agent alone
+        )
+        if self._process.stdin is None or self._process.stdout is None:  # for the type checker
+            raise RuntimeError("Popen was asked for pipes")
+        self._control = self._process.stdin
+        self._report_fd = self._process.stdout.fileno()
+        os.set_blocking(self._report_fd, False)
+        self.pidfd = os.pidfd_open(self._process.pid)
+        self._say(
+            do="launch",
+            ranks=[
+                {
+                    "rank": rank.rank,
+                    "argv": list(rank.argv),
+                    "env": dict(rank.environment),
+                    "cwd": rank.working_directory,
+                    "stdout_fd": rank.output_fd,
+                    "stderr_fd": rank.output_fd,
+                }
+                for rank in ranks
+            ],
+        )
+
+    def fileno(self) -> int:
+        """Readable when the reaper has something to say."""
+        return self._report_fd
+
+    def read(self) -> list[TreeMessage]:
+        """What the reaper said since the last call; `lost` when it died without a word."""
+        messages: list[TreeMessage] = []
+        while True:
+            try:
+                data = os.read(self._report_fd, 1 << 16)
+            except BlockingIOError:
+                return messages
+            if not data:
+                return messages
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                fields = json.loads(line)
+                messages.append(TreeMessage(fields.pop("event"), fields.pop("at_ns"), fields))
+
+    def signal(self, number: int, rank: int | None = None) -> None:
+        """Send a signal to one rank, or to all."""
+        self._say(do="signal", rank=rank, signal=int(number))
+
+    def kill(self) -> None:
+        """SIGKILL every process of the attempt; `gone` follows."""
+        self._say(do="kill")
+
+    def ended(self) -> bool:
+        """True when the reaper itself is no more."""
+        return self._process.poll() is not None
+
+    def sweep_orphans(self, limit_s: float = reaper.STUCK_AFTER_S) -> list[int]:
+        """After a reaper's death: end what was reparented to us; returns who would not die."""
+        end = time.monotonic() + limit_s
+        while left := reaper.descendants(os.getpid()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if time.monotonic() > end:
+                return left
+            time.sleep(reaper.RESCAN_S)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        return []
+
+    def close(self) -> None:
+        """Let go of the pipes; a reaper still there takes its tree down and ends."""
+        with contextlib.suppress(OSError):
+            self._control.close()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        os.close(self.pidfd)
+
+    def _say(self, **message: Any) -> None:
+        with contextlib.suppress(OSError):  # a dead reaper is noticed through its pidfd
+            self._control.write(json.dumps(message).encode() + b"\n")
+            self._control.flush()
