@@ -1,0 +1,63 @@
+# Everything a developer runs. Each target sets itself up on a bare machine: Python 3.11 or newer
+# with pip is enough. The set-up is repeated only when what it depends on has changed.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+BENCH_STAMP := $(VENV)/.ready-bench
+
+# Two workers: the tests start real processes, and more of them than cores would only wait.
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check lint format types demo bench docs picture clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create the virtual environment and install everything that tests need
+
+# Build isolation would fetch an unpinned builder; it is installed here, pinned like the rest.
+$(STAMP): pyproject.toml constraints.txt .ci/venv
+	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,test]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,bench]'
+	@touch $@
+
+test: check ## Lint, types and every test
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+check: lint types
+
+lint: $(STAMP) ## Style: ruff's rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Types: mypy --strict on src
+	$(BIN)/mypy
+
+format: $(STAMP) ## Put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
+	$(BIN)/python examples/demo.py
+
+bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
+	$(BIN)/python bench/run.py
+
+docs: $(STAMP) ## Write the generated pages of docs/reference anew
+	$(BIN)/python docs/generate.py
+
+picture: $(STAMP) ## Train the demo again and draw its report into docs/images/report.svg
+	$(BIN)/python examples/demo.py --picture docs/images/report.svg
+
+clean: ## Remove what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,94 @@
+"""What every test has: its own store, a patient wait, and a check that nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# HYPOTHESIS_PROFILE=long looks harder. Deadlines are off: a busy machine is not a failure.
+_LENIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_LENIENT)
+settings.register_profile("long", max_examples=5000, deadline=None, suppress_health_check=_LENIENT)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# The tests decide what Holdfast sees, not the shell they were started from.
+for _name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+    del os.environ[_name]
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["NO_COLOR"] = "1"
+
+_POLL_INTERVAL_S = 0.003
+_MARK = "PYTEST_STORE_MARK"  # in the environment of every process that the test starts
+_Truthy = TypeVar("_Truthy")
+
+
+def eventually(predicate: Callable[[], _Truthy], within_s: float = 20.0) -> _Truthy:
+    """Wait until `predicate()` is true and return what it returned; fail after `within_s`.
+
+    The one place where a test may sleep: between two looks, never for time to pass.
+    """
+    give_up_at = time.monotonic() + within_s
+    while not (result := predicate()):
+        if time.monotonic() > give_up_at:
+            pytest.fail(f"not true within {within_s} s: {predicate}")
+        time.sleep(_POLL_INTERVAL_S)
+    return result
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., object]:
+    return eventually
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run store of this test's own, with its local scratch; both are the defaults meanwhile.
+
+    When the test is over, no process that it started may be alive, adopted by others or not, and
+    no scratch of a run may be left.
+    """
+    mark = secrets.token_hex(8)
+    scratch = tmp_path / "scratch"
+    folder = tmp_path / "store"
+    folder.mkdir()
+    monkeypatch.setenv("HOLDFAST_STORE", str(folder))
+    monkeypatch.setenv("HOLDFAST_SCRATCH", str(scratch))
+    monkeypatch.setenv(_MARK, mark)
+    yield folder
+    eventually(lambda: not _marked_processes(mark), within_s=5.0)
+    left = [str(path.relative_to(scratch)) for path in scratch.rglob("*") if path.is_file()]
+    assert left == [], "local scratch was left behind"
+
+
+@pytest.fixture(autouse=True)
+def _no_child_left() -> Iterator[None]:
+    """A test ends without child processes of its own, zombies included."""
+    before = _children()
+    yield
+    eventually(lambda: _children() <= before, within_s=5.0)
+
+
+def _children() -> set[str]:
+    found: set[str] = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found |= set(children.read_text().split())
+    return found
+
+
+def _marked_processes(mark: str) -> list[str]:
+    """Ids of processes, other than this one, that carry the mark in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"{_MARK}={mark}".encode() in environ.read_bytes():
+                found.append(environ.parent.name)
+    return [pid for pid in found if pid != str(os.getpid())]
