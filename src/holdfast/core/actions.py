@@ -1,0 +1,133 @@
+"""Actions: imperatives that the run's machine answers with; the edges carry them out, in order.
+
+What must be durable before what is said by the order alone: an edge finishes (or hands to one
+ordered worker) each action before the next one of the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.events import Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Ask the store which set to restore; answer Chosen or ChoiceFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed."""
+
+    attempt: int
+    resume: Resume
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOrder:
+    """Store the agreement word, and the deadline of a stop, in every rank's page."""
+
+    epoch: int
+    step: int
+    flags: int
+    deadline_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVerdict:
+    """Store the verdict on an epoch in every rank's page."""
+
+    epoch: int
+    step: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All shards are durable: write the manifest, last; answer Committed or CommitFailed."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Send SIGTERM to the ranks: they have no session that reads the words (yet)."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL the attempt's whole tree; TreeGone follows."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Answer TimerFired(timer) at `at_ns`; a timer of the same name is replaced."""
+
+    timer: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget a timer; nothing happens if there is none."""
+
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Journal a fact for the ledger (the payload's keys are those of docs/reference/journal.md)."""
+
+    fact: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndAttempt:
+    """Write how the attempt ended beside its record; an incident if it was a disruption."""
+
+    attempt: int
+    cause: str
+    words: str
+    rank: int | None
+    is_incident: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the people watching; `level` is info, warning or error."""
+
+    level: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over for this supervisor: end with `exit_code`."""
+
+    exit_code: int
+    words: str
+
+
+Action = (
+    Choose
+    | Launch
+    | StoreOrder
+    | StoreVerdict
+    | Commit
+    | Relay
+    | Kill
+    | SetTimer
+    | CancelTimer
+    | Record
+    | EndAttempt
+    | Say
+    | Finish
+)

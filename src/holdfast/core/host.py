@@ -1,0 +1,219 @@
+"""A host's state machine: one attempt's processes on one host, as a table.
+
+The controller orders (`Start`, `End`); the host's edge reports what its reaper says; the machine
+answers with what to do to the processes and with the run events to pass up. It makes true that
+every `Start` ends in exactly one TreeGone or HostLost, whatever order the reports come in: a kill
+that crosses the launch, a reaper that is killed itself, a rank that nobody reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
+
+
+class HostState(StrEnum):
+    """What is on the host."""
+
+    EMPTY = "empty"
+    SPAWNING = "spawning"
+    UP = "up"
+    ENDING = "ending"  # killed, or the last rank has left: waiting until nothing is left
+    SWEEPING = "sweeping"  # the reaper died: its orphans are being ended
+    LOST = "lost"  # something survives SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Order: start the ranks of an attempt."""
+
+    at_ns: int
+    attempt: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Order: end every process of the attempt."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """All ranks run."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    """The command cannot be started at all."""
+
+    at_ns: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A rank's process ended, and how."""
+
+    at_ns: int
+    died_at_ns: int
+    rank: int
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing of the attempt is left (from the reaper, or from the sweep)."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperLost:
+    """The reaper is gone without having said that the tree is."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Processes survive SIGKILL."""
+
+    at_ns: int
+    pids: tuple[int, ...]
+
+
+HostEvent = Start | End | Spawned | SpawnFailed | Died | Empty | ReaperLost | Stuck
+
+
+@dataclass(frozen=True, slots=True)
+class StartTree:
+    """Start reaper and ranks."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillTree:
+    """Have the reaper end everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOrphans:
+    """End what was reparented to us; answer Empty or Stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Pass an event up to the run's machine."""
+
+    event: ev.Event
+
+
+HostAction = StartTree | KillTree | SweepOrphans | Tell
+
+
+class HostMachine:
+    """Feed with `handle`; carry out the actions in order."""
+
+    def __init__(self) -> None:
+        self.state = HostState.EMPTY
+        self.attempt = -1
+        self._alive: tuple[int, ...] = ()
+
+    def handle(self, event: HostEvent) -> tuple[HostAction, ...]:
+        """The answer to one event; what cannot matter any more is answered with nothing."""
+        handler = TABLE.get((self.state, type(event)))
+        return tuple(handler(self, event)) if handler else ()
+
+    def _on_start(self, event: Start) -> list[HostAction]:
+        self.state = HostState.SPAWNING
+        self.attempt = event.attempt
+        self._alive = event.ranks
+        return [StartTree(event.attempt)]
+
+    def _on_start_when_lost(self, event: Start) -> list[HostAction]:
+        words = "processes of an earlier attempt survive SIGKILL on this host: reboot it"
+        self.attempt = event.attempt
+        failed = ev.LaunchFailed(event.at_ns, event.attempt, EXIT_UNAVAILABLE, words)
+        return [Tell(failed), Tell(ev.TreeGone(event.at_ns, event.attempt))]
+
+    def _on_spawned(self, event: Spawned) -> list[HostAction]:
+        self.state = HostState.UP
+        return [Tell(ev.Launched(event.at_ns, self.attempt))]
+
+    def _on_spawn_failed(self, event: SpawnFailed) -> list[HostAction]:
+        self.state = HostState.ENDING
+        self._alive = ()
+        failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words)
+        return [Tell(failed)]
+
+    def _on_died(self, event: Died) -> list[HostAction]:
+        if event.rank not in self._alive:
+            return []
+        self._alive = tuple(rank for rank in self._alive if rank != event.rank)
+        if not self._alive:
+            self.state = HostState.ENDING
+        return [
+            Tell(
+                ev.RankExited(event.at_ns, self.attempt, event.rank, event.died_at_ns, event.exit)
+            )
+        ]
+
+    def _on_end(self, _: End) -> list[HostAction]:
+        self.state = HostState.ENDING
+        return [KillTree()]
+
+    def _on_end_while_spawning(self, _: End) -> list[HostAction]:
+        return [KillTree()]  # Spawned and the deaths are still reported, in that order
+
+    def _on_reaper_lost(self, event: ReaperLost) -> list[HostAction]:
+        """Its ranks cannot be watched any more: they count as killed with it."""
+        killed = Exit(code=None, signal=9)
+        told: list[HostAction] = [
+            Tell(ev.RankExited(event.at_ns, self.attempt, rank, event.at_ns, killed))
+            for rank in self._alive
+        ]
+        if self.state is HostState.SPAWNING:
+            told.insert(0, Tell(ev.Launched(event.at_ns, self.attempt)))
+        self._alive = ()
+        self.state = HostState.SWEEPING
+        return [*told, SweepOrphans()]
+
+    def _on_empty(self, event: Empty) -> list[HostAction]:
+        self.state = HostState.EMPTY
+        return [Tell(ev.TreeGone(event.at_ns, self.attempt))]
+
+    def _on_stuck(self, event: Stuck) -> list[HostAction]:
+        self.state = HostState.LOST
+        pids = ", ".join(map(str, event.pids))
+        words = f"processes {pids} survive SIGKILL: this host is lost until it is rebooted"
+        return [Tell(ev.HostLost(event.at_ns, self.attempt, words))]
+
+
+TABLE: dict[tuple[HostState, type[HostEvent]], Callable[..., list[HostAction]]] = {
+    (HostState.EMPTY, Start): HostMachine._on_start,
+    (HostState.SPAWNING, Spawned): HostMachine._on_spawned,
+    (HostState.SPAWNING, SpawnFailed): HostMachine._on_spawn_failed,
+    (HostState.SPAWNING, End): HostMachine._on_end_while_spawning,
+    (HostState.SPAWNING, ReaperLost): HostMachine._on_reaper_lost,
+    (HostState.UP, Died): HostMachine._on_died,
+    (HostState.UP, End): HostMachine._on_end,
+    (HostState.UP, ReaperLost): HostMachine._on_reaper_lost,
+    (HostState.ENDING, Died): HostMachine._on_died,
+    (HostState.ENDING, End): HostMachine._on_end,
+    (HostState.ENDING, Empty): HostMachine._on_empty,
+    (HostState.ENDING, ReaperLost): HostMachine._on_reaper_lost,
+    (HostState.ENDING, Stuck): HostMachine._on_stuck,
+    (HostState.SWEEPING, Empty): HostMachine._on_empty,
+    (HostState.SWEEPING, Stuck): HostMachine._on_stuck,
+    (HostState.LOST, Start): HostMachine._on_start_when_lost,
+}

@@ -1,0 +1,396 @@
+"""The run's state machine: what the controller does about each event, as one table.
+
+    machine = RunMachine(RunPolicy(ranks=2))
+    for action in machine.handle(event): ...
+
+`TABLE` is the whole of it: a pair (state, event type) that is not in it is a bug, and raises
+InvalidTransition with the story so far, unless the event is in `LATE`: what a dying attempt may
+still say after its fate is settled. The agent, the simulator and the replay of a journal drive
+this very class. Deterministic: integers in, no clock, no randomness.
+
+The saves inside a running attempt are `core.saving`'s; here is its life and death.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import exits, restart, saves
+from holdfast.core.saving import Saving
+from holdfast.errors import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_SAVED_START_ME_AGAIN,
+    EXIT_UNAVAILABLE,
+    EXIT_USER_FAILURE,
+)
+
+SECOND_NS = 1_000_000_000
+
+
+class State(StrEnum):
+    """Where the run is in its life under this controller."""
+
+    NEW = "new"
+    CHOOSING = "choosing"  # the store is asked what to restore
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    DRAINING = "draining"  # killed; some process is still there
+    WAITING = "waiting"  # back-off
+    OVER = "over"
+
+
+class Timer(StrEnum):
+    """Names of the timers the machine sets."""
+
+    RESTART = "restart"
+    NACK = "nack"
+    MARGIN = "margin"  # the deadline is at hand: what is not durable by now will not be
+    DEADLINE = "deadline"
+    LEAVE = "leave"  # saved and told to leave, and still there
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What the user decides. Times in nanoseconds."""
+
+    ranks: int
+    save: saves.SavePolicy = field(default_factory=saves.Optimal)
+    restart: restart.RestartPolicy = restart.DEFAULT
+    leave_limit_ns: int = 30 * SECOND_NS
+    margin_ns: int = 2 * SECOND_NS
+    relay_limit_ns: int = 30 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntent:
+    """Somebody wants the run to stop; the earliest deadline counts."""
+
+    source: str
+    deadline_ns: int | None
+    notice: bool
+
+
+class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
+    """An event that cannot happen in this state; carries the story."""
+
+    def __init__(self, state: State, event: ev.Event, story: deque[str]) -> None:
+        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")
+
+
+class RunMachine:
+    """Feed events with `handle`; carry out the actions in order."""
+
+    def __init__(self, policy: RunPolicy) -> None:
+        self.policy = policy
+        self.state = State.NEW
+        self.attempt = -1
+        self.resume = ev.Resume(None, 0, None)
+        self.stop: StopIntent | None = None
+        self.high_water = 0  # the highest step any attempt completed on all ranks
+        self.failures: tuple[restart.Failure, ...] = ()
+        self.saving = Saving(policy.ranks, policy.save)
+        self._exits: dict[int, ev.RankExited] = {}
+        self._kill_reason = ""
+        self._host_lost = False
+        self._attempt_ended_ns: int | None = None
+        self._next_attempt = 0
+        self._relayed = False
+        self._story: deque[str] = deque(maxlen=20)
+
+    def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
+        """The decision on one event. Raises InvalidTransition for one that cannot be."""
+        handler = TABLE.get((self.state, type(event)))
+        if handler is None:
+            if type(event) in LATE and self.state is not State.NEW:
+                return ()
+            raise InvalidTransition(self.state, event, self._story)
+        attempt = getattr(event, "attempt", None)
+        if attempt is not None and attempt != self.attempt:
+            return ()  # a dead attempt's last words
+        before = self.state
+        answer = tuple(handler(self, event))
+        self._story.append(f"{type(event).__name__} ({before})")
+        return answer
+
+    # --- before an attempt runs -------------------------------------------------------------
+
+    def _on_opened(self, event: ev.Opened) -> list[act.Action]:
+        self._next_attempt = event.next_attempt
+        self.high_water = event.high_water
+        return self._choose()
+
+    def _choose(self) -> list[act.Action]:
+        self.state = State.CHOOSING
+        return [act.Choose()]
+
+    def _on_chosen(self, event: ev.Chosen) -> list[act.Action]:
+        if self.stop:
+            return self._over(EXIT_SAVED_START_ME_AGAIN, f"{self.stop.source}: nothing was running")
+        self.state = State.LAUNCHING
+        self.attempt = self._next_attempt
+        self._next_attempt += 1
+        self.resume = event.resume
+        self._exits = {}
+        self._kill_reason = ""
+        self._relayed = False
+        return [
+            act.Say("info", f"attempt {self.attempt}: {event.words}"),
+            act.Launch(self.attempt, event.resume),
+        ]
+
+    def _on_choice_failed(self, event: ev.ChoiceFailed) -> list[act.Action]:
+        return self._over(event.exit_code, event.words)
+
+    def _on_launched(self, event: ev.Launched) -> list[act.Action]:
+        self.state = State.RUNNING
+        answer: list[act.Action] = []
+        if self._attempt_ended_ns is not None:
+            # On this host the hardware was there all the time: the gap is ours, not the queue's.
+            answer.append(_wait_record(self._attempt_ended_ns, event.at_ns))
+        fact = {"fact": "attempt_start", "attempt": self.attempt, "at_ns": event.at_ns}
+        answer.append(act.Record(fact))
+        self.saving.begin_attempt(event.at_ns, self.attempt, self.resume.step)
+        if self.stop:
+            answer += self._begin_stop(event.at_ns)
+        return answer
+
+    def _on_launch_failed(self, event: ev.LaunchFailed) -> list[act.Action]:
+        self.state = State.DRAINING
+        self._kill_reason = event.words
+        self.stop = None
+        self._launch_failure = event
+        return []
+
+    # --- while it runs ----------------------------------------------------------------------
+
+    def _on_save_event(self, event: ev.Event) -> list[act.Action]:
+        answer = self.saving.handle(event)
+        self.high_water = max(self.high_water, self.saving.slowest_step)
+        return answer + self._after_saving(event.at_ns)
+
+    def _after_saving(self, at_ns: int) -> list[act.Action]:
+        """What the saves' outcome means for a stop under way."""
+        if self.stop is None or not self.saving.may_leave:
+            return []
+        limit_ns = at_ns + self.policy.leave_limit_ns
+        if self.stop.deadline_ns is not None:
+            limit_ns = min(limit_ns, self.stop.deadline_ns)
+        return [act.SetTimer(Timer.LEAVE, limit_ns)]
+
+    def _on_rank_exited(self, event: ev.RankExited) -> list[act.Action]:
+        self._exits.setdefault(event.rank, event)
+        cause, words = exits.classify(event.exit)
+        if cause in (exits.ExitCause.DONE, exits.ExitCause.STOPPED):
+            return []  # the others are on their way; TreeGone settles it
+        if self.stop and self._relayed:
+            return []
+        self.state = State.DRAINING
+        fact = {
+            "fact": "fault",
+            "attempt": self.attempt,
+            "at_ns": event.died_at_ns,
+            "detected_ns": event.at_ns,
+            "cause": exits.HISTORY_CAUSE[cause],
+        }
+        who = f"rank {event.rank}: " if self.policy.ranks > 1 else ""
+        return [
+            act.Record(fact),
+            act.Say("warning", f"{who}{words}"),
+            *self._kill("a rank was lost"),
+        ]
+
+    def _kill(self, why: str) -> list[act.Action]:
+        self._kill_reason = self._kill_reason or why
+        return [act.Kill(why)]
+
+    def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
+        self._host_lost = True
+        return [act.Say("error", event.words), *self._settle(event.at_ns)]
+
+    # --- stopping ---------------------------------------------------------------------------
+
+    def _on_stop_asked(self, event: ev.StopAsked) -> list[act.Action]:
+        first = self.stop is None
+        answer = self._note_stop(event)
+        if first and self.state is State.RUNNING:
+            return answer + self._begin_stop(event.at_ns)
+        if first and self.state is State.WAITING:
+            return answer + self._over(
+                EXIT_SAVED_START_ME_AGAIN, f"{event.source} during back-off; nothing was running"
+            )
+        return answer
+
+    def _note_stop(self, event: ev.StopAsked) -> list[act.Action]:
+        """Remember the earliest deadline; a repeated request never cuts a save short otherwise."""
+        answer: list[act.Action] = []
+        if self.stop is None:
+            self.stop = StopIntent(event.source, event.deadline_ns, event.notice)
+            answer.append(act.Say("warning", f"{event.source}: saving, then stopping"))
+            if event.notice:
+                answer.append(
+                    act.Record(
+                        {
+                            "fact": "notice",
+                            "at_ns": event.at_ns,
+                            "deadline_ns": event.deadline_ns,
+                            "source": event.source,
+                        }
+                    )
+                )
+        elif event.deadline_ns is not None and (
+            self.stop.deadline_ns is None or event.deadline_ns < self.stop.deadline_ns
+        ):
+            self.stop = StopIntent(self.stop.source, event.deadline_ns, self.stop.notice)
+        else:
+            return answer
+        if event.deadline_ns is not None and self.state is State.RUNNING:
+            answer += self._deadline_timers(event.at_ns, event.deadline_ns)
+        return answer
+
+    def _deadline_timers(self, at_ns: int, deadline_ns: int) -> list[act.Action]:
+        # A short grace period must not be all margin.
+        margin_ns = min(self.policy.margin_ns, max(0, deadline_ns - at_ns) // 5)
+        return [
+            act.SetTimer(Timer.MARGIN, deadline_ns - margin_ns),
+            act.SetTimer(Timer.DEADLINE, deadline_ns),
+        ]
+
+    def _begin_stop(self, at_ns: int) -> list[act.Action]:
+        stop = self.stop
+        if stop is None:
+            return []
+        if not self.saving.joined:
+            # No session has shown itself: a plain program, or one that is still importing. The
+            # signal is all it can understand, and an import has nothing to lose.
+            self._relayed = True
+            limit_ns = stop.deadline_ns or at_ns + self.policy.relay_limit_ns
+            return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
+        if not self.saving.has_unsaved_steps:
+            self.state = State.DRAINING
+            return [
+                act.Say("info", "no step since the last checkpoint: leaving without saving"),
+                *self._kill(stop.source),
+            ]
+        return self.saving.begin_stop(at_ns, stop.deadline_ns) + self._after_saving(at_ns)
+
+    def _on_stop_now(self, event: ev.StopNowAsked) -> list[act.Action]:
+        self.stop = self.stop or StopIntent(event.source, None, notice=False)
+        answer: list[act.Action] = [act.Say("warning", f"{event.source}: stopping now")]
+        if self.state in (State.RUNNING, State.DRAINING):
+            self.state = State.DRAINING
+            return answer + self._kill(event.source)
+        if self.state is State.LAUNCHING:
+            return answer
+        return answer + self._over(EXIT_SAVED_START_ME_AGAIN, event.source)
+
+    def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        if event.timer == Timer.NACK:
+            return self._on_save_event(event)
+        if event.timer == Timer.MARGIN:
+            return self.saving.deadline_at_hand(event.at_ns) + self._after_saving(event.at_ns)
+        if event.timer in (Timer.DEADLINE, Timer.LEAVE):
+            self.state = State.DRAINING
+            late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"
+            return [act.Say("warning", f"{late}: ending them"), *self._kill(late)]
+        return []
+
+    def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        return self._choose() if event.timer == Timer.RESTART else []
+
+    # --- the end of an attempt --------------------------------------------------------------
+
+    def _on_tree_gone(self, event: ev.TreeGone) -> list[act.Action]:
+        if self._launch_failure is not None:
+            failed = self._launch_failure
+            return self._over(failed.exit_code, failed.words)
+        return self._settle(event.at_ns)
+
+    _launch_failure: ev.LaunchFailed | None = None
+
+    def _settle(self, at_ns: int) -> list[act.Action]:
+        """All processes are gone: name the cause, then end, restart, wait or give up."""
+        cause, words, rank = self._root_cause()
+        self._attempt_ended_ns = at_ns
+        history_cause = exits.HISTORY_CAUSE[cause]
+        fact = {
+            "fact": "attempt_end",
+            "attempt": self.attempt,
+            "at_ns": at_ns,
+            "cause": history_cause,
+        }
+        done = cause is exits.ExitCause.DONE
+        answer: list[act.Action] = [act.CancelTimer(timer) for timer in Timer]
+        answer.append(act.Record(fact))
+        answer.append(act.EndAttempt(self.attempt, history_cause, words, rank, not done))
+        if done:
+            answer.append(act.Record({"fact": "run_end", "at_ns": at_ns}))
+            return answer + self._over(EXIT_DONE, "done")
+        if self.stop is not None:
+            return answer + self._over(EXIT_SAVED_START_ME_AGAIN, self._stop_words())
+        return answer + self._restart(at_ns, cause, words, rank)
+
+    def _root_cause(self) -> tuple[exits.ExitCause, str, int | None]:
+        if self._host_lost:
+            return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
+        in_order = sorted(self._exits.values(), key=lambda e: (e.died_at_ns, e.rank))
+        cause, words, rank = exits.root_cause([(e.rank, e.exit) for e in in_order])
+        if self.stop is not None and cause is not exits.ExitCause.DONE:
+            kind = exits.ExitCause.PREEMPTED if self.stop.notice else exits.ExitCause.STOPPED
+            return kind, f"{self.stop.source}: {self._stop_words()}", None
+        return cause, words, rank
+
+    def _stop_words(self) -> str:
+        committed, reached = self.saving.committed_step, self.saving.fastest_step
+        if not self.saving.joined:
+            return "stopped; the command has no session, so its progress is its own"
+        if reached > committed:
+            return f"stopped; step {committed} is saved, {reached - committed} steps after it are not"
+        return f"stopped; step {committed} is saved"
+
+    def _restart(
+        self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None
+    ) -> list[act.Action]:
+        root = self._exits.get(rank) if rank is not None else None
+        failure = restart.Failure(
+            attempt=self.attempt,
+            cause=cause,
+            signature=exits.signature(cause, root.exit) if root else cause.value,
+            completed_before=self._high_water_at_launch,
+            completed_after=self.high_water,
+            at_ns=at_ns,
+        )
+        self.failures = (*self.failures, failure)
+        decision, reason = self.policy.restart.decide(self.failures, at_ns)
+        if isinstance(decision, restart.GiveUp):
+            return self._over(_exit_code(cause), f"{words}; {reason}")
+        if decision.delay_ns == 0:
+            return [act.Say("info", f"restarting: {reason}"), *self._choose()]
+        self.state = State.WAITING
+        return [
+            act.Say("info", f"restarting in {decision.delay_ns / SECOND_NS:.1f} s: {reason}"),
+            act.SetTimer(Timer.RESTART, at_ns + decision.delay_ns),
+        ]
+
+    def _over(self, exit_code: int, words: str) -> list[act.Action]:
+        self.state = State.OVER
+        return [act.Finish(exit_code, words)]
+
+
+def _wait_record(start_ns: int, end_ns: int) -> act.Record:
+    return act.Record(
+        {"fact": "wait", "kind": "backoff", "start_ns": start_ns, "end_ns": end_ns}
+    )
+
+
+def _exit_code(cause: exits.ExitCause) -> int:
+    if cause is exits.ExitCause.CONFIGURATION:
+        return EXIT_CONFIGURATION
+    if cause in (exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.BAD_CHECKPOINT):
+        return EXIT_UNAVAILABLE
+    return EXIT_USER_FAILURE
