@@ -1,0 +1,136 @@
+"""The command `holdfast`: finds the subcommand, and turns every error into one sentence.
+
+Subcommands live in `cli/<name>.py` as a click command of the same name. They are imported when they
+are used, so that `holdfast --help` and a mistyped word cost no more than click itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
+
+# Each command's line in `holdfast --help`, in the order in which a user meets them.
+COMMANDS = {
+    "run": "Run a training command, keep it going, and record where its time went.",
+    "report": "Show a run's goodput, what it lost, and why.",
+    "ls": "List the runs of a store.",
+    "logs": "Print what a run's ranks wrote.",
+    "stop": "Ask a run to save and stop.",
+    "save": "Ask a run to save now and go on.",
+    "ckpt": "List, verify and pin checkpoints.",
+    "export": "Write a run's history as JSON lines.",
+    "config": "Show every setting and where its value came from.",
+}
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, imported at their first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names, in the order of the help text."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"holdfast.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with the nearest names where there is no such command."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see holdfast --help"
+            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The commands' section of the help text, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+def cli() -> None:
+    """Keep long training runs productive, and account for every second of them.
+
+    Start one with `holdfast run -- python train.py`; look at it with `holdfast report`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit: 0 done, 75 saved, 1 the user's failure, 69, 78 (see errors)."""
+    try:
+        # Not standalone: click would print usage errors over three lines and exit with 2.
+        code = cli.main(
+            args=arguments if arguments is None else list(arguments),
+            prog_name="holdfast",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = EXIT_CONFIGURATION
+    except click.ClickException as error:
+        code = _say(_sentence(error), EXIT_CONFIGURATION)
+    except HoldfastError as error:
+        if _debugging():
+            traceback.print_exc()
+        code = _say(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader went away (`holdfast logs | head`). Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_BROKEN_PIPE
+    except OSError as error:
+        if _debugging() or error.filename is None:
+            raise
+        code = _say(f"{error.filename}: {error.strerror}", EXIT_UNAVAILABLE)
+    except (KeyboardInterrupt, click.Abort):
+        code = EXIT_INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"holdfast: {sentence}", file=sys.stderr)
+    return code
+
+
+def _sentence(error: click.ClickException) -> str:
+    """Click's message in our form, with the way to the right help text."""
+    message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    if context is None or "--help" in message or message.endswith("?"):
+        return message
+    return f"{message}; see {context.command_path} --help"
+
+
+def _debugging() -> bool:
+    from holdfast.config import debugging
+
+    return debugging()
+
+
+if __name__ == "__main__":
+    main()
