@@ -1,0 +1,175 @@
+"""Whole files or none: how every piece of metadata gets into a run store.
+
+A reader of these files sees the old content or the new one, never a part, whatever dies when.
+Both ways of writing fill a temporary file in the same folder and sync it; they differ in how it
+gets its name: `rename` replaces, `link` refuses when the name is taken. The folder is synced last,
+so a name that was reported as written survives a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import StoreUnavailable
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+TEMPORARY_SUFFIX = ".tmp"
+JSON_MAX_BYTES = 1 << 20
+
+_WORDS = {
+    errno.ENOSPC: ("no space left on the disk of {path}", "free some space"),
+    errno.EDQUOT: ("the disk quota at {path} is used up", "free some space or raise the quota"),
+    errno.EROFS: ("the filesystem of {path} is read-only", "name a store that can be written"),
+    errno.EACCES: ("no permission for {path}", "check its owner and mode"),
+    errno.EPERM: ("{path} may not be changed", "check its owner, mode and filesystem"),
+    errno.ENOENT: ("{path} is not there (any more)", "check that the store is mounted"),
+    errno.EEXIST: ("{path} is a file, not a folder", "name another store"),
+    errno.ENOTDIR: ("a part of the path {path} is a file, not a folder", "name another store"),
+    errno.ESTALE: ("{path} vanished from the file server", "mount the store again"),
+    errno.EIO: ("the disk of {path} reports an I/O error", "check the disk"),
+    errno.ENAMETOOLONG: ("the path {path} is too long", "use a shorter store path or run name"),
+}
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+@contextlib.contextmanager
+def store_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turn an OSError inside into `StoreUnavailable`: what was tried, what is wrong, what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(doing, path, error) from error
+
+
+def unavailable(doing: str, path: Path, error: OSError) -> StoreUnavailable:
+    """The `StoreUnavailable` for an OSError met while `doing` something with `path`."""
+    words, advice = _WORDS.get(
+        error.errno or 0,
+        (f"{error.strerror or error} ({{path}})", "check that the store can be reached"),
+    )
+    return StoreUnavailable(f"cannot {doing}: {words.format(path=path)}; {advice}")
+
+
+def write_atomic(
+    path: Path, data: bytes, mode: int = PRIVATE_FILE, *, durable: bool = True
+) -> None:
+    """Create or replace `path` with `data`; on return it is on disk under its name.
+
+    `durable=False` leaves out the syncs, for content that is stale after a crash anyway
+    (heartbeats). Raises StoreUnavailable; the old content is then untouched.
+    """
+    with store_errors(f"write {path.name}", path), _temporary(path, data, mode, durable) as draft:
+        draft.replace(path)
+        if durable:
+            sync_folder(path.parent)
+
+
+def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Create `path` with the whole of `data`, only if nothing has that name yet.
+
+    Of any number of callers, on any number of hosts, exactly one succeeds: `link` is atomic on the
+    server, also on NFS, where O_EXCL followed by a write would show others an empty file. Raises
+    FileExistsError to the losers, StoreUnavailable when the folder cannot be written.
+    """
+    taken = False
+    with store_errors(f"create {path.name}", path), _temporary(path, data, mode, True) as draft:
+        try:
+            os.link(draft, path, follow_symlinks=False)
+        except FileExistsError:
+            # NFS repeats a request whose answer was lost: the second link then fails although
+            # the first one succeeded. Two names for our draft say that we won.
+            taken = draft.stat().st_nlink != 2
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise StoreUnavailable(
+                    f"the filesystem of {path} has no hard links, which keep two supervisors "
+                    "apart; put the store on another filesystem"
+                ) from error
+            raise
+        if not taken:
+            sync_folder(path.parent)
+    if taken:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
+    """The JSON object in `path`.
+
+    Raises FileNotFoundError when there is no such file, StoreUnavailable when it cannot be read or
+    is not one whole JSON object of at most `max_bytes`.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unavailable(f"read {path.name}", path, error) from error
+    if len(data) > max_bytes:
+        raise StoreUnavailable(
+            f"{path} is larger than {max_bytes} bytes: it was not written by Holdfast; move it away"
+        )
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StoreUnavailable(f"{path} is damaged (not JSON: {error}); move it away") from error
+    if not isinstance(value, dict):
+        raise StoreUnavailable(f"{path} is damaged (not a JSON object); move it away")
+    return value
+
+
+def encode_json(value: dict[str, Any]) -> bytes:
+    """One object as the bytes of a metadata file: readable, and ended by a newline."""
+    return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def make_folder(path: Path) -> None:
+    """Create `path` and its parents (mode 0700) where they are missing; raises StoreUnavailable."""
+    with store_errors(f"create the folder {path.name}", path):
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for folder in reversed(missing):
+            folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+            sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable. Filesystems that cannot sync a folder are forgiven."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, data: bytes, mode: int, durable: bool) -> Iterator[Path]:
+    """A synced file with `data` beside `path`, gone afterwards unless it was renamed."""
+    draft = path.with_name(f".{path.name[:100]}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(draft, flags, mode)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield draft
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)

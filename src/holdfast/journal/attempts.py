@@ -1,0 +1,286 @@
+"""Attempts: each launch of a run, created once, in sequence, with its place in the lineage.
+
+The number of an attempt is the fencing token of everything it writes. Whoever creates attempt k
+exclusively owns it; a supervisor that finds k taken has been replaced and must not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.core.facts import DONE
+from holdfast.errors import AttemptExists, StoreUnavailable
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_folder,
+    read_json,
+    store_errors,
+)
+from holdfast.journal.store import RunFolder
+
+ATTEMPT_FILE = "attempt.json"
+END_FILE = "end.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended. `exits[r]` is rank r's exit code, -signal, or None if not known."""
+
+    cause: str
+    words: str
+    exits: tuple[int | None, ...]
+    ended_unix_ns: int
+
+    @property
+    def done(self) -> bool:
+        """Whether the run finished with this attempt."""
+        return self.cause == DONE
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One launch. It starts from the set that `parent` wrote at `resume_step`, or from scratch."""
+
+    attempt: int
+    parent: int | None
+    resume_step: int  # the last step that the restored set contains; 0: from scratch
+    restore_set: str | None
+    epoch: int  # the lease under which it was launched; 0: none
+    ranks: int
+    chips: int
+    incarnation: str  # of the supervisor that launched it
+    created_unix_ns: int
+    command: tuple[str, ...] = ()
+    end: AttemptEnd | None = None  # None: it runs, or nobody was left to record its end
+
+
+class Attempts(NamedTuple):
+    """All attempts of a run in order, and a sentence for each file that cannot be trusted."""
+
+    records: tuple[AttemptRecord, ...]
+    damage: tuple[str, ...]
+
+    @property
+    def newest(self) -> AttemptRecord | None:
+        """The last attempt whose record is readable."""
+        return self.records[-1] if self.records else None
+
+
+class Segment(NamedTuple):
+    """A piece of the lineage: the steps of `attempt` up to `up_to_step` (None: all of them)."""
+
+    attempt: int
+    up_to_step: int | None
+
+
+def create_attempt(
+    folder: RunFolder,
+    number: int,
+    *,
+    parent: int | None,
+    resume_step: int,
+    restore_set: str | None,
+    epoch: int = 0,
+    ranks: int = 1,
+    chips: int | None = None,
+    incarnation: str = "",
+    command: Sequence[str] = (),
+) -> AttemptRecord:
+    """Create attempt `number`, which must be the next one, and its folders.
+
+    Raises AttemptExists when it is there already or a later lease has launched one: the caller was
+    fenced off. Raises ValueError for a number or a parent that cannot be, StoreUnavailable.
+    """
+    older = parent is None or 0 <= parent < number
+    if not older or (parent is None) != (restore_set is None):
+        raise ValueError(f"attempt {number} cannot start from {restore_set!r} of attempt {parent}")
+    if number != (expected := next_number(folder)):
+        if number > expected:
+            raise ValueError(f"attempt {number} cannot be created before attempt {expected}")
+        raise AttemptExists(_fenced(folder, number))
+    newest = _newest_epoch(folder, number)
+    if newest > epoch:
+        raise AttemptExists(
+            f"attempt {number - 1} of run {folder.name!r} was launched under lease {newest}, and "
+            f"this supervisor holds lease {epoch}: it was replaced and must stop"
+        )
+    record = AttemptRecord(
+        attempt=number,
+        parent=parent,
+        resume_step=resume_step,
+        restore_set=restore_set,
+        epoch=epoch,
+        ranks=ranks,
+        chips=ranks if chips is None else chips,
+        incarnation=incarnation,
+        created_unix_ns=time.time_ns(),
+        command=tuple(command),
+    )
+    make_folder(folder.attempt_dir(number))
+    try:
+        create_exclusive(
+            folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(_record_to_json(record))
+        )
+    except FileExistsError:
+        raise AttemptExists(_fenced(folder, number)) from None
+    for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
+        make_folder(part(number))
+    return record
+
+
+def end_attempt(folder: RunFolder, number: int, end: AttemptEnd) -> AttemptEnd:
+    """Record how an attempt ended; the first record stands, and is what is returned.
+
+    A successor closes the attempts of a supervisor that died, and that one may not be quite dead.
+    Raises StoreUnavailable.
+    """
+    path = folder.attempt_dir(number) / END_FILE
+    try:
+        create_exclusive(path, encode_json(_end_to_json(end)))
+    except FileExistsError:
+        return _read_end(path) or end
+    return end
+
+
+def attempts(folder: RunFolder) -> Attempts:
+    """Every attempt of the run with its end, if it has one.
+
+    Files appear whole, so a torn one was damaged later: it is reported, the rest is read. Raises
+    StoreUnavailable when the folder itself cannot be read.
+    """
+    records: list[AttemptRecord] = []
+    damage: list[str] = []
+    for number in _numbers(folder):
+        place = folder.attempt_dir(number)
+        try:
+            record = _read_record(place / ATTEMPT_FILE, number)
+        except FileNotFoundError:
+            continue  # its creator died between the folder and the record: never launched
+        except StoreUnavailable as error:
+            damage.append(str(error))
+            continue
+        try:
+            record = replace(record, end=_read_end(place / END_FILE))
+        except StoreUnavailable as error:
+            damage.append(str(error))
+        records.append(record)
+    return Attempts(tuple(records), tuple(damage))
+
+
+def next_number(folder: RunFolder) -> int:
+    """The number of the attempt that comes next: one after the last record, readable or not."""
+    taken = [n for n in _numbers(folder) if (folder.attempt_dir(n) / ATTEMPT_FILE).exists()]
+    return max(taken, default=-1) + 1
+
+
+def lineage(records: Iterable[AttemptRecord]) -> tuple[Segment, ...]:
+    """The chain of the newest attempt: itself, its parent up to where it resumed, and so on.
+
+    Newest first. What is not on it was abandoned: sets and steps of other attempts, and of these
+    attempts above their limit. A parent whose record is missing is the chain's last segment.
+    Pure: a function of the records alone.
+    """
+    known = {record.attempt: record for record in records}
+    if not known:
+        return ()
+    number, limit = max(known), None
+    chain = [Segment(number, limit)]
+    while (record := known.get(number)) is not None and record.parent is not None:
+        if record.parent >= number:
+            break  # not written by us: a parent is always older
+        resume = record.resume_step
+        number, limit = record.parent, resume if limit is None else min(limit, resume)
+        chain.append(Segment(number, limit))
+    return tuple(chain)
+
+
+def _fenced(folder: RunFolder, number: int) -> str:
+    return (
+        f"attempt {number} of run {folder.name!r} was created by somebody else: "
+        "this supervisor was replaced and must stop"
+    )
+
+
+def _numbers(folder: RunFolder) -> list[int]:
+    with store_errors("list the attempts", folder.attempts_dir):
+        try:
+            names = os.listdir(folder.attempts_dir)  # noqa: PTH208 - names are all we need
+        except FileNotFoundError:
+            return []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _newest_epoch(folder: RunFolder, number: int) -> int:
+    """The lease epoch of the attempt before `number`; 0 if that cannot be read."""
+    with contextlib.suppress(FileNotFoundError, StoreUnavailable):
+        return _read_record(folder.attempt_dir(number - 1) / ATTEMPT_FILE, number - 1).epoch
+    return 0
+
+
+def _record_to_json(record: AttemptRecord) -> dict[str, Any]:
+    return {
+        "attempt": record.attempt,
+        "parent": record.parent,
+        "resume_step": record.resume_step,
+        "restore_set": record.restore_set,
+        "epoch": record.epoch,
+        "ranks": record.ranks,
+        "chips": record.chips,
+        "incarnation": record.incarnation,
+        "created_unix_ns": record.created_unix_ns,
+        "command": list(record.command),
+    }
+
+
+def _read_record(path: Path, number: int) -> AttemptRecord:
+    raw = read_json(path)
+    try:
+        record = AttemptRecord(
+            attempt=int(raw["attempt"]),
+            parent=None if raw["parent"] is None else int(raw["parent"]),
+            resume_step=int(raw["resume_step"]),
+            restore_set=None if raw["restore_set"] is None else str(raw["restore_set"]),
+            epoch=int(raw["epoch"]),
+            ranks=int(raw["ranks"]),
+            chips=int(raw["chips"]),
+            incarnation=str(raw["incarnation"]),
+            created_unix_ns=int(raw["created_unix_ns"]),
+            command=tuple(map(str, raw["command"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreUnavailable(f"{path} is damaged ({error!r}); move it away") from error
+    if record.attempt != number:
+        raise StoreUnavailable(f"{path} says that it is attempt {record.attempt}; move it away")
+    return record
+
+
+def _end_to_json(end: AttemptEnd) -> dict[str, Any]:
+    return {
+        "cause": end.cause,
+        "words": end.words,
+        "exits": list(end.exits),
+        "ended_unix_ns": end.ended_unix_ns,
+    }
+
+
+def _read_end(path: Path) -> AttemptEnd | None:
+    try:
+        raw = read_json(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return AttemptEnd(
+            cause=str(raw["cause"]),
+            words=str(raw["words"]),
+            exits=tuple(None if code is None else int(code) for code in raw["exits"]),
+            ended_unix_ns=int(raw["ended_unix_ns"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreUnavailable(f"{path} is damaged ({error!r}); move it away") from error

@@ -1,0 +1,112 @@
+"""Local scratch: where live journals and live logs are mapped and appended.
+
+A mapped page of a network filesystem can block or kill the process that touches it, so the scratch
+folder is only ever on a local disk or in memory. It is private: others must not be able to read a
+run's output, nor to plant a link where we are about to write.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import PRIVATE_FOLDER
+
+BASES = (Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - checked for owner, mode and links
+
+# Types in mountinfo that reach over a network or through a process; `fuse.*` comes on top.
+REMOTE_FILESYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs"}
+    | {"lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs"}
+    | {"virtiofs", "wekafs"}
+)
+
+
+def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] = BASES) -> Path:
+    """`BASE/holdfast-UID/KEY/` on the first of `bases` that is local and ours; created, mode 0700.
+
+    `key` is a run's `scratch_key`, which holds the run id: two stores may have runs of one name.
+    Raises StoreUnavailable with the reason for each base when none will do.
+    """
+    uid = os.getuid() if uid is None else uid
+    refused = []
+    for base in bases:
+        reason = _unfit(base)
+        if not reason:
+            own = base / f"holdfast-{uid}"
+            reason = _claim(own, uid) or _claim(own / key, uid)
+        if not reason:
+            return own / key
+        refused.append(reason)
+    raise StoreUnavailable(
+        f"no local folder for the live journal: {'; '.join(refused)}; "
+        "name one with --scratch or HOLDFAST_SCRATCH"
+    )
+
+
+def filesystem_of(path: Path, mountinfo: str | None = None) -> str:
+    """The type of the filesystem that holds `path` (`ext4`, `nfs4`, `fuse.sshfs`); '' if unknown.
+
+    `mountinfo` is the text of /proc/self/mountinfo (proc(5)). The longest mount point above the
+    path counts, and of several mounts on one point the last, which hides the others.
+    """
+    if mountinfo is None:
+        try:
+            mountinfo = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        except OSError:
+            return ""
+    real = os.path.realpath(path)
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = _unescape(fields[4])
+        above = point == "/" or real == point or real.startswith(point + "/")
+        if above and len(point) >= best:
+            best, kind = len(point), right.split(" ", 1)[0]
+    return kind
+
+
+def is_remote(filesystem: str) -> bool:
+    """Whether a filesystem of that type may answer late or never."""
+    return filesystem in REMOTE_FILESYSTEMS or filesystem.startswith("fuse.")
+
+
+def _unfit(base: Path) -> str:
+    if not base.is_dir():
+        return f"{base} is not there"
+    kind = filesystem_of(base)
+    return f"{base} is on {kind}, which is not local" if is_remote(kind) else ""
+
+
+def _claim(folder: Path, uid: int) -> str:
+    """Create a private folder, or check the one that is there; the words say what is wrong."""
+    try:
+        folder.mkdir(PRIVATE_FOLDER)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        return f"{folder} cannot be created ({error.strerror})"
+    try:
+        info = folder.lstat()
+        if not stat.S_ISDIR(info.st_mode):
+            return f"{folder} is not a folder"
+        if info.st_uid != uid:
+            return f"{folder} belongs to user id {info.st_uid}"
+        if info.st_mode & 0o077:
+            folder.chmod(PRIVATE_FOLDER)
+    except OSError as error:
+        return f"{folder} cannot be checked ({error.strerror})"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+
+
+def _unescape(field: str) -> str:
+    """Undo mountinfo's octal escapes of space, tab, newline and backslash."""
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, char)
+    return field

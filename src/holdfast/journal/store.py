@@ -1,0 +1,276 @@
+"""The run store: a folder of runs, and where everything of a run lies.
+
+    STORE/RUN/run.json                     what the run is; created once, never changed
+              lease/000007.json …          who supervises it (holdfast.journal.lease)
+              control/000001-stop.json     what people ask of it (holdfast.journal.control)
+              attempts/0003/attempt.json   each launch, and how it ended (holdfast.journal.attempts)
+                            journal/ logs/ incidents/ ranks/
+              journal/                     the controller's own journals
+              ckpt/0003-000000041000/      checkpoint sets (holdfast.snapshot)
+              pins.json                    sets that retention leaves alone
+
+Nothing here keeps a file open or remembers what it read: the folder is the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigurationError, StoreUnavailable, UnknownRun
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_folder,
+    read_json,
+    store_errors,
+)
+from holdfast.journal.names import check_name, new_id, shown
+
+FORMAT_VERSION = 1
+RUN_FILE = "run.json"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_OBJECT_STORES = frozenset({"gs", "s3", "az", "abfs", "abfss"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """What run.json says. Times are unix nanoseconds of the host that created the run."""
+
+    name: str
+    run_id: str
+    created_unix_ns: int
+    requested_unix_ns: int  # when the run's resources were first asked for: its time line's origin
+    command: tuple[str, ...]
+    code_hash: str | None = None  # not computed yet; kept so that old readers know the key
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run's folder in the store, and the paths of its parts."""
+
+    path: Path
+    identity: RunIdentity
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.identity.name
+
+    @property
+    def scratch_key(self) -> str:
+        """The run's key among local scratch folders: readable, and unique across stores."""
+        return f"{self.identity.name}-{self.identity.run_id}"
+
+    @property
+    def lease_dir(self) -> Path:
+        """Claims and heartbeats of supervisors."""
+        return self.path / "lease"
+
+    @property
+    def control_dir(self) -> Path:
+        """Requests to the supervisor."""
+        return self.path / "control"
+
+    @property
+    def journal_dir(self) -> Path:
+        """The controller's journals."""
+        return self.path / "journal"
+
+    @property
+    def ckpt_dir(self) -> Path:
+        """Checkpoint sets."""
+        return self.path / "ckpt"
+
+    @property
+    def pins_path(self) -> Path:
+        """Pinned sets and their tags."""
+        return self.path / "pins.json"
+
+    @property
+    def attempts_dir(self) -> Path:
+        """One folder per attempt."""
+        return self.path / "attempts"
+
+    def attempt_dir(self, attempt: int) -> Path:
+        """The folder of one attempt."""
+        return self.attempts_dir / f"{attempt:04d}"
+
+    def attempt_journal_dir(self, attempt: int) -> Path:
+        """The ranks' journals of one attempt, as copied from local scratch."""
+        return self.attempt_dir(attempt) / "journal"
+
+    def logs_dir(self, attempt: int) -> Path:
+        """What the attempt's ranks printed."""
+        return self.attempt_dir(attempt) / "logs"
+
+    def incidents_dir(self, attempt: int) -> Path:
+        """Tracebacks, stacks and the like, collected when the attempt broke."""
+        return self.attempt_dir(attempt) / "incidents"
+
+    def ranks_dir(self, attempt: int) -> Path:
+        """What ranks say about themselves beside their journals."""
+        return self.attempt_dir(attempt) / "ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """A folder of runs. Making one touches nothing; a store that is not there yet is empty."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, place: str | os.PathLike[str]) -> RunStore:
+        """The store at a plain path or a `file://` URL; raises ConfigurationError for others."""
+        return cls(_folder_of(os.fspath(place)))
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all runs, sorted; raises StoreUnavailable if the store cannot be read."""
+        with store_errors("list the runs", self.root), contextlib.suppress(FileNotFoundError):
+            return tuple(sorted(_run_names(self.root)))
+        return ()
+
+    def runs(self) -> tuple[tuple[RunFolder, ...], tuple[str, ...]]:
+        """All readable runs by name, and a sentence for each that is not readable."""
+        folders, damage = [], []
+        for name in self.names():
+            try:
+                folders.append(self.get(name))
+            except (StoreUnavailable, ConfigurationError) as error:
+                damage.append(str(error))
+        return tuple(folders), tuple(damage)
+
+    def get(self, name: str) -> RunFolder:
+        """The run of that name.
+
+        Raises UnknownRun (naming those that are nearest), ConfigurationError if a newer Holdfast
+        wrote it, StoreUnavailable if its run.json is damaged or cannot be read.
+        """
+        path = self.root / check_name(name)
+        try:
+            return RunFolder(path, _read_identity(path))
+        except FileNotFoundError:
+            raise UnknownRun(self._unknown(name)) from None
+
+    def create(
+        self, name: str, *, command: Sequence[str] = (), requested_unix_ns: int | None = None
+    ) -> RunFolder:
+        """Create the run; raises ConfigurationError if it is there, StoreUnavailable."""
+        path = self.root / check_name(name)
+        now = time.time_ns()
+        identity = RunIdentity(
+            name=name,
+            run_id=new_id(),
+            created_unix_ns=now,
+            requested_unix_ns=now if requested_unix_ns is None else requested_unix_ns,
+            command=tuple(command),
+        )
+        make_folder(path)
+        try:
+            create_exclusive(path / RUN_FILE, encode_json(_to_json(identity)))
+        except FileExistsError:
+            raise ConfigurationError(
+                f"a run named {name!r} already exists in {self.root}; use another name"
+            ) from None
+        folder = RunFolder(path, identity)
+        for part in (folder.attempts_dir, folder.ckpt_dir, folder.control_dir, folder.lease_dir):
+            make_folder(part)
+        return folder
+
+    def open(
+        self, name: str, *, command: Sequence[str] = (), requested_unix_ns: int | None = None
+    ) -> RunFolder:
+        """The run of that name, created if it is new. Any number of callers get the same one."""
+        with contextlib.suppress(UnknownRun):
+            return self.get(name)
+        try:
+            return self.create(name, command=command, requested_unix_ns=requested_unix_ns)
+        except ConfigurationError:
+            return self.get(name)  # somebody created it in between
+
+    def _unknown(self, name: str) -> str:
+        from difflib import get_close_matches  # 10 ms, and needed by a mistyped name alone
+
+        names = self.names()
+        near = get_close_matches(name, names, n=3) or names[:5]
+        hint = f"did you mean {' or '.join(near)}?" if near else "the store has no runs yet"
+        return f"no run is named {name!r} in {self.root}: {hint}"
+
+
+def _folder_of(place: str) -> Path:
+    if not place or "\0" in place:
+        raise ConfigurationError(f"{shown(place)} cannot be a run store: name a folder")
+    scheme = _SCHEME.match(place)
+    if scheme is None:
+        return Path(os.path.abspath(os.path.expanduser(place)))  # noqa: PTH100, PTH111 - keeps links
+    if scheme[1] in _OBJECT_STORES:
+        raise ConfigurationError(
+            f"the store {shown(place)} is an object store, which this version of Holdfast does "
+            "not have yet; name a folder (for many hosts: on a shared filesystem)"
+        )
+    if scheme[1] != "file":
+        raise ConfigurationError(
+            f"the store {shown(place)} is of an unknown kind '{scheme[1]}'; name a folder"
+        )
+    from urllib.parse import unquote, urlsplit
+
+    url = urlsplit(place)
+    if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+        raise ConfigurationError(
+            f"the store {shown(place)} names no folder of this host; write file:///the/folder"
+        )
+    return Path(unquote(url.path))
+
+
+def _run_names(root: Path) -> Iterator[str]:
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and (root / entry.name / RUN_FILE).exists():
+                yield entry.name
+
+
+def _to_json(identity: RunIdentity) -> dict[str, Any]:
+    return {
+        "format": FORMAT_VERSION,
+        "name": identity.name,
+        "run_id": identity.run_id,
+        "created_unix_ns": identity.created_unix_ns,
+        "requested_unix_ns": identity.requested_unix_ns,
+        "command": list(identity.command),
+        "code_hash": identity.code_hash,
+    }
+
+
+def _read_identity(path: Path) -> RunIdentity:
+    """What run.json in `path` says; FileNotFoundError when there is none."""
+    file = path / RUN_FILE
+    raw = read_json(file)
+    version = raw.get("format")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ConfigurationError(
+            f"the run {path.name!r} was written by a newer Holdfast (format {version}, this one "
+            f"reads up to {FORMAT_VERSION}); install a newer Holdfast"
+        )
+    try:
+        identity = RunIdentity(
+            name=str(raw["name"]),
+            run_id=str(raw["run_id"]),
+            created_unix_ns=int(raw["created_unix_ns"]),
+            requested_unix_ns=int(raw["requested_unix_ns"]),
+            command=tuple(map(str, raw["command"])),
+            code_hash=raw.get("code_hash"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreUnavailable(f"{file} is damaged ({error!r}); move it away") from error
+    if identity.name != path.name:
+        raise StoreUnavailable(
+            f"{file} says that it is run {shown(identity.name)}: the folder was renamed or copied; "
+            "give it its old name"
+        )
+    return identity
