@@ -1,0 +1,58 @@
+"""Bytes of real text, in random windows whose order is a function of the seed alone."""
+
+from __future__ import annotations
+
+import sysconfig
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+HELD_OUT = 0.02  # the last share of the corpus, for evaluation
+
+
+def read_corpus(path: Path | None = None):
+    """(train, held_out), uint8: a file, all files of a folder, or this Python's own library.
+
+    Files are joined in the order of their paths, so that the same files are the same corpus.
+    """
+    if path is None:
+        root = Path(sysconfig.get_paths()["stdlib"])
+        foreign = {"site-packages", "dist-packages"}
+        files = [f for f in sorted(root.rglob("*.py")) if foreign.isdisjoint(f.parts)]
+    else:
+        files = [path] if path.is_file() else [f for f in sorted(path.rglob("*")) if f.is_file()]
+    corpus = np.frombuffer(b"\n".join(f.read_bytes() for f in files), np.uint8)
+    cut = len(corpus) - int(len(corpus) * HELD_OUT)
+    return corpus[:cut], corpus[cut:]
+
+
+class Windows:
+    """An endless iterator of uint8 batches [batch, length], each window at a random place.
+
+    Batch n depends on the seed and n only, so the position in the data is one integer.
+    """
+
+    def __init__(self, corpus, batch: int, length: int, seed: int):
+        if len(corpus) <= length:
+            raise SystemExit(f"the corpus has {len(corpus)} bytes; a window takes {length + 1}")
+        self.corpus, self.batch, self.length, self.seed = corpus, batch, length, seed
+        self.drawn = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        places = np.random.default_rng([self.seed, self.drawn])
+        starts = places.integers(len(self.corpus) - self.length, size=self.batch)
+        self.drawn += 1
+        return self.corpus[starts[:, None] + np.arange(self.length)]
+
+    def get_state(self):
+        return {"drawn": self.drawn, "seed": self.seed, "corpus": zlib.crc32(self.corpus)}
+
+    def set_state(self, state):
+        mine = self.get_state()
+        if {**state, "drawn": 0} != {**mine, "drawn": 0}:
+            raise ValueError(f"the checkpoint was trained on other data: {state}, here {mine}")
+        self.drawn = state["drawn"]

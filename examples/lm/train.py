@@ -1,0 +1,135 @@
+"""Train a small language model on real text. Reads from top to bottom in one sitting.
+
+    holdfast run --name my-run -- python examples/lm/train.py --steps 400
+    python examples/lm/train.py --steps 400          # the same, with nobody watching
+
+The five lines marked (hf) are all that Holdfast asks of a training script. With the same seed the
+parameters come out the same to the bit, whatever interrupts the run and however often.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+from data import Windows, read_corpus
+from model import Config, init, loss
+
+import holdfast as hf
+
+EVAL_BATCHES = 16
+
+
+def parse_args():
+    p = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    p.add_argument("--steps", type=int, default=400)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--data", type=Path, help="a file or a folder (default: Python's own library)")
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--width", type=int, default=160)
+    p.add_argument("--heads", type=int, default=5)
+    p.add_argument("--context", type=int, default=64, help="bytes that the model sees")
+    p.add_argument("--batch", type=int, default=8)
+    p.add_argument("--lr", type=float, default=3e-3)
+    p.add_argument("--log-every", type=int, default=20)
+    p.add_argument("--eval-every", type=int, default=100)
+    p.add_argument("--threads", type=int, default=2, help="CPU threads for XLA")
+    p.add_argument("--out", type=Path, help="write the final parameters' checksum to this file")
+    p.add_argument("--fail-at", nargs=2, metavar=("STEP", "MARKER"),
+                   help="crash at STEP unless the file MARKER exists, and create it")  # fmt: skip
+    return p.parse_args()
+
+
+def main():
+    args = parse_args()
+    # XLA divides a sum among its threads, and floating point minds where: the same number of
+    # threads in every attempt, even if this one is allowed fewer cores than the last.
+    os.environ["NPROC"] = str(args.threads)
+
+    config = Config(args.layers, args.width, args.heads)
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, args.lr, warmup_steps=min(50, args.steps // 4), decay_steps=args.steps
+    )
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.95, weight_decay=0.1)
+    )
+
+    def init_state():
+        params = init(args.seed, config)
+        key = jax.random.key(args.seed)  # for dropout
+        return {"params": params, "optimizer": optimizer.init(params), "key": key}
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train_step(state, batch):
+        key, dropout_key = jax.random.split(state["key"])
+        value, grads = jax.value_and_grad(loss)(state["params"], batch, config, dropout_key)
+        updates, optimizer_state = optimizer.update(grads, state["optimizer"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        return {"params": params, "optimizer": optimizer_state, "key": key}, value
+
+    length = args.context + 1  # the last byte of a window is only predicted
+    corpus, held_out = read_corpus(args.data)
+    eval_loss = jax.jit(functools.partial(loss, config=config))
+
+    def evaluate(params):
+        """Mean loss over the same held-out windows every time."""
+        windows = Windows(held_out, args.batch, length, args.seed)
+        return np.mean([eval_loss(params, next(windows)) for _ in range(EVAL_BATCHES)])
+
+    # (hf) joins the run that `holdfast run` started, or begins one of its own
+    run = hf.start()
+    # (hf) remembers how far the data were consumed
+    batches = run.data(Windows(corpus, args.batch, length, args.seed))
+    # (hf) the newest good checkpoint; init_state() only if there never was one
+    state = run.restore(like=jax.eval_shape(init_state), init=init_state)
+
+    losses = []
+    for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's
+        state, train_loss = train_step(state, next(batches))
+        if args.fail_at and step == int(args.fail_at[0]):
+            fail_once(step, Path(args.fail_at[1]))
+        # (hf) the boundary between two steps: recorded, and saved here when a save is due
+        run.done(step, state, ready=train_loss, tokens=args.batch * args.context)
+
+        losses.append(train_loss)
+        if step % args.log_every == 0 or step == args.steps:
+            print(f"step {step}/{args.steps}: loss {np.mean(losses):.3f}", flush=True)
+            losses.clear()
+        if args.eval_every and step % args.eval_every == 0:
+            with run.span("eval"):
+                score = evaluate(state["params"])
+            print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
+
+    if args.out:
+        result = {"steps": args.steps, "params_sha256": checksum(state["params"])}
+        args.out.write_text(json.dumps(result) + "\n")
+
+
+def checksum(params):
+    """SHA-256 over every parameter's place in the tree, shape, type and bytes."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def fail_once(step: int, marker: Path):
+    """A crash for the demonstration: in the first attempt that gets here, and in no later one."""
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    raise RuntimeError(f"a failure on purpose at step {step}")
+
+
+if __name__ == "__main__":
+    main()
