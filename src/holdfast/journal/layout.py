@@ -9,27 +9,79 @@ A file is two pages and then records, all little-endian 64-bit words.
 - Records of 32 bytes: time, kind with flags and argument, step, value.
 
 A record is valid when its index is below the published count (`Word.COUNT`) and its kind is not 0.
-Times are CLOCK_BOOTTIME nanoseconds of the boot named in the identity.
+Times are CLOCK_BOOTTIME nanoseconds of the boot named in the identity. Beside `NAME.hfj` lies its
+sidecar `NAME.jsonl`: rare facts that need text, one JSON object a line.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, dataclass
 from enum import IntEnum, IntFlag
+from typing import Any
 
 MAGIC = int.from_bytes(b"HOLDFAST", "little")
 VERSION = 1
 
+JOURNAL_SUFFIX = ".hfj"
+SIDECAR_SUFFIX = ".jsonl"
+
+WORD_BYTES = 8
 PAGE_BYTES = 4096
 HEADER_BYTES = 2 * PAGE_BYTES
 RECORD_BYTES = 32
 RECORD_WORDS = 4
 CHUNK_RECORDS = 32_768  # 1 MiB: one posix_fallocate and one mmap per 32,768 steps
+CHUNK_BYTES = CHUNK_RECORDS * RECORD_BYTES
 
 # Page 0, byte offsets. Words 0..3: MAGIC, VERSION, HEADER_BYTES, RECORD_BYTES.
 IDENTITY_OFFSET = 64  # u64 length, then that many bytes of UTF-8 JSON
-IDENTITY_MAX_BYTES = 1984
+IDENTITY_MAX_BYTES = 1984 - WORD_BYTES
 CLOCKS_OFFSET = 2048  # u64 number of pairs, then pairs (boottime_ns, unix_ns)
 CLOCKS_MAX_PAIRS = 127
+
+MAX_LINE_BYTES = 65_536  # a sidecar line; what is longer is cut before it is written
+CONTROLLER_RANK = -1  # Identity.rank of a controller's own journal
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who wrote a journal. `incarnation` is unique to one process's life."""
+
+    run: str
+    attempt: int
+    incarnation: str
+    slice: int
+    host: str
+    rank: int
+    boot_id: str
+
+    def to_json(self) -> bytes:
+        """UTF-8 JSON; raises ValueError when it does not fit into the header."""
+        data = json.dumps(asdict(self), separators=(",", ":")).encode()
+        if len(data) > IDENTITY_MAX_BYTES:
+            raise ValueError(
+                f"the identity of run {self.run[:40]!r} takes {len(data)} bytes, the journal's "
+                f"header has {IDENTITY_MAX_BYTES}; use a shorter run or host name"
+            )
+        return data
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Identity:
+        """The inverse of `to_json`; keys it does not know are ignored. Raises ValueError."""
+        fields: Any = json.loads(data)
+        try:
+            return cls(
+                run=str(fields["run"]),
+                attempt=int(fields["attempt"]),
+                incarnation=str(fields["incarnation"]),
+                slice=int(fields["slice"]),
+                host=str(fields["host"]),
+                rank=int(fields["rank"]),
+                boot_id=str(fields["boot_id"]),
+            )
+        except (TypeError, KeyError) as problem:
+            raise ValueError(f"no {problem} in it") from problem
 
 
 class Word(IntEnum):
@@ -42,7 +94,7 @@ class Word(IntEnum):
     STEP_AT = 3  # its time, CLOCK_BOOTTIME ns
     COMPLETE = 4  # last step known complete on the device
     COMPLETE_AT = 5  # its time
-    STEP_STARTED = 6  # start of the step under way; 0: none is
+    STEP_STARTED = 6  # start of the row of steps under way; 0: no step is (see RankWords)
     PHASE = 7  # Phase
     SNAP = 8  # agreement word: the (epoch, step) this rank has copied
     DURABLE = 9  # agreement word: the (epoch, step) whose shard is durable, receipt written
@@ -80,9 +132,9 @@ class Phase(IntEnum):
 
 
 class Kind(IntEnum):
-    """Record kinds. Numbers are for ever: old journals must read."""
+    """Record kinds. Numbers are for ever: old journals must read; unknown kinds are skipped."""
 
-    STEP = 1  # time: end; arg: tokens; step; value: start
+    STEP = 1  # time: end; arg: tokens; step; value: start (0: unknown)
     STEP_BEGIN = 2  # time: start of a step that no STEP record with CONTINUES announced; step
     SPAN = 3  # time: end; arg: span kind id; step: last step done; value: start
     RESTORE = 4  # time: end; arg: source attempt + 1 (0: from scratch); step; value: start
@@ -90,6 +142,7 @@ class Kind(IntEnum):
     SEEN = 6  # time: a sign of life of the supervisor
     PROGRESS = 7  # controller input: time; step: slowest rank; value: fastest rank
     COMPLETE = 8  # time: device completion of `step`, stamped by a watcher; value: 0
+    LOOP_END = 9  # time: from here on no step is under way, CONTINUES notwithstanding; step: last
 
 
 class Flag(IntFlag):
@@ -98,10 +151,21 @@ class Flag(IntFlag):
     CONTINUES = 1  # STEP: the next step began where this one ended
 
 
+class Note(IntEnum):
+    """Types of NOTE records (their argument)."""
+
+    FACT = 1  # {"fact": ...}: an event of the history format; times are CLOCK_BOOTTIME ns
+    INPUT = 2  # an input that the controller fed to the core, in the order fed
+    MESSAGE = 3  # for people: a warning, a traceback
+
+
 SPAN_KINDS: tuple[str, ...] = ("startup", "compile", "save", "data", "restore")
+UNNAMED_SPAN = 15  # a custom span whose name could not be written to the sidecar
 FIRST_CUSTOM_SPAN = 16  # custom span ids from here on are named by a sidecar line before their use
+
+MAX_ARG = 0xFFFF_FFFF_FFFF
 
 
 def pack_kind(kind: int, flags: int = 0, arg: int = 0) -> int:
     """Word 1 of a record: kind in bits 0..7, flags in 8..15, argument in 16..63."""
-    return kind | flags << 8 | (arg & 0xFFFF_FFFF_FFFF) << 16
+    return kind | flags << 8 | (arg & MAX_ARG) << 16

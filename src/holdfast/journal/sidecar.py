@@ -1,0 +1,115 @@
+"""The sidecar: rare facts that need text, one JSON object a line, beside the journal.
+
+A line is written before the record that points to it, so a record's line is always there. A reader
+forgives what a crash leaves: a torn last line, a torn line in the middle (a full disk), bytes that
+are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.journal.layout import MAX_LINE_BYTES, SIDECAR_SUFFIX
+
+Payload = dict[str, Any]
+
+
+def sidecar_path(journal: str | os.PathLike[str]) -> Path:
+    """Where the sidecar of this journal lies."""
+    return Path(journal).with_suffix(SIDECAR_SUFFIX)
+
+
+class SidecarWriter:
+    """Appends lines; never raises for want of space. Any thread, but no signal handler."""
+
+    __slots__ = ("_fd", "_lock", "_size_bytes", "_torn")
+
+    def __init__(self, path: Path | None) -> None:
+        """Create the file, mode 0600; None: a writer that writes nowhere. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = -1 if path is None else os.open(path, flags, 0o600)
+        self._lock = threading.Lock()
+        self._size_bytes = 0
+        self._torn = False
+
+    def write(self, payload: Payload) -> int | None:
+        """Append one line; its byte offset, or None when it could not be written whole."""
+        if self._fd < 0:
+            return None
+        line = _encode(payload)
+        with self._lock:
+            if self._torn:  # close the half line that a full disk left behind
+                line = b"\n" + line
+            try:
+                written = os.write(self._fd, line)
+            except OSError:
+                return None
+            offset = self._size_bytes + self._torn
+            self._size_bytes += written
+            if written < len(line):
+                self._torn = True
+                return None
+            self._torn = False
+            return offset
+
+    def close(self) -> None:
+        """Close the file; later writes go nowhere."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _encode(payload: Payload) -> bytes:
+    # default=str: a path or a numpy number in a note must not cost the note.
+    line = json.dumps(payload, separators=(",", ":"), default=str)
+    if len(line) >= MAX_LINE_BYTES:
+        line = json.dumps({"cut": len(line), "text": line[: MAX_LINE_BYTES // 8]})
+    return line.encode("ascii") + b"\n"
+
+
+class SidecarLine(NamedTuple):
+    """One readable line: its byte offset, and the object it holds."""
+
+    offset: int
+    payload: Payload
+
+
+def read_sidecar(
+    path: str | os.PathLike[str], since_offset: int = 0
+) -> tuple[list[SidecarLine], int]:
+    """All whole lines from `since_offset` on, and the offset to go on from.
+
+    Lines that are no JSON object are passed over; so is what is longer than any writer writes. A
+    last line without its newline is left for the next call. A missing file has no lines. Raises
+    OSError when the file is there but cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(since_offset)
+            data = file.read()
+    except FileNotFoundError:
+        return [], since_offset
+    lines: list[SidecarLine] = []
+    position = 0
+    while (end := data.find(b"\n", position)) >= 0:
+        payload = _decode(data[position:end])
+        if payload is not None:
+            lines.append(SidecarLine(since_offset + position, payload))
+        position = end + 1
+    if len(data) - position > MAX_LINE_BYTES:  # a line that never ends: not ours
+        position = len(data)
+    return lines, since_offset + position
+
+
+def _decode(line: bytes) -> Payload | None:
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        payload = json.loads(line)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return None
+    return payload if isinstance(payload, dict) else None

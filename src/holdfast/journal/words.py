@@ -1,0 +1,208 @@
+"""The words page: single 64-bit values that one process stores and another loads, without locks.
+
+Page 1 of a rank's journal. The rank maps it and stores the first half; its agent maps the same file
+and stores the second half. Each store or load is one aligned 64-bit move: never torn.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.core.word import Agreed, unpack
+from holdfast.errors import JournalError
+from holdfast.journal.layout import (
+    HEADER_BYTES,
+    MAGIC,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    SPAN_SLOTS,
+    VERSION,
+    WORD_BYTES,
+    Phase,
+    Word,
+)
+from holdfast.journal.mapping import Words, detach_in_forked_child, map_words, private_words, unmap
+
+_PAGE_WORDS = PAGE_BYTES // WORD_BYTES
+
+
+class OpenSpan(NamedTuple):
+    """A span that had begun and not ended. `kind` is a span kind id."""
+
+    kind: int
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankWords:
+    """All words of a rank, loaded one after the other. Times: CLOCK_BOOTTIME ns, 0 for never.
+
+    `step_under_way_since_ns` is derived: with no step under way it is 0, else the later of the
+    row's start and the last boundary.
+    """
+
+    count: int
+    dropped: int
+    step: int
+    step_at_ns: int
+    complete: int
+    complete_at_ns: int
+    step_under_way_since_ns: int
+    phase: Phase
+    snap: Agreed
+    durable: Agreed
+    failed: Agreed
+    sigterms: int
+    errors: int
+    save_blocked_ns: int
+    save_total_ns: int
+    save_asked: int
+    owner_pid: int
+    owner_alive_at_ns: int
+    watermark: int
+    open_spans: tuple[OpenSpan, ...]
+    order: Agreed
+    verdict: Agreed
+    deadline_at_ns: int
+    supervisor_alive_at_ns: int
+    committed: int
+
+
+def rank_words(page: Words) -> RankWords:
+    """The words of a mapped page 1."""
+    owner = page[: Word.OPEN_SPANS + 2 * SPAN_SLOTS].tolist()
+    started_ns = owner[Word.STEP_STARTED]
+    slots = owner[Word.OPEN_SPANS :]
+    return RankWords(
+        count=owner[Word.COUNT],
+        dropped=owner[Word.DROPPED],
+        step=owner[Word.STEP],
+        step_at_ns=owner[Word.STEP_AT],
+        complete=owner[Word.COMPLETE],
+        complete_at_ns=owner[Word.COMPLETE_AT],
+        step_under_way_since_ns=max(started_ns, owner[Word.STEP_AT]) if started_ns else 0,
+        phase=_phase(owner[Word.PHASE]),
+        snap=unpack(owner[Word.SNAP]),
+        durable=unpack(owner[Word.DURABLE]),
+        failed=unpack(owner[Word.FAILED]),
+        sigterms=owner[Word.SIGTERMS],
+        errors=owner[Word.ERRORS],
+        save_blocked_ns=owner[Word.SAVE_BLOCKED_NS],
+        save_total_ns=owner[Word.SAVE_TOTAL_NS],
+        save_asked=owner[Word.SAVE_ASKED],
+        owner_pid=owner[Word.OWNER_PID],
+        owner_alive_at_ns=owner[Word.OWNER_ALIVE_AT],
+        watermark=owner[Word.WATERMARK],
+        open_spans=tuple(
+            OpenSpan(kind - 1, start_ns)
+            for kind, start_ns in zip(slots[::2], slots[1::2], strict=True)
+            if kind
+        ),
+        order=unpack(page[Word.ORDER]),
+        verdict=unpack(page[Word.VERDICT]),
+        deadline_at_ns=page[Word.DEADLINE_AT],
+        supervisor_alive_at_ns=page[Word.SUPERVISOR_ALIVE_AT],
+        committed=page[Word.COMMITTED],
+    )
+
+
+def _phase(value: int) -> Phase:
+    try:
+        return Phase(value)
+    except ValueError:
+        return Phase.STARTING
+
+
+class WordsPage:
+    """One mapped words page: `load`, `store` and `snapshot`.
+
+    In a forked child, and after `detach`, loads give 0 and stores go nowhere.
+    """
+
+    __slots__ = ("__weakref__", "_mapped", "page")
+
+    page: Words
+    """The page itself, 512 words; another view takes its place at `detach`."""
+
+    def __init__(self, mapped: mmap.mmap | None, page: Words) -> None:
+        self._mapped = mapped
+        self.page = page
+        detach_in_forked_child(self)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> WordsPage:
+        """Map page 1 of an existing journal, for loads and stores.
+
+        Raises JournalError when the file is missing, not (yet) a journal, or of a newer version.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_size < HEADER_BYTES:
+                    raise JournalError(
+                        f"{Path(path)} is not a journal yet: its header is cut short"
+                    )
+                mapped, words = map_words(fd, 0, HEADER_BYTES)
+            finally:
+                os.close(fd)
+        except OSError as problem:
+            raise JournalError(
+                f"cannot open the journal {Path(path)}: {problem.strerror}"
+            ) from None
+        try:
+            check_header(words, path)
+        except JournalError:
+            unmap(mapped, words)
+            raise
+        return cls(mapped, words[_PAGE_WORDS:])
+
+    @classmethod
+    def private(cls) -> WordsPage:
+        """A page that nobody else sees: for a session whose journal could not be made."""
+        return cls(None, private_words(PAGE_BYTES))
+
+    def load(self, word: int) -> int:
+        """The word's value now."""
+        value: int = self.page[word]
+        return value
+
+    def store(self, word: int, value: int) -> None:
+        """Store a value of 0 to 2**64 - 1; raises ValueError for any other."""
+        self.page[word] = value
+
+    def increment(self, word: int) -> None:
+        """Add one. Only the word's one writer may: load and store are two moves."""
+        self.page[word] += 1
+
+    def snapshot(self) -> RankWords:
+        """All words, for decisions and the status block."""
+        return rank_words(self.page)
+
+    def detach(self) -> None:
+        """Unmap; from here on loads give 0 and stores go nowhere."""
+        page, self.page = self.page, private_words(PAGE_BYTES)
+        mapped, self._mapped = self._mapped, None
+        if mapped is not None:
+            unmap(mapped, page)
+
+
+def check_header(words: Words, path: str | os.PathLike[str]) -> None:
+    """Raise JournalError unless these are the first words of a journal that this version reads."""
+    name = Path(path)
+    magic, version, header_bytes, record_bytes = words[:4].tolist()
+    if magic != MAGIC:
+        raise JournalError(f"{name} is not a Holdfast journal: its first bytes are wrong")
+    if version > VERSION:
+        raise JournalError(
+            f"{name} was written by format version {version}; "
+            f"this Holdfast reads up to {VERSION}; upgrade"
+        )
+    if header_bytes != HEADER_BYTES or record_bytes != RECORD_BYTES:
+        raise JournalError(
+            f"{name} is damaged: its header claims {header_bytes} bytes of header "
+            f"and {record_bytes} bytes a record"
+        )

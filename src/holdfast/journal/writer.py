@@ -1,0 +1,294 @@
+"""A process's own journal: records into mapped memory, text into the sidecar, words for others.
+
+Nothing here raises or blocks once the file is made: no space, a bad number, a forked child or a
+closed writer cost the record (counted in `Word.DROPPED` where possible), never the training.
+
+One thread owns a writer: the one that made it. Only that thread may call `record_step`,
+`begin_step`, `end_steps`, `open_span`, `close_span` and `append`; the others find their way from
+any thread, by a queue that is written at the owner's next record.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.clocks import now_ns, read_clock_pair
+from holdfast.journal.layout import (
+    CHUNK_BYTES,
+    CLOCKS_MAX_PAIRS,
+    CLOCKS_OFFSET,
+    FIRST_CUSTOM_SPAN,
+    HEADER_BYTES,
+    IDENTITY_OFFSET,
+    MAGIC,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    SPAN_KINDS,
+    UNNAMED_SPAN,
+    VERSION,
+    WORD_BYTES,
+    Identity,
+    Kind,
+    Word,
+)
+from holdfast.journal.mapping import (
+    Words,
+    detach_in_forked_child,
+    map_words,
+    private_words,
+    reserve,
+    unmap,
+)
+from holdfast.journal.sidecar import SidecarWriter, sidecar_path
+from holdfast.journal.tape import make_tape
+from holdfast.journal.words import WordsPage
+
+# Waits for data shorter than this are not worth a record: a loop of 1 ms steps stays cheap. What
+# is passed over stays inside its step, at most 1 % of a 1 ms step.
+DATA_SPAN_MIN_NS = 10_000
+
+_PAGE_WORDS = PAGE_BYTES // WORD_BYTES
+_CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
+
+
+class JournalWriter:
+    """The journal of this process. Times are CLOCK_BOOTTIME nanoseconds (`clocks.now_ns`)."""
+
+    words: WordsPage
+    """Page 1, for this process's own loads and stores."""
+
+    append: Callable[[int, int, int, int, int, int], None]
+    """`append(time_ns, kind, flags, arg, step, value)`: one record of any kind."""
+
+    record_step: Callable[..., int]
+    """`record_step(step, tokens=0)`: `step` ends now and the next begins now; gives Word.ORDER.
+
+    The hot path: the record, then Word.STEP and Word.STEP_AT, then the load, in this order. The
+    step began where the last one ended, or at `begin_step`. `tokens` is an int.
+    """
+
+    begin_step: Callable[[int, int | None], None]
+    """`begin_step(step, at_ns)`: `step` is under way, the first of a row; None: from now."""
+
+    end_steps: Callable[[int | None], None]
+    """`end_steps(at_ns)`: the step last recorded was the last of its row; none is under way."""
+
+    open_span: Callable[[str], int]
+    """`open_span(kind)`: a span begins now; the token closes it. Spans nest.
+
+    Until it is closed it shows in the words, so that a SIGKILL does not lose it.
+    """
+
+    close_span: Callable[..., int]
+    """`close_span(token, min_ns=0)`: the span ends now; gives its length in ns.
+
+    So do spans inside it that were left open. Shorter than `min_ns` it leaves no record. A token
+    that was closed before gives 0.
+    """
+
+    def __init__(self, path: Path | None, identity: Identity | None, header: _Header) -> None:
+        self.path = path
+        self.identity = identity
+        self.words = header.words
+        self._header = header
+        self._sidecar = header.sidecar
+        self._owner = threading.get_ident()
+        self._kinds = {name: number for number, name in enumerate(SPAN_KINDS)}
+        self._naming = threading.Lock()
+        self._tape = tape = make_tape(self.words.page, header.fd, self._kinds, self._name_span)
+        self.append = tape.append
+        self.record_step = tape.record_step
+        self.begin_step = tape.begin_step
+        self.end_steps = tape.end_steps
+        self.open_span = tape.open_span
+        self.close_span = tape.close_span
+        detach_in_forked_child(self)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], identity: Identity) -> Self:
+        """Make the journal and its sidecar, mode 0600, in a folder that exists.
+
+        Raises StoreUnavailable when the files exist or cannot be made (no space, no permission),
+        ValueError when the identity does not fit the header; nothing is left behind then.
+        """
+        path = Path(path)
+        text = identity.to_json()
+        try:
+            header = _Header.create(path, text)
+        except OSError as problem:
+            raise StoreUnavailable(
+                f"cannot make the journal {path}: {problem.strerror}; "
+                "point the scratch folder at a local disk or tmpfs with space"
+            ) from problem
+        writer = cls(path, identity, header)
+        writer.words.store(Word.OWNER_PID, os.getpid())
+        writer.read_clocks()
+        header.publish()
+        return writer
+
+    @classmethod
+    def nowhere(cls) -> Self:
+        """A writer that records nothing, for a process whose journal could not be made."""
+        return cls(None, None, _Header.nowhere())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def count(self) -> int:
+        """Records published."""
+        return self.words.load(Word.COUNT)
+
+    @property
+    def dropped(self) -> int:
+        """Records lost for want of space."""
+        return self.words.load(Word.DROPPED)
+
+    def record(
+        self, time_ns: int, kind: int, arg: int = 0, step: int = 0, value: int = 0, flags: int = 0
+    ) -> None:
+        """One record of any kind, from any thread (another's is written with the owner's next)."""
+        put = self._tape.append if self._is_owner() else self._tape.hand_over
+        put(time_ns, kind, flags, arg, step, value)
+
+    def record_complete(self, step: int, at_ns: int) -> None:
+        """`step` is complete on the device: the words at once, the record too. Any one thread."""
+        self.words.store(Word.COMPLETE, step)
+        self.words.store(Word.COMPLETE_AT, at_ns)
+        self.record(at_ns, Kind.COMPLETE, step=step)
+
+    def record_restore(
+        self, start_ns: int, end_ns: int, step: int, source_attempt: int | None = None
+    ) -> None:
+        """A checkpoint was read: the last step in it (0: none) and who wrote it. Any thread."""
+        arg = 0 if source_attempt is None else source_attempt + 1
+        self.record(end_ns, Kind.RESTORE, arg, step, start_ns)
+
+    def record_span(self, kind: str, start_ns: int, end_ns: int) -> None:
+        """A span that was measured elsewhere. Any thread."""
+        self.record(end_ns, Kind.SPAN, self.span_kind(kind), self.words.load(Word.STEP), start_ns)
+
+    def seen(self) -> None:
+        """A sign of life of the supervisor. Any thread."""
+        self.record(now_ns(), Kind.SEEN)
+
+    def span_kind(self, name: str) -> int:
+        """The id of a span kind: one of SPAN_KINDS, or any other name.
+
+        A name of the user's own (with or without `custom:` before it) is written to the sidecar at
+        its first use; while that fails for want of space, its spans have no name.
+        """
+        number = self._kinds.get(name)
+        return self._name_span(name) if number is None else number
+
+    def _name_span(self, name: str) -> int:
+        plain = name.removeprefix("custom:")
+        full = f"custom:{plain}"
+        with self._naming:
+            number = self._kinds.get(full)
+            if number is None:
+                number = FIRST_CUSTOM_SPAN + sum(name.startswith("custom:") for name in self._kinds)
+                if self._sidecar.write({"span_id": number, "name": plain}) is None:
+                    return UNNAMED_SPAN
+                self._kinds[full] = number
+                self._kinds.setdefault(plain, number)
+        return number
+
+    def note(self, note: int, payload: dict[str, Any], step: int = 0) -> None:
+        """A fact that needs text: its line first, then the record that points to it. Any thread.
+
+        Not for signal handlers. One system call, no fsync. What JSON cannot hold becomes a string.
+        """
+        offset = self._sidecar.write(payload)
+        if offset is not None:
+            self.record(now_ns(), Kind.NOTE, note, step, offset)
+        else:
+            self._tape.count_drop()
+
+    def read_clocks(self) -> None:
+        """Append a pair of clock readings to the header, while there is room for one."""
+        self._header.add_clock_pair()
+
+    def flush(self) -> None:
+        """Write what other threads have handed over. The owner only."""
+        self._tape.flush()
+
+    def close(self) -> None:
+        """Write what was handed over and let go of the files. The owner only; again: no effect."""
+        self._tape.flush()
+        self.detach()
+
+    def detach(self) -> None:
+        """Let go of everything at once; from here on nothing is recorded, and nothing fails."""
+        self._tape.detach()
+        self._header.detach()
+        self._naming = threading.Lock()  # in a forked child the old one may be held for ever
+
+    def _is_owner(self) -> bool:
+        return threading.get_ident() == self._owner
+
+
+class _Header:
+    """The two header pages of a journal being written, its file descriptor and its sidecar."""
+
+    __slots__ = ("_mapped", "_pages", "fd", "sidecar", "words")
+
+    def __init__(self, fd: int, sidecar: SidecarWriter, mapped: Any, pages: Words) -> None:
+        self.fd = fd
+        self.sidecar = sidecar
+        self._mapped = mapped
+        self._pages = pages
+        self.words = WordsPage(None, pages[_PAGE_WORDS:])
+
+    @classmethod
+    def create(cls, path: Path, identity: bytes) -> _Header:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            reserve(fd, 0, HEADER_BYTES + CHUNK_BYTES)
+            length = len(identity).to_bytes(WORD_BYTES, "little")
+            os.pwrite(fd, length + identity, IDENTITY_OFFSET)
+            mapped, pages = map_words(fd, 0, HEADER_BYTES)
+            sidecar = SidecarWriter(sidecar_path(path))
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        return cls(fd, sidecar, mapped, pages)
+
+    @classmethod
+    def nowhere(cls) -> _Header:
+        return cls(-1, SidecarWriter(None), None, private_words(HEADER_BYTES))
+
+    def publish(self) -> None:
+        """The file becomes a journal: its magic word is stored last."""
+        pages = self._pages
+        pages[1], pages[2], pages[3] = VERSION, HEADER_BYTES, RECORD_BYTES
+        pages[0] = MAGIC
+
+    def add_clock_pair(self) -> None:
+        pages = self._pages
+        pairs = pages[_CLOCKS_WORD]
+        if pairs >= CLOCKS_MAX_PAIRS:
+            return
+        at = _CLOCKS_WORD + 1 + 2 * pairs
+        pages[at], pages[at + 1] = read_clock_pair()
+        pages[_CLOCKS_WORD] = pairs + 1
+
+    def detach(self) -> None:
+        self.words.detach()
+        pages, self._pages = self._pages, private_words(HEADER_BYTES)
+        mapped, self._mapped = self._mapped, None
+        if mapped is not None:
+            unmap(mapped, pages)
+        self.sidecar.close()
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
