@@ -151,7 +151,7 @@ class Flag(IntFlag):
     CONTINUES = 1  # STEP: the next step began where this one ended
 
 
-class Note(IntEnum):
+class NoteType(IntEnum):
     """Types of NOTE records (their argument)."""
 
     FACT = 1  # {"fact": ...}: an event of the history format; times are CLOCK_BOOTTIME ns

@@ -143,6 +143,14 @@ class JournalReader:
         """The sidecar's whole lines from an offset on, and the next offset."""
         return read_sidecar(sidecar_path(self.path), since_offset)
 
+    def header_bytes(self) -> bytes:
+        """Both header pages as they are now."""
+        return bytes(self._header.cast("B"))
+
+    def fileno(self) -> int:
+        """The file's descriptor."""
+        return self._file.fileno()
+
     def close(self) -> None:
         """Let go of the file."""
         self._header.release()
