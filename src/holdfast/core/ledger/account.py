@@ -1,0 +1,147 @@
+"""The ledger's result: where every chip-nanosecond went, and what each disruption cost.
+
+Inside, everything is an integer: wall nanoseconds, or chip-nanoseconds (wall nanoseconds × chips).
+Only `to_json` divides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.ledger.kinds import STEP, Level, level_of
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """One attempt that ended before the run was done.
+
+    `lost_steps` and `lost_ns` (wall, the steps' own time) are the completed steps that it threw
+    away for good. `downtime_ns` runs from the last completed activity of the attempt (its start, if
+    there was none) to `resumed_ns`, the end of the first step that a later attempt completed, less
+    that step's own time; both are None while no later attempt has completed one. `waterfall_ns`
+    is the wall time of that stretch by kind, that step included; without one it runs to the end of
+    the time line.
+    """
+
+    attempt: int
+    cause: str
+    lost_steps: int
+    lost_ns: int
+    downtime_ns: int | None
+    at_ns: int
+    resumed_ns: int | None
+    waterfall_ns: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The disruption as a history's result writes it, in seconds."""
+        return {
+            "attempt": self.attempt,
+            "cause": self.cause,
+            "lost_steps": self.lost_steps,
+            "lost_s": self.lost_ns / NS_PER_S,
+            "downtime_s": _seconds(self.downtime_ns),
+            "at_s": self.at_ns / NS_PER_S,
+            "resumed_s": _seconds(self.resumed_ns),
+            "waterfall_s": {kind: ns / NS_PER_S for kind, ns in sorted(self.waterfall_ns.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the time between `start_ns` and `end_ns` of a run on `chips` chips went.
+
+    `kinds` maps each kind (lower case; `step` is always there) to chip-nanoseconds. Their sum is
+    `elapsed_ns × chips`, exactly; a ValueError says that a ledger broke that law.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    chips: int
+    kinds: Mapping[str, int]
+    steps_kept: int
+    lost_steps: int
+    disruptions: tuple[Disruption, ...]
+
+    def __post_init__(self) -> None:
+        total = sum(self.kinds.values())
+        if total != self.elapsed_ns * self.chips or min(self.kinds.values(), default=0) < 0:
+            raise ValueError(
+                f"the kinds sum up to {total} chip-ns, but {self.elapsed_ns} ns on {self.chips} "
+                f"chips have gone by ({dict(self.kinds)}): this is a bug in Holdfast's ledger"
+            )
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Wall time of the account."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def elapsed(self) -> int:
+        """All chip-nanoseconds of the account: the denominator of `goodput`."""
+        return self.elapsed_ns * self.chips
+
+    @property
+    def productive(self) -> int:
+        """Chip-nanoseconds of kept steps."""
+        return self.kinds.get(STEP, 0)
+
+    @property
+    def available(self) -> int:
+        """Chip-nanoseconds in which the resources were there: elapsed − queued − reschedule."""
+        scheduling = (ns for kind, ns in self.kinds.items() if level_of(kind) is Level.SCHEDULING)
+        return self.elapsed - sum(scheduling)
+
+    @property
+    def goodput(self) -> float | None:
+        """Productive / elapsed; None when no time has gone by."""
+        return _ratio(self.productive, self.elapsed)
+
+    @property
+    def scheduling_goodput(self) -> float | None:
+        """Available / elapsed; None when no time has gone by."""
+        return _ratio(self.available, self.elapsed)
+
+    @property
+    def runtime_goodput(self) -> float | None:
+        """Productive / available; None when the resources were never there."""
+        return _ratio(self.productive, self.available)
+
+    def seconds(self, kind: str) -> float:
+        """A kind's share of the elapsed seconds: its chip-seconds / chips."""
+        return self.kinds.get(kind, 0) / (self.chips * NS_PER_S)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result of docs/reference/history.md: plain types, seconds as floats."""
+        return {
+            "name": self.name,
+            "chips": self.chips,
+            "start_s": self.start_ns / NS_PER_S,
+            "end_s": self.end_ns / NS_PER_S,
+            "elapsed_s": self.elapsed_ns / NS_PER_S,
+            "productive_s": self.seconds(STEP),
+            "goodput": self.goodput,
+            "scheduling_goodput": self.scheduling_goodput,
+            "runtime_goodput": self.runtime_goodput,
+            "program_goodput": None,
+            "badput_s": {
+                kind: self.seconds(kind)
+                for kind in sorted(self.kinds)
+                if kind != STEP and self.kinds[kind]
+            },
+            "steps_kept": self.steps_kept,
+            "lost_steps": self.lost_steps,
+            "disruptions": [disruption.to_json() for disruption in self.disruptions],
+        }
+
+
+def _ratio(numerator: int, denominator: int) -> float | None:
+    return numerator / denominator if denominator else None
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / NS_PER_S
