@@ -1,0 +1,66 @@
+"""The report as JSON: the stable document of docs/reference/report-json.md.
+
+The keys at the top are the result of a history (docs/reference/history.md), unchanged. What a store
+knows beside it stands under keys of its own, so a reader of one reads the other too.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core.ledger.account import NS_PER_S, Disruption
+from holdfast.report.findings import Findings
+
+FORMAT = 1
+NS_PER_CHIP_HOUR = 3600 * NS_PER_S
+
+
+def document(findings: Findings) -> dict[str, Any]:
+    """Everything a report says about a run, in plain types."""
+    return {
+        "format": FORMAT,
+        **findings.account.to_json(),
+        "run": {
+            "name": findings.account.name,
+            "store": findings.store,
+            "command": list(findings.command),
+            "state": findings.state,
+            "requested": _iso(findings.requested_unix_ns),
+            "attempts": findings.attempts,
+            "chips": findings.account.chips,
+        },
+        "incidents": [_incident(findings, d) for d in findings.account.disruptions],
+        "checkpoints": [
+            {"name": c.name, "attempt": c.attempt, "step": c.step, "tags": list(c.tags)}
+            for c in findings.checkpoints
+        ],
+        "notes": list(findings.notes),
+    }
+
+
+def price_chip_ns(disruption: Disruption, chips: int) -> int:
+    """What a disruption cost: (lost steps' own time + downtime so far) × chips."""
+    down = disruption.downtime_ns
+    if down is None:  # not over: its waterfall runs to the end of the time line
+        down = sum(disruption.waterfall_ns.values())
+    return (disruption.lost_ns + down) * chips
+
+
+def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
+    evidence = findings.evidence_for(disruption)
+    price = price_chip_ns(disruption, findings.account.chips)
+    return {
+        **disruption.to_json(),
+        "chip_hours": price / NS_PER_CHIP_HOUR,
+        "words": evidence.words,
+        "exits": list(evidence.exits),
+        "last_lines": list(evidence.last_lines),
+        "traceback": evidence.traceback,
+    }
+
+
+def _iso(unix_ns: int | None) -> str | None:
+    if unix_ns is None:
+        return None
+    return datetime.fromtimestamp(unix_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")

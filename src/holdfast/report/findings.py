@@ -1,0 +1,54 @@
+"""What a report is about: a run's account, and what else its store knows, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.ledger.account import Account, Disruption
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found out about one disruption beside its times (an incident file)."""
+
+    attempt: int
+    words: str | None = None  # the cause in a sentence
+    exits: tuple[int | None, ...] = ()  # per rank: exit code, -signal, None: unknown
+    last_lines: tuple[str, ...] = ()  # the end of the output of the rank that broke
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A committed set: its name, the last step it contains, and its tags."""
+
+    name: str
+    attempt: int
+    step: int
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything a report shows. Without a store (a history file) it is the account alone.
+
+    `notes` are sentences about what could not be read or recorded: a report never hides a gap.
+    `requested_unix_ns` places the account's clock in the world; None: its origin is unknown.
+    """
+
+    account: Account
+    store: str | None = None
+    command: tuple[str, ...] = ()
+    state: str | None = None  # running, done, stopped, …
+    requested_unix_ns: int | None = None
+    attempts: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def evidence_for(self, disruption: Disruption) -> Evidence:
+        """What is known about a disruption; empty evidence if nothing is."""
+        for evidence in self.evidence:
+            if evidence.attempt == disruption.attempt:
+                return evidence
+        return Evidence(disruption.attempt)

@@ -1,0 +1,305 @@
+"""The report on a terminal: the headline, the table, and a story for each disruption.
+
+It reads the same without colour, on a screen of 80 columns, and in plain ASCII: every bar has its
+name and its number beside it, and the level of a piece of the time line is its shading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.report.bars import bar, split
+from holdfast.report.document import price_chip_ns
+from holdfast.report.findings import Evidence, Findings
+from holdfast.report.kinds import place_of, style_of, words_of
+from holdfast.report.words import (
+    MISSING,
+    cause_in_words,
+    chip_hours,
+    counted,
+    digits_for,
+    duration,
+    percent,
+    seconds,
+)
+
+MAX_WIDTH = 110
+STORIES_SHOWN = 8
+LINES_OF_OUTPUT = 5
+LINES_OF_TRACEBACK = 12
+_SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
+_ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
+_LEVEL_WORDS = {
+    Level.PRODUCTIVE: "productive",
+    Level.SCHEDULING: "scheduling badput",
+    Level.RUNTIME: "runtime badput",
+}
+# What a terminal would obey instead of show: escape sequences and control characters.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How much room there is, and whether more than ASCII can be printed."""
+
+    width: int
+    ascii_only: bool
+
+    @property
+    def cut(self) -> Literal["ellipsis", "crop"]:
+        """How a text that is too long ends."""
+        return "crop" if self.ascii_only else "ellipsis"
+
+    def glyph(self, pretty: str, plain: str) -> str:
+        """The first if it can be printed, else the second."""
+        return plain if self.ascii_only else pretty
+
+
+def show(findings: Findings, console: Console, *, every_story: bool = False) -> None:
+    """Print the report. `every_story`: also the disruptions before the last few."""
+    for part in parts(findings, console, every_story=every_story):
+        console.print(part, highlight=False)
+
+
+def parts(
+    findings: Findings, console: Console, *, every_story: bool = False
+) -> Iterator[RenderableType]:
+    """What `show` prints, piece by piece, laid out for that console."""
+    page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
+    pieces = _pieces(findings, page, every_story)
+    return (Constrain(piece, page.width) for piece in pieces)
+
+
+def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[RenderableType]:
+    account = findings.account
+    yield _title(findings, page)
+    yield Text()
+    yield _headline(account, page)
+    yield Text()
+    yield _strip(account, page)
+    yield Text()
+    yield _table(account, page)
+    yield Text()
+    yield from _disruptions(findings, page, every_story)
+    for note in findings.notes:
+        yield Text.assemble(("note: ", "bold"), clean(note))
+
+
+def _title(findings: Findings, page: Page) -> RenderableType:
+    account = findings.account
+    dot = page.glyph(" · ", " | ")
+    facts = [findings.state] if findings.state else []
+    if findings.attempts is not None:
+        facts.append(counted(findings.attempts, "attempt"))
+    facts.append(counted(account.chips, "chip"))
+    facts.append(duration(account.elapsed_ns))
+    name = Text(clean(account.name), style="bold")
+    rule = Rule(
+        Text.assemble(name, dot, dot.join(facts)),
+        align="left",
+        characters=page.glyph("─", "-"),
+        style="dim",
+    )
+    if not findings.command:
+        return rule
+    command = Text(clean(" ".join(findings.command)), "dim", no_wrap=True, overflow=page.cut)
+    return Group(rule, command)
+
+
+def _headline(account: Account, page: Page) -> Table:
+    """Goodput and its three factors, each with what it is a share of."""
+    elapsed = duration(account.elapsed_ns)
+    kept = duration(account.productive // account.chips)
+    ready = duration(account.available // account.chips)
+    times, none = page.glyph("×", "x"), page.glyph(MISSING, "-")
+    columns = [
+        ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
+        ("scheduling", account.scheduling_goodput, f"{ready} ready\nof {elapsed} paid", times),
+        ("runtime", account.runtime_goodput, f"{kept} kept\nof {ready} ready", times),
+        ("program", None, "not measured", ""),
+    ]
+    grid = Table.grid(padding=(0, 1))
+    rows: list[list[Text]] = [[], [], []]
+    for name, share, denominator, sign in columns:
+        strong = f"bold {style_of(STEP).colour}" if name == "goodput" else "bold"
+        number = none if share is None else percent(share)
+        rows[0] += [Text(name, "dim"), Text()]
+        rows[1] += [Text(number, strong), Text(sign, "dim")]
+        rows[2] += [Text(denominator, "dim"), Text()]
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _strip(account: Account, page: Page) -> Text:
+    """All the time in one line, each kind in proportion."""
+    kinds = [kind for level in Level for kind in _kinds_of(account, level)]
+    shades = _ASCII_SHADES if page.ascii_only else _SHADES
+    line = Text()
+    for piece, cells in split([account.kinds[kind] for kind in kinds], page.width):
+        kind = kinds[piece]
+        line.append(shades[level_of(kind)] * cells, style_of(kind).colour)
+    return line
+
+
+def _table(account: Account, page: Page) -> Table:
+    """Level, kind, seconds and share; the bars compare the kinds of badput with one another."""
+    bar_width = min(max(page.width - 64, 8), 24)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, expand=True)
+    table.add_column("where it went", no_wrap=True, min_width=17)
+    table.add_column("", no_wrap=True, overflow=page.cut, ratio=1, style="dim")
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", width=bar_width, no_wrap=True)
+    total = sum(account.kinds.values())
+    digits = digits_for(total // account.chips)
+    mark = _ASCII_SHADES if page.ascii_only else dict.fromkeys(Level, "■")
+    groups = {level: _kinds_of(account, level) for level in Level}
+    worst = max(
+        (account.kinds[kind] for level in Level for kind in groups[level] if kind != STEP),
+        default=1,
+    )
+    for level, kinds in groups.items():
+        if not kinds and level is not Level.PRODUCTIVE:
+            continue
+        chip_ns = sum(account.kinds[kind] for kind in kinds)
+        table.add_row(
+            Text(_LEVEL_WORDS[level], "bold"),
+            _steps_in_words(account) if level is Level.PRODUCTIVE else "",
+            Text(seconds(chip_ns // account.chips, digits), "bold"),
+            Text(percent(chip_ns / total if total else None), "bold"),
+        )
+        for kind in kinds if level is not Level.PRODUCTIVE else []:
+            chip_ns = account.kinds[kind]
+            colour = style_of(kind).colour
+            table.add_row(
+                Text.assemble((f"  {mark[level]} ", colour), kind.partition(":")[0]),
+                clean(words_of(kind)),
+                seconds(chip_ns // account.chips, digits),
+                percent(chip_ns / total),
+                Text(bar(0, chip_ns / worst, bar_width, ascii_only=page.ascii_only), colour),
+            )
+    return table
+
+
+def _kinds_of(account: Account, level: Level) -> list[str]:
+    kinds = sorted(account.kinds, key=place_of)
+    return [k for k in kinds if level_of(k) is level and account.kinds[k] > 0]
+
+
+def _steps_in_words(account: Account) -> str:
+    return f"{counted(account.steps_kept, 'step')} kept, {account.lost_steps:,} lost"
+
+
+def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[RenderableType]:
+    account = findings.account
+    disruptions = account.disruptions
+    if not disruptions:
+        yield Text("no disruptions", "dim")
+        return
+    shown = disruptions if every_story else disruptions[-STORIES_SHOWN:]
+    yield Rule(
+        Text(counted(len(disruptions), "disruption"), "bold"),
+        align="left",
+        characters=page.glyph("─", "-"),
+        style="dim",
+    )
+    yield _row("", "lost", "down", "chip-hours", style="dim")
+    if len(shown) < len(disruptions):
+        yield _earlier(account, disruptions[: -len(shown)])
+    for disruption in shown:
+        yield from _story(findings, disruption, page)
+        yield Text()
+
+
+def _row(cause: str | Text, lost: str, down: str, price: str, style: str = "") -> Table:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1)
+    for width in (10, 11, 10):
+        table.add_column(width=width, justify="right", no_wrap=True)
+    table.add_row(cause, lost, down, price, style=style)
+    return table
+
+
+def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
+    """One line for those whose stories are not shown."""
+    lost = sum(d.lost_steps for d in disruptions)
+    down = sum(d.downtime_ns or 0 for d in disruptions)
+    price = sum(price_chip_ns(d, account.chips) for d in disruptions)
+    words = f"{counted(len(disruptions), 'earlier disruption')} (all of them: --all)"
+    return _row(words, counted(lost, "step"), duration(down), chip_hours(price), style="dim")
+
+
+def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[RenderableType]:
+    account = findings.account
+    evidence = findings.evidence_for(disruption)
+    at = duration(disruption.at_ns - account.start_ns)
+    cause = evidence.words or cause_in_words(disruption.cause)
+    none = page.glyph(MISSING, "-")
+    down = "not yet" if disruption.downtime_ns is None else duration(disruption.downtime_ns)
+    yield _row(
+        Text.assemble(
+            (f"attempt {disruption.attempt}", "bold"),
+            (f" after {at}: ", "dim"),
+            (clean(cause), style_of("lost").colour),
+        ),
+        counted(disruption.lost_steps, "step") if disruption.lost_steps else none,
+        down,
+        chip_hours(price_chip_ns(disruption, account.chips)),
+    )
+    yield from _waterfall(disruption, page)
+    yield from _last_words(evidence, page)
+
+
+def _waterfall(disruption: Disruption, page: Page) -> Iterator[Text]:
+    """The downtime's phases below one another, each where the one before it ended."""
+    phases = [
+        (_phase_name(kind), kind, disruption.waterfall_ns[kind])
+        for kind in sorted(disruption.waterfall_ns, key=place_of)
+        if disruption.waterfall_ns[kind] > 0
+    ]
+    total = sum(ns for _, _, ns in phases)
+    width = page.width - 30
+    at = 0
+    for name, kind, ns in phases:
+        drawn = bar(at / total, (at + ns) / total, width, ascii_only=page.ascii_only)
+        at += ns
+        yield Text.assemble(
+            (f"  {clean(name):<14.14}", "dim"),
+            f"{duration(ns):>11}  ",
+            (drawn, style_of(kind).colour),
+        )
+
+
+def _phase_name(kind: str) -> str:
+    """A step within a disruption is the one that ended it, or one that nobody could finish."""
+    return {STEP: "first step", "lost": "lost step"}.get(kind, kind)
+
+
+def _last_words(evidence: Evidence, page: Page) -> Iterator[Text]:
+    lines = list(evidence.last_lines[-LINES_OF_OUTPUT:])
+    if evidence.traceback:
+        lines = evidence.traceback.rstrip().splitlines()[-LINES_OF_TRACEBACK:]
+    rule = page.glyph("│", "|")
+    for line in lines:
+        text = Text.assemble((f"  {rule} ", "dim"), clean(line))
+        text.truncate(page.width, overflow=page.cut)
+        yield text
+
+
+def clean(text: str) -> str:
+    """Text from outside, without anything that a terminal would obey."""
+    return _CONTROL.sub("", text.expandtabs(4))

@@ -1,0 +1,95 @@
+"""Numbers and causes in words: the same everywhere that people read them."""
+
+from __future__ import annotations
+
+import signal
+
+NANO = 1_000_000_000
+MISSING = "—"
+
+CAUSES = {
+    "done": "done",
+    "preempted": "preempted",
+    "stopped": "asked to stop",
+    "failed": "the command failed",
+    "hang": "hung",
+    "host_lost": "host lost",
+    "oom": "out of memory",
+    "killed": "killed",
+}
+
+
+def cause_in_words(cause: str) -> str:
+    """A cause as the ledger knows it, for people; signal names are as the system has them."""
+    if cause in CAUSES:
+        return CAUSES[cause]
+    head, _, rest = cause.partition(":")
+    if head == "signal" and rest.isdigit():
+        try:
+            return f"killed by {signal.Signals(int(rest)).name}"
+        except ValueError:
+            return f"killed by signal {rest}"
+    return cause.replace("_", " ")
+
+
+def percent(share: float | None) -> str:
+    """A share as `62.5 %`; what is not known is a dash, and what is not zero never reads zero."""
+    if share is None:
+        return MISSING
+    if 0 < share < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= share < 1:
+        return ">99.9 %"
+    return f"{share * 100:.1f} %"
+
+
+def seconds(ns: int, digits: int) -> str:
+    """Nanoseconds as seconds for a column of numbers with `digits` after the point."""
+    least = 10**-digits
+    value = ns / NANO
+    if 0 < value < least / 2:
+        return f"<{least:.{digits}f}"
+    return f"{value:,.{digits}f}"
+
+
+def digits_for(longest_ns: int) -> int:
+    """How many digits after the point mean something beside a value as long as this."""
+    return 1 if longest_ns >= 1000 * NANO else 2 if longest_ns >= 10 * NANO else 3
+
+
+def duration(ns: int) -> str:
+    """A span of time for a sentence: 0.42 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 4 h."""
+    value = ns / NANO
+    if value < 10:
+        return f"{value:.2f} s"
+    if value < 60:
+        return f"{value:.1f} s"
+    whole = round(value)
+    for unit, size, part, smaller in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // smaller
+            return (
+                f"{whole // size} {unit} {rest:02d} {part}" if rest else f"{whole // size} {unit}"
+            )
+    return f"{whole} s"
+
+
+def chip_hours(chip_ns: int) -> str:
+    """Chip-nanoseconds as chip-hours, with two significant digits where they are few."""
+    value = chip_ns / (3600 * NANO)
+    if value == 0:
+        return "0"
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 1:
+        return f"{value:.1f}"
+    return f"{value:.2g}" if value >= 0.001 else "<0.001"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `12 steps`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

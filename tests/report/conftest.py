@@ -1,0 +1,44 @@
+"""A small run with one disruption of each sort, as a report gets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.report.findings import Evidence, Findings
+
+
+def ns(**kinds: float) -> dict[str, int]:
+    """Seconds by kind as nanoseconds; a double underscore stands for a colon."""
+    return {kind.replace("__", ":"): round(s * NS_PER_S) for kind, s in kinds.items()}
+
+
+@pytest.fixture
+def findings() -> Findings:
+    kinds = ns(
+        step=96, startup=8, compile=4.5, restore=0.3, save=0.2, lost=6, detect=0.004, drain=0.4,
+        backoff=2, reschedule=0.05, data=0.6, custom__evaluation=3, queued__provision=0.02,
+    )  # fmt: skip
+    kinds = {kind: 8 * chip_ns for kind, chip_ns in kinds.items()}
+    elapsed = sum(kinds.values()) // 8
+    disruptions = (
+        Disruption(0, "preempted", 0, 0, NS_PER_S * 4, NS_PER_S * 31, NS_PER_S * 35,
+                   ns(drain=0.4, reschedule=0.05, startup=2, restore=0.1, compile=1.45, step=0.2)),
+        Disruption(1, "signal:9", 12, NS_PER_S * 3, NS_PER_S * 5, NS_PER_S * 70, NS_PER_S * 75,
+                   ns(lost=0.1, detect=0.01, backoff=1, startup=2.2, compile=1.49, step=0.2)),
+        Disruption(2, "failed", 19, NS_PER_S * 3, None, NS_PER_S * 100, None, ns(startup=2)),
+    )  # fmt: skip
+    account = Account("my-run", 0, elapsed, 8, kinds, 400, 31, disruptions)
+    return Findings(
+        account,
+        store="/stores/here",
+        command=("python", "train.py", "--steps", "400"),
+        state="running",
+        requested_unix_ns=1_800_000_000 * NS_PER_S,
+        attempts=4,
+        evidence=(
+            Evidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),
+            Evidence(2, None, (1,), ("one", "two"), "Traceback:\n  File x\nValueError: \x1b[31mno"),
+        ),
+        notes=("12 records were dropped: the disk was full",),
+    )

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.report.findings import Findings
+from holdfast.report.terminal import STORIES_SHOWN, clean, show
+
+
+def shown(findings: Findings, width: int = 80, *, every_story: bool = False, **options) -> str:
+    options = {"color_system": None, "file": io.StringIO()} | options
+    console = Console(width=width, **options)
+    show(findings, console, every_story=every_story)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_it_fits_the_screen(findings: Findings, width: int) -> None:
+    lines = shown(findings, width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_the_headline_names_its_denominators(findings: Findings) -> None:
+    text = shown(findings)
+    assert "79.3 %             = 99.9 %             × 79.3 %" in text
+    assert "of 2 min 01 s paid" in text
+    assert "of 2 min 01 s ready" in text
+    assert "× —" in text
+    assert "not measured" in text
+
+
+def test_every_kind_is_in_the_table_with_its_level(findings: Findings) -> None:
+    text = shown(findings)
+    rows = [line.split() for line in text.splitlines()]
+    assert ["productive", "400", "steps", "kept,", "31", "lost", "96.00", "79.3", "%"] in rows
+    for kind in findings.account.kinds:
+        if kind != "step":
+            assert f"■ {kind.partition(':')[0]} " in text
+    assert text.index("scheduling badput") < text.index("■ queued") < text.index("runtime badput")
+    assert "evaluation" in text
+
+
+def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
+    text = shown(findings, 100)
+    assert "attempt 0 after 31.0 s: a maintenance notice" in text
+    assert "attempt 1 after 1 min 10 s: killed by SIGKILL" in text
+    line = next(line for line in text.splitlines() if line.startswith("attempt 1"))
+    assert line.split()[-5:] == ["12", "steps", "5.00", "s", "0.018"]
+    unfinished = next(line for line in text.splitlines() if line.startswith("attempt 2"))
+    assert "not yet" in unfinished
+    phases = [line.split()[0] for line in text[text.index("attempt 1") :].splitlines()[1:7]]
+    assert phases == ["lost", "detect", "backoff", "startup", "compile", "first"]
+    assert "│ ValueError: no" in text
+    assert "│ one" not in text, "a traceback says more than the last lines"
+    assert "note: 12 records were dropped" in text
+
+
+def test_a_waterfall_falls(findings: Findings) -> None:
+    text = shown(findings, 100)
+    phases = ("drain", "reschedule", "startup", "restore", "compile", "first")
+    rows = text[text.index("attempt 0") : text.index("attempt 1")].splitlines()
+    story = [row[29:] for row in rows if row.split()[:1] and row.split()[0] in phases]
+    assert len(story) == len(phases)
+    starts = [len(row) - len(row.lstrip()) for row in story]
+    assert starts == sorted(starts)
+    assert starts[-1] > starts[0]
+
+
+def test_plain_means_plain(findings: Findings) -> None:
+    assert "\x1b" not in shown(findings)
+    coloured = shown(findings, color_system="truecolor", force_terminal=True, no_color=False)
+    assert "\x1b[" in coloured
+    without = shown(findings, color_system="truecolor", force_terminal=True, no_color=True)
+    assert "38;2" not in without
+
+
+def test_ascii_terminals_get_ascii(findings: Findings) -> None:
+    raw = io.BytesIO()
+    console = Console(width=80, file=io.TextIOWrapper(raw, "ascii", errors="strict"))
+    show(findings, console)
+    console.file.flush()
+    assert b"####" in raw.getvalue()
+    assert b"= 99.9 %             x 79.3 %" in raw.getvalue()
+
+
+def test_many_disruptions_are_summed_up(findings: Findings) -> None:
+    one = findings.account.disruptions[1]
+    many = tuple(replace(one, attempt=5 + n) for n in range(STORIES_SHOWN + 5))
+    crowded = replace(findings, account=replace(findings.account, disruptions=many))
+    text = shown(crowded)
+    assert "5 earlier disruptions" in text
+    assert "60 steps" in text
+    assert f"{STORIES_SHOWN + 5} disruptions" in text
+    assert text.count("killed by SIGKILL") == STORIES_SHOWN
+    assert shown(crowded, every_story=True).count("killed by SIGKILL") == len(many)
+
+
+@pytest.mark.parametrize("elapsed_s", [0, 5])
+def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
+    elapsed = elapsed_s * NS_PER_S
+    account = Account("new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, ())
+    text = shown(Findings(account))
+    assert "no disruptions" in text
+    assert "0 steps kept, 0 lost" in text
+    assert ("0.0 %" if elapsed else "—") in text
+
+
+def test_a_disruption_without_any_time() -> None:
+    still = Disruption(0, "failed", 0, 0, None, 0, None, {})
+    account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,))
+    assert "attempt 0 after 0.00 s: the command failed" in shown(Findings(account))
+
+
+def test_nothing_from_outside_reaches_the_terminal_as_a_command() -> None:
+    assert clean("a\x1b[31mb\x1b]0;title\x07c\r\x08d\x9be\n") == "abcde\n"
+    assert clean("a\tb") == "a   b"
