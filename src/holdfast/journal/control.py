@@ -1,0 +1,206 @@
+"""Control: what people ask of a run's supervisor, from anywhere that reaches the store.
+
+    control/000003-stop.json
+
+A request is bound to the lease epoch that held the run when it was made, and only that holder acts
+on it. So a `stop` that its supervisor did not live to see cannot stop the next start of the run.
+The supervisor removes a request before it acts: none is acted on twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_folder,
+    read_json,
+    store_errors,
+)
+from holdfast.journal.holder import Holder
+from holdfast.journal.lease import LeaseState, view
+from holdfast.journal.names import check_name, shown
+from holdfast.journal.store import RunFolder
+
+_FILE = re.compile(r"(\d{1,9})-([a-z]{1,16})\.json")
+REQUEST_MAX_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. `args` holds every argument of its verb, checked.
+
+    | verb | args |
+    |---|---|
+    | `stop` | `now`: without saving; `grace_s`: seconds until the deadline, None: the run's own |
+    | `save` | `tag`: a name that pins the set, or None |
+    """
+
+    number: int
+    verb: str
+    args: Mapping[str, Any]
+    epoch: int
+    sender: str  # who asks, in words
+    sent_unix_ns: int
+
+
+class Taken(NamedTuple):
+    """What lay in the inbox: requests to act on, in order, and a sentence for each of the rest."""
+
+    requests: tuple[Request, ...]
+    ignored: tuple[str, ...]
+
+
+def request(folder: RunFolder, verb: str, **args: Any) -> Request:
+    """Leave a request for the run's present supervisor; returns what was written.
+
+    Raises ConfigurationError for a verb or an argument that cannot be, or when nobody supervises
+    the run (there is nobody to ask, and a later start must not obey), StoreUnavailable.
+    """
+    checked = _checked(verb, args)
+    lease = view(folder)
+    if lease.state not in (LeaseState.HELD, LeaseState.UNKNOWN):
+        raise ConfigurationError(f"run {folder.name!r} is not running: there is nothing to {verb}")
+    me = Holder.current()
+    make_folder(folder.control_dir)
+    number = max((n for n, _ in _pending(folder)), default=0)
+    while True:
+        number += 1
+        asked = Request(number, verb, checked, lease.epoch, f"{me.user}@{me.host}", time.time_ns())
+        try:
+            create_exclusive(
+                folder.control_dir / f"{number:06d}-{verb}.json", encode_json(_to_json(asked))
+            )
+        except FileExistsError:
+            continue
+        return asked
+
+
+@dataclass(slots=True)
+class ControlInbox:
+    """The supervisor's end: requests to the holder of lease `epoch`."""
+
+    folder: RunFolder
+    epoch: int
+    _stuck: set[Path] = field(default_factory=set, repr=False)
+
+    def take(self) -> Taken:
+        """Remove and return what was asked since the last call, oldest first.
+
+        Rubbish, and requests to an earlier holder, are removed too and named in `ignored`; one to
+        a later holder is left for that one. A file that cannot be removed is taken once and then
+        passed over. Raises StoreUnavailable when the folder cannot be read.
+        """
+        requests: list[Request] = []
+        ignored: list[str] = []
+        for number, path in _pending(self.folder):
+            if path in self._stuck:
+                continue
+            try:
+                asked = _read(path, number)
+            except FileNotFoundError:
+                continue
+            except (StoreUnavailable, ConfigurationError) as error:
+                ignored.append(f"request {path.name} was ignored: {error}")
+            else:
+                if asked.epoch > self.epoch:
+                    continue
+                if asked.epoch == self.epoch:
+                    requests.append(asked)
+                else:
+                    ignored.append(
+                        f"request {path.name} of {shown(asked.sender)} was ignored: "
+                        f"it was meant for lease {asked.epoch}, this is lease {self.epoch}"
+                    )
+            self._remove(path)
+        return Taken(tuple(requests), tuple(ignored))
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            self._stuck.add(path)
+
+
+def _pending(folder: RunFolder) -> list[tuple[int, Path]]:
+    """Numbers and paths of the requests that lie there, in order."""
+    found = []
+    with store_errors("read the requests", folder.control_dir):
+        try:
+            names = os.listdir(folder.control_dir)  # noqa: PTH208 - asked several times a second
+        except FileNotFoundError:
+            return []
+    for name in names:
+        if match := _FILE.fullmatch(name):
+            found.append((int(match[1]), folder.control_dir / name))
+    return sorted(found)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise ValueError("must be a number of seconds, 0 or more")
+    return float(value)
+
+
+def _tag(value: object) -> str | None:
+    return None if value is None else check_name(str(value))
+
+
+_VERBS: Mapping[str, Mapping[str, tuple[object, Callable[[object], Any]]]] = {
+    "stop": {"now": (False, _flag), "grace_s": (None, _seconds)},
+    "save": {"tag": (None, _tag)},
+}
+
+
+def _checked(verb: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All arguments of `verb`, defaults filled in; raises ConfigurationError."""
+    known = _VERBS.get(verb)
+    if known is None:
+        raise ConfigurationError(f"{shown(verb)} is not a request; ask {' or '.join(_VERBS)}")
+    if strangers := sorted(set(args) - set(known)):
+        raise ConfigurationError(f"{verb} has no argument {shown(strangers[0])}")
+    values = {}
+    for name, (default, parse) in known.items():
+        try:
+            values[name] = parse(args.get(name, default))
+        except ValueError as error:
+            raise ConfigurationError(f"{verb}: {name} {error}, not {shown(args[name])}") from error
+    return MappingProxyType(values)
+
+
+def _to_json(asked: Request) -> dict[str, Any]:
+    return {
+        "verb": asked.verb,
+        "args": dict(asked.args),
+        "epoch": asked.epoch,
+        "sender": asked.sender,
+        "sent_unix_ns": asked.sent_unix_ns,
+    }
+
+
+def _read(path: Path, number: int) -> Request:
+    raw = read_json(path, REQUEST_MAX_BYTES)
+    try:
+        verb, args = str(raw["verb"]), dict(raw["args"])
+        epoch, sender = int(raw["epoch"]), str(raw["sender"])
+        sent_unix_ns = int(raw["sent_unix_ns"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreUnavailable(f"it is damaged ({error!r})") from error
+    return Request(number, verb, _checked(verb, args), epoch, sender, sent_unix_ns)

@@ -1,0 +1,239 @@
+"""The lease: a run is supervised by one process at a time.
+
+    lease/000007.json       claim of epoch 7: who holds it. Made by `link`, never changed or removed
+    lease/000007.alive      the holder's heartbeat: a counter, replaced every HEARTBEAT_S
+    lease/000007.released   the holder gave the lease back
+
+The run is held by the claim with the highest epoch. To acquire it, one finds that claim, makes sure
+that its holder is gone, and creates the claim of the next epoch. Because claims stay for ever, that
+name is free exactly once: of any number of acquirers, however late the slow ones come, one wins,
+and nobody's earlier judgement can win later. A holder that is wrongly taken for dead (a host that
+slept for a minute) finds the next epoch's claim when it renews, and its attempts are fenced off.
+
+Whether a holder is gone: on the same boot and in the same pid namespace the process table says so
+at once. Elsewhere its heartbeat must stand still for SILENT_AFTER_S *while the acquirer watches it
+on its own monotonic clock*: wall clocks and time stamps of different hosts are never compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from holdfast.errors import RunHeld, StoreUnavailable
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_folder,
+    read_json,
+    store_errors,
+    write_atomic,
+)
+from holdfast.journal.holder import Holder, Sign, look
+from holdfast.journal.store import RunFolder
+
+HEARTBEAT_S = 5.0
+SILENT_AFTER_S = 30.0
+WATCH_EVERY_S = 0.5
+
+_CLAIM, _ALIVE, _RELEASED = "json", "alive", "released"
+
+
+class LeaseState(Enum):
+    """How the newest lease of a run stands, as far as one look can tell."""
+
+    FREE = "free"  # never held
+    HELD = "held"
+    UNKNOWN = "unknown"  # held from elsewhere: its heartbeat's age is all there is
+    DEAD = "dead"  # its holder died without giving it back
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """The newest lease. `holder` is None if there is none, or if its claim is damaged.
+
+    `seen_unix_ns` is when the holder last showed life, by the file's time stamp: for people to
+    read, never to decide by.
+    """
+
+    state: LeaseState
+    epoch: int
+    holder: Holder | None
+    seen_unix_ns: int | None
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right to supervise a run. Belongs to the process that acquired it: a fork's is inert."""
+
+    folder: RunFolder
+    epoch: int
+    holder: Holder
+    _beats: int = field(default=0, repr=False)
+
+    def renew(self) -> None:
+        """Show life; due every HEARTBEAT_S. Raises as `check`."""
+        if self._inert():
+            return
+        self.check()
+        self._beats += 1
+        write_atomic(_path(self.folder, self.epoch, _ALIVE), b"%d\n" % self._beats, durable=False)
+
+    def check(self) -> None:
+        """Make sure that the lease is still ours.
+
+        Raises RunHeld when somebody took it over (stop writing, leave), StoreUnavailable when that
+        cannot be known now (go on, ask again).
+        """
+        if self._inert():
+            return
+        with store_errors("check the lease", self.folder.lease_dir):
+            taken = _path(self.folder, self.epoch + 1, _CLAIM).exists()
+            _path(self.folder, self.epoch, _CLAIM).stat()
+        if taken:
+            successor = _read_holder(self.folder, self.epoch + 1)
+            raise RunHeld(
+                f"run {self.folder.name!r} was taken over by {successor or 'somebody unknown'} "
+                f"while this supervisor (lease {self.epoch}) showed no life; it must stop now"
+            )
+
+    def release(self) -> None:
+        """Give the run back; again is harmless. Raises StoreUnavailable."""
+        if self._inert():
+            return
+        with contextlib.suppress(FileExistsError):
+            create_exclusive(_path(self.folder, self.epoch, _RELEASED), b"{}\n")
+
+    def _inert(self) -> bool:
+        return os.getpid() != self.holder.pid
+
+
+def acquire(
+    folder: RunFolder,
+    holder: Holder | None = None,
+    *,
+    on_wait: Callable[[str], None] = lambda _words: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Lease:
+    """Take the run's lease for this process.
+
+    Returns at once, or raises RunHeld at once, when the last holder was of this host; otherwise
+    watches its heartbeat for up to SILENT_AFTER_S and says so to `on_wait` first. Raises
+    StoreUnavailable when the store cannot be written.
+    """
+    holder = holder or Holder.current()
+    make_folder(folder.lease_dir)
+    epoch = _newest_epoch(folder)
+    while True:
+        if epoch:
+            _ensure_free(folder, epoch, on_wait, clock, sleep)
+        epoch += 1
+        try:
+            create_exclusive(_path(folder, epoch, _CLAIM), encode_json(holder.to_json()))
+        except FileExistsError:
+            # Somebody was faster, or a network filesystem listed the folder from its cache. The
+            # claim of this epoch is there, whatever a listing says: judge that one.
+            continue
+        return Lease(folder, epoch, holder)
+
+
+def view(folder: RunFolder) -> LeaseView:
+    """How the run's lease stands. Raises StoreUnavailable when the folder cannot be read."""
+    epoch = _newest_epoch(folder)
+    if not epoch:
+        return LeaseView(LeaseState.FREE, 0, None, None)
+    holder = _read_holder(folder, epoch)
+    return LeaseView(_state(folder, epoch, holder), epoch, holder, _last_seen_ns(folder, epoch))
+
+
+def _ensure_free(
+    folder: RunFolder,
+    epoch: int,
+    on_wait: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Return when the holder of `epoch` is gone; raise RunHeld when it shows life."""
+    holder = _read_holder(folder, epoch)
+    state = _state(folder, epoch, holder)
+    if state is LeaseState.UNKNOWN:
+        on_wait(
+            f"run {folder.name!r} was held by {holder or 'somebody unknown'}; watching up to "
+            f"{SILENT_AFTER_S:.0f} s whether it still shows life"
+        )
+        state = _watch(folder, epoch, clock, sleep)
+    if state is LeaseState.HELD:
+        raise RunHeld(
+            f"run {folder.name!r} is held by {holder or 'somebody unknown'}; "
+            f"stop it with `holdfast stop {folder.name}` or wait"
+        )
+
+
+def _watch(
+    folder: RunFolder, epoch: int, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> LeaseState:
+    """Watch a heartbeat from elsewhere until it moves, is given up, or stood still long enough."""
+    began, first = clock(), _heartbeat(folder, epoch)
+    while clock() - began < SILENT_AFTER_S:
+        sleep(WATCH_EVERY_S)
+        if _path(folder, epoch, _RELEASED).exists():
+            return LeaseState.RELEASED
+        if _heartbeat(folder, epoch) != first:
+            return LeaseState.HELD
+        if _path(folder, epoch + 1, _CLAIM).exists():
+            return LeaseState.DEAD  # somebody else saw it; who holds the next one is asked next
+    return LeaseState.DEAD
+
+
+def _state(folder: RunFolder, epoch: int, holder: Holder | None) -> LeaseState:
+    with store_errors("read the lease", folder.lease_dir):
+        if _path(folder, epoch, _RELEASED).exists():
+            return LeaseState.RELEASED
+    sign = look(holder) if holder else Sign.UNKNOWN
+    return {
+        Sign.ALIVE: LeaseState.HELD,
+        Sign.DEAD: LeaseState.DEAD,
+        Sign.UNKNOWN: LeaseState.UNKNOWN,
+    }[sign]
+
+
+def _path(folder: RunFolder, epoch: int, kind: str) -> Path:
+    return folder.lease_dir / f"{epoch:06d}.{kind}"
+
+
+def _newest_epoch(folder: RunFolder) -> int:
+    """The highest epoch that was ever claimed; 0 if none was."""
+    newest = 0
+    with store_errors("read the lease", folder.lease_dir), contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder.lease_dir):  # noqa: PTH208 - names are all we need
+            stem, _, kind = name.partition(".")
+            if kind == _CLAIM and stem.isascii() and stem.isdigit():
+                newest = max(newest, int(stem))
+    return newest
+
+
+def _read_holder(folder: RunFolder, epoch: int) -> Holder | None:
+    """Who made the claim; None if it is damaged (its heartbeat still speaks for it)."""
+    with contextlib.suppress(StoreUnavailable, FileNotFoundError, KeyError, TypeError, ValueError):
+        return Holder.from_json(read_json(_path(folder, epoch, _CLAIM)))
+    return None
+
+
+def _heartbeat(folder: RunFolder, epoch: int) -> bytes:
+    with store_errors("read the lease", folder.lease_dir), contextlib.suppress(FileNotFoundError):
+        return _path(folder, epoch, _ALIVE).read_bytes()
+    return b""
+
+
+def _last_seen_ns(folder: RunFolder, epoch: int) -> int | None:
+    for kind in (_RELEASED, _ALIVE, _CLAIM):
+        with contextlib.suppress(OSError):
+            return _path(folder, epoch, kind).stat().st_mtime_ns
+    return None
