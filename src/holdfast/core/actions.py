@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core import agree_events
 from holdfast.core.events import Resume
 
 
@@ -27,30 +28,15 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreOrder:
-    """Store the agreement word, and the deadline of a stop, in every rank's page."""
+class CarryOut:
+    """Do what the agreement says (core.agree_events): publish a word, commit a set.
 
-    epoch: int
-    step: int
-    flags: int
-    deadline_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoreVerdict:
-    """Store the verdict on an epoch in every rank's page."""
-
-    epoch: int
-    step: int
-    flags: int
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """All shards are durable: write the manifest, last; answer Committed or CommitFailed."""
+    `deadline_ns` goes into the ranks' pages with an order.
+    """
 
     attempt: int
-    step: int
+    what: agree_events.Action
+    deadline_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +105,7 @@ class Finish:
 Action = (
     Choose
     | Launch
-    | StoreOrder
-    | StoreVerdict
-    | Commit
+    | CarryOut
     | Relay
     | Kill
     | SetTimer

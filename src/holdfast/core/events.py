@@ -7,9 +7,11 @@ Times are integer nanoseconds on one clock (CLOCK_BOOTTIME for the agent, virtua
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
+from holdfast.core import agree_events
 from holdfast.core.exits import Exit, RankReport
 
 
@@ -24,10 +26,17 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free."""
+    """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
+
+    `high_water` is the highest step that any attempt completed; `failures_seen` and `observed_ns`
+    are what is known of this run's failure rate from before.
+    """
 
     at_ns: int
     next_attempt: int
+    high_water: int = 0
+    failures_seen: int = 0
+    observed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,84 +85,31 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
-    """How far the ranks are; `steps[r]` is rank r's last boundary (0: none yet)."""
+class Heard:
+    """News about saves: a rank's progress and answers, a commit's outcome (core.agree_events)."""
 
     at_ns: int
     attempt: int
-    steps: tuple[int, ...]
+    news: agree_events.Event
 
 
 @dataclass(frozen=True, slots=True)
-class Snapped:
-    """A rank copied its state for the order (epoch, step)."""
+class SaveTook:
+    """What the last copy cost the slowest rank."""
 
     at_ns: int
     attempt: int
-    rank: int
-    epoch: int
-    step: int
     blocked_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class ShardDurable:
-    """A rank's shard of (epoch, step) is on disk and its receipt written."""
-
-    at_ns: int
-    attempt: int
-    rank: int
-    epoch: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFailed:
-    """A rank could not save its shard of (epoch, step); training went on."""
-
-    at_ns: int
-    attempt: int
-    rank: int
-    epoch: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoopEnded:
-    """A rank finished its last step; it answers any order with that step."""
-
-    at_ns: int
-    attempt: int
-    rank: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The set's manifest is durable."""
-
-    at_ns: int
-    attempt: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommitFailed:
-    """The manifest could not be written."""
-
-    at_ns: int
-    attempt: int
-    step: int
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class RankExited:
-    """A rank's process ended."""
+    """A rank's process ended at `died_at_ns`; the supervisor knew it at `at_ns`."""
 
     at_ns: int
     attempt: int
     rank: int
+    died_at_ns: int
     exit: Exit
 
 
@@ -215,13 +171,8 @@ Event = (
     | Launched
     | LaunchFailed
     | Joined
-    | Progressed
-    | Snapped
-    | ShardDurable
-    | ShardFailed
-    | LoopEnded
-    | Committed
-    | CommitFailed
+    | Heard
+    | SaveTook
     | RankExited
     | TreeGone
     | HostLost
@@ -231,27 +182,35 @@ Event = (
     | TimerFired
 )
 
-EVENT_TYPES: dict[str, type[Event]] = {t.__name__: t for t in Event.__args__}  # type: ignore[attr-defined]
+_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+_NEWS: dict[str, type[agree_events.Event]] = {
+    kind.__name__: kind for kind in get_args(agree_events.Event)
+}
 
 
 def encode(event: Event) -> dict[str, Any]:
     """The event as plain JSON-able data, with its type's name under `event`."""
-    return {"event": type(event).__name__, **asdict(event)}
+    data = {"event": type(event).__name__, **asdict(event)}
+    if isinstance(event, Heard):
+        data["news"] = {"event": type(event.news).__name__, **asdict(event.news)}
+    return data
 
 
-def decode(data: dict[str, Any]) -> Event:
-    """The inverse of `encode`; unknown keys are ignored, an unknown event is a KeyError."""
-    kind = EVENT_TYPES[data["event"]]
-    values = {f.name: data[f.name] for f in fields(kind) if f.name in data}
+def decode(data: Mapping[str, Any]) -> Event:
+    """The inverse of `encode`; unknown keys are ignored. Raises KeyError for an unknown event."""
+    kind = _TYPES[data["event"]]
+    values = _known(kind, data)
     if kind is Chosen:
         values["resume"] = Resume(**values["resume"])
-    elif kind is Progressed:
-        values["steps"] = tuple(values["steps"])
+    elif kind is Heard:
+        news = values["news"]
+        values["news"] = _NEWS[news["event"]](**_known(_NEWS[news["event"]], news))
     elif kind is RankExited:
-        values["exit"] = _decode_exit(values["exit"])
+        told = values["exit"]
+        report = told.get("report")
+        values["exit"] = Exit(**{**told, "report": RankReport(**report) if report else None})
     return kind(**values)
 
 
-def _decode_exit(data: dict[str, Any]) -> Exit:
-    report = data.get("report")
-    return Exit(**{**data, "report": RankReport(**report) if report else None})
+def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: data[field.name] for field in fields(kind) if field.name in data}

@@ -17,8 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from holdfast.core import actions as act
+from holdfast.core import agree_events
 from holdfast.core import events as ev
 from holdfast.core import exits, restart, saves
 from holdfast.core.saving import Saving
@@ -49,8 +51,7 @@ class Timer(StrEnum):
     """Names of the timers the machine sets."""
 
     RESTART = "restart"
-    NACK = "nack"
-    MARGIN = "margin"  # the deadline is at hand: what is not durable by now will not be
+    SAVES = "saves"  # the agreement wants to know that time has passed
     DEADLINE = "deadline"
     LEAVE = "leave"  # saved and told to leave, and still there
 
@@ -101,6 +102,11 @@ class RunMachine:
         self._attempt_ended_ns: int | None = None
         self._next_attempt = 0
         self._relayed = False
+        self._leaving = False
+        self._wake_ns: int | None = None
+        self._failures_before = 0
+        self._high_water_at_launch = 0
+        self._launch_failure: ev.LaunchFailed | None = None
         self._story: deque[str] = deque(maxlen=20)
 
     def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
@@ -123,6 +129,8 @@ class RunMachine:
     def _on_opened(self, event: ev.Opened) -> list[act.Action]:
         self._next_attempt = event.next_attempt
         self.high_water = event.high_water
+        self._failures_before = event.failures_seen
+        self.saving.observed_ns = event.observed_ns
         return self._choose()
 
     def _choose(self) -> list[act.Action]:
@@ -155,7 +163,10 @@ class RunMachine:
             answer.append(_wait_record(self._attempt_ended_ns, event.at_ns))
         fact = {"fact": "attempt_start", "attempt": self.attempt, "at_ns": event.at_ns}
         answer.append(act.Record(fact))
-        self.saving.begin_attempt(event.at_ns, self.attempt, self.resume.step)
+        self.saving.begin(event.at_ns, self.resume.step)
+        self.saving.failures_seen = self._failures_before + len(self.failures)
+        self._high_water_at_launch = self.high_water
+        self._wake_ns = None
         if self.stop:
             answer += self._begin_stop(event.at_ns)
         return answer
@@ -169,19 +180,42 @@ class RunMachine:
 
     # --- while it runs ----------------------------------------------------------------------
 
-    def _on_save_event(self, event: ev.Event) -> list[act.Action]:
-        answer = self.saving.handle(event)
+    def _on_joined(self, event: ev.Joined) -> list[act.Action]:
+        self.saving.join(event.rank)
+        return []
+
+    def _on_heard(self, event: ev.Heard) -> list[act.Action]:
+        answer = self._carry_out(self.saving.hear(event.news))
         self.high_water = max(self.high_water, self.saving.slowest_step)
         return answer + self._after_saving(event.at_ns)
 
+    def _on_save_took(self, event: ev.SaveTook) -> list[act.Action]:
+        self.saving.note_cost(event.blocked_ns)
+        return []
+
+    def _on_save_asked(self, event: ev.SaveAsked) -> list[act.Action]:
+        answer = self._carry_out(self.saving.ask(event.at_ns, event.source))
+        return answer + self._after_saving(event.at_ns)
+
+    def _carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
+        deadline_ns = self.stop.deadline_ns if self.stop else None
+        return [act.CarryOut(self.attempt, action, deadline_ns) for action in actions]
+
     def _after_saving(self, at_ns: int) -> list[act.Action]:
-        """What the saves' outcome means for a stop under way."""
-        if self.stop is None or not self.saving.may_leave:
-            return []
-        limit_ns = at_ns + self.policy.leave_limit_ns
-        if self.stop.deadline_ns is not None:
-            limit_ns = min(limit_ns, self.stop.deadline_ns)
-        return [act.SetTimer(Timer.LEAVE, limit_ns)]
+        """Keep the saves' timer right, and see to it that ranks which may leave do leave."""
+        wake_ns = self.saving.wake_at_ns
+        answer: list[act.Action] = []
+        if wake_ns != self._wake_ns:
+            self._wake_ns = wake_ns
+            timer = Timer.SAVES
+            answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
+        if self.saving.is_over and self.stop is not None and not self._leaving:
+            self._leaving = True
+            limit_ns = at_ns + self.policy.leave_limit_ns
+            if self.stop.deadline_ns is not None:
+                limit_ns = min(limit_ns, max(at_ns, self.stop.deadline_ns))
+            answer.append(act.SetTimer(Timer.LEAVE, limit_ns))
+        return answer
 
     def _on_rank_exited(self, event: ev.RankExited) -> list[act.Action]:
         self._exits.setdefault(event.rank, event)
@@ -205,6 +239,16 @@ class RunMachine:
             *self._kill("a rank was lost"),
         ]
 
+    def _on_rank_exited_while_draining(self, event: ev.RankExited) -> list[act.Action]:
+        self._exits.setdefault(event.rank, event)
+        return []
+
+    def _on_heard_while_draining(self, event: ev.Heard) -> list[act.Action]:
+        """A set whose shards are all durable is still committed while its writers die."""
+        if not isinstance(event.news, agree_events.Committed | agree_events.Durable):
+            return []
+        return self._carry_out(self.saving.hear(event.news))
+
     def _kill(self, why: str) -> list[act.Action]:
         self._kill_reason = self._kill_reason or why
         return [act.Kill(why)]
@@ -218,7 +262,7 @@ class RunMachine:
     def _on_stop_asked(self, event: ev.StopAsked) -> list[act.Action]:
         first = self.stop is None
         answer = self._note_stop(event)
-        if first and self.state is State.RUNNING:
+        if self.state is State.RUNNING and (first or self.saving.is_active):
             return answer + self._begin_stop(event.at_ns)
         if first and self.state is State.WAITING:
             return answer + self._over(
@@ -250,16 +294,15 @@ class RunMachine:
         else:
             return answer
         if event.deadline_ns is not None and self.state is State.RUNNING:
-            answer += self._deadline_timers(event.at_ns, event.deadline_ns)
+            answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
         return answer
 
-    def _deadline_timers(self, at_ns: int, deadline_ns: int) -> list[act.Action]:
-        # A short grace period must not be all margin.
-        margin_ns = min(self.policy.margin_ns, max(0, deadline_ns - at_ns) // 5)
-        return [
-            act.SetTimer(Timer.MARGIN, deadline_ns - margin_ns),
-            act.SetTimer(Timer.DEADLINE, deadline_ns),
-        ]
+    def _leave_by_ns(self, at_ns: int) -> int | None:
+        """When leaving must begin: the deadline less a margin, of which a short one gets less."""
+        if self.stop is None or self.stop.deadline_ns is None:
+            return None
+        margin_ns = min(self.policy.margin_ns, max(0, self.stop.deadline_ns - at_ns) // 5)
+        return self.stop.deadline_ns - margin_ns
 
     def _begin_stop(self, at_ns: int) -> list[act.Action]:
         stop = self.stop
@@ -271,13 +314,14 @@ class RunMachine:
             self._relayed = True
             limit_ns = stop.deadline_ns or at_ns + self.policy.relay_limit_ns
             return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
-        if not self.saving.has_unsaved_steps:
+        if self.saving.agreement.is_saved:
             self.state = State.DRAINING
             return [
                 act.Say("info", "no step since the last checkpoint: leaving without saving"),
                 *self._kill(stop.source),
             ]
-        return self.saving.begin_stop(at_ns, stop.deadline_ns) + self._after_saving(at_ns)
+        actions = self.saving.stop(at_ns, stop.source, self._leave_by_ns(at_ns))
+        return self._carry_out(actions) + self._after_saving(at_ns)
 
     def _on_stop_now(self, event: ev.StopNowAsked) -> list[act.Action]:
         self.stop = self.stop or StopIntent(event.source, None, notice=False)
@@ -290,10 +334,10 @@ class RunMachine:
         return answer + self._over(EXIT_SAVED_START_ME_AGAIN, event.source)
 
     def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
-        if event.timer == Timer.NACK:
-            return self._on_save_event(event)
-        if event.timer == Timer.MARGIN:
-            return self.saving.deadline_at_hand(event.at_ns) + self._after_saving(event.at_ns)
+        if event.timer == Timer.SAVES:
+            self._wake_ns = None
+            answer = self._carry_out(self.saving.hear(agree_events.Tick(event.at_ns)))
+            return answer + self._after_saving(event.at_ns)
         if event.timer in (Timer.DEADLINE, Timer.LEAVE):
             self.state = State.DRAINING
             late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"
@@ -310,8 +354,6 @@ class RunMachine:
             failed = self._launch_failure
             return self._over(failed.exit_code, failed.words)
         return self._settle(event.at_ns)
-
-    _launch_failure: ev.LaunchFailed | None = None
 
     def _settle(self, at_ns: int) -> list[act.Action]:
         """All processes are gone: name the cause, then end, restart, wait or give up."""
@@ -331,7 +373,7 @@ class RunMachine:
         if done:
             answer.append(act.Record({"fact": "run_end", "at_ns": at_ns}))
             return answer + self._over(EXIT_DONE, "done")
-        if self.stop is not None:
+        if self.stop is not None or cause is exits.ExitCause.STOPPED:
             return answer + self._over(EXIT_SAVED_START_ME_AGAIN, self._stop_words())
         return answer + self._restart(at_ns, cause, words, rank)
 
@@ -394,3 +436,57 @@ def _exit_code(cause: exits.ExitCause) -> int:
     if cause in (exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.BAD_CHECKPOINT):
         return EXIT_UNAVAILABLE
     return EXIT_USER_FAILURE
+
+
+Handler = Callable[[RunMachine, Any], list[act.Action]]
+
+TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
+    (State.NEW, ev.Opened): RunMachine._on_opened,
+    (State.NEW, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.NEW, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.CHOOSING, ev.Chosen): RunMachine._on_chosen,
+    (State.CHOOSING, ev.ChoiceFailed): RunMachine._on_choice_failed,
+    (State.CHOOSING, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.CHOOSING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.LAUNCHING, ev.Launched): RunMachine._on_launched,
+    (State.LAUNCHING, ev.LaunchFailed): RunMachine._on_launch_failed,
+    (State.LAUNCHING, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.LAUNCHING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.RUNNING, ev.Joined): RunMachine._on_joined,
+    (State.RUNNING, ev.Heard): RunMachine._on_heard,
+    (State.RUNNING, ev.SaveTook): RunMachine._on_save_took,
+    (State.RUNNING, ev.SaveAsked): RunMachine._on_save_asked,
+    (State.RUNNING, ev.RankExited): RunMachine._on_rank_exited,
+    (State.RUNNING, ev.TreeGone): RunMachine._on_tree_gone,
+    (State.RUNNING, ev.HostLost): RunMachine._on_host_lost,
+    (State.RUNNING, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.RUNNING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.RUNNING, ev.TimerFired): RunMachine._on_timer,
+    (State.DRAINING, ev.Heard): RunMachine._on_heard_while_draining,
+    (State.DRAINING, ev.RankExited): RunMachine._on_rank_exited_while_draining,
+    (State.DRAINING, ev.TreeGone): RunMachine._on_tree_gone,
+    (State.DRAINING, ev.HostLost): RunMachine._on_host_lost,
+    (State.DRAINING, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.DRAINING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.WAITING, ev.TimerFired): RunMachine._on_restart_timer,
+    (State.WAITING, ev.StopAsked): RunMachine._on_stop_asked,
+    (State.WAITING, ev.StopNowAsked): RunMachine._on_stop_now,
+}
+
+# News that may cross with the end of what it is about; anything else outside TABLE is a bug.
+LATE: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.Joined,
+        ev.Heard,
+        ev.SaveTook,
+        ev.SaveAsked,
+        ev.RankExited,
+        ev.TreeGone,
+        ev.HostLost,
+        ev.StopAsked,
+        ev.StopNowAsked,
+        ev.TimerFired,
+        ev.Chosen,
+        ev.ChoiceFailed,
+    }
+)

@@ -1,0 +1,121 @@
+"""One running attempt on this host: its processes, their output, their pages."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from holdfast.agent.launch import journal_name, log_name
+from holdfast.agent.output import OutputPump, RankOutput
+from holdfast.agent.postmortem import Postmortem
+from holdfast.agent.ranks import RankPages
+from holdfast.agent.tree import RankCommand, Tree, TreeMessage
+from holdfast.agent.upkeep import LiveFiles, LogCopy
+from holdfast.core import host
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.replicate import Replicator
+from holdfast.journal.store import RunFolder
+
+Commands = Callable[[list[RankOutput], Path], list[RankCommand]]
+
+
+class LiveAttempt:
+    """From the spawn of the ranks until nothing of them is left."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        attempt: int,
+        ranks: int,
+        *,
+        scratch: Path,
+        commands: Commands,
+        screen: Callable[[int, str], None],
+    ) -> None:
+        self.attempt = attempt
+        self.scratch = scratch / f"attempt-{attempt:04d}"
+        self.scratch.mkdir(mode=0o700, exist_ok=True)
+        self.outputs = [RankOutput(rank, self.scratch / log_name(rank)) for rank in range(ranks)]
+        journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
+        self.pages = RankPages(attempt, journals)
+        self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
+        self.pids: dict[int, int] = {}
+        self._folder = folder
+        self._pump = OutputPump(self.outputs, screen)
+        self._tree = Tree(commands(self.outputs, self.scratch))
+        for output in self.outputs:
+            os.close(output.write_fd)
+
+    def live_files(self) -> LiveFiles:
+        """What upkeep copies to the store."""
+        files = LiveFiles(self.scratch)
+        journal_dir = self._folder.attempt_journal_dir(self.attempt)
+        logs_dir = self._folder.logs_dir(self.attempt)
+        for output in self.outputs:
+            name = journal_name(output.rank)
+            files.files.append(Replicator(self.scratch / name, journal_dir / name))
+            files.files.append(LogCopy(output.log, logs_dir / output.log.name))
+        return files
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Wake the loop when the reaper speaks or dies."""
+        selector.register(self._tree, selectors.EVENT_READ)
+        selector.register(self._tree.pidfd, selectors.EVENT_READ)
+
+    def unregister(self, selector: selectors.BaseSelector) -> None:
+        """The opposite."""
+        selector.unregister(self._tree)
+        selector.unregister(self._tree.pidfd)
+
+    def read(self, *, asked_to_stop: bool) -> Iterator[host.HostEvent]:
+        """What happened to the processes since the last call."""
+        # Asked before reading: what a dying reaper said last must not be taken for silence.
+        reaper_ended = self._tree.ended()
+        is_gone = False
+        for message in self._tree.read():
+            is_gone = is_gone or message.event == "gone"
+            yield from self._translate(message, asked_to_stop)
+        if reaper_ended and not is_gone:
+            yield host.ReaperLost(now_ns())
+
+    def _translate(self, message: TreeMessage, asked_to_stop: bool) -> Iterator[host.HostEvent]:
+        now, fields = now_ns(), message.fields
+        if message.event == "launched":
+            self.pids = {int(rank): pid for rank, pid in fields["pids"].items()}
+            yield host.Spawned(now)
+        elif message.event == "spawn_failed":
+            yield host.SpawnFailed(now, _spawn_words(fields["failures"][0]))
+        elif message.event == "exit":
+            died = self.postmortem.exit_of(fields, asked_to_stop=asked_to_stop)
+            yield host.Died(now, message.at_ns, fields["rank"], died)
+        elif message.event == "stuck":
+            yield host.Stuck(now, tuple(fields["pids"]))
+        elif message.event == "gone":
+            yield host.Empty(now)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all ranks."""
+        self._tree.signal(number)
+
+    def kill(self) -> None:
+        """End every process of the attempt."""
+        self._tree.kill()
+
+    def sweep(self) -> host.HostEvent:
+        """The reaper is gone: end what it left."""
+        stuck = self._tree.sweep_orphans()
+        return host.Stuck(now_ns(), tuple(stuck)) if stuck else host.Empty(now_ns())
+
+    def close(self) -> None:
+        """Let go of pipes and pages; a reaper that is still there ends its tree first."""
+        self._tree.close()
+        self._pump.finish()
+        self.pages.close()
+
+
+def _spawn_words(failure: dict[str, object]) -> str:
+    number = failure["errno"]
+    why = os.strerror(number) if isinstance(number, int) else "unknown error"
+    return f"cannot start {failure['where']!r}: {why}; check the command after `--`"

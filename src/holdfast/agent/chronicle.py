@@ -1,0 +1,66 @@
+"""The controller's journal: every input before it is acted on, and every fact for the ledger."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.journal.clocks import boot_id, now_ns
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType
+from holdfast.journal.store import RunFolder
+from holdfast.journal.writer import JournalWriter
+
+SEEN_NS = 1_000_000_000
+
+
+class Chronicle:
+    """Written by the loop's thread alone. A full disk costs records, never the run."""
+
+    def __init__(self, writer: JournalWriter) -> None:
+        self._writer = writer
+        self._seen_ns = 0
+
+    @staticmethod
+    def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
+        """Of the controller's journal; its attempt is the lease epoch."""
+        host = os.uname().nodename
+        return Identity(folder.name, epoch, incarnation, 0, host, CONTROLLER_RANK, boot_id())
+
+    def opened(self, folder: RunFolder, chips: int) -> None:
+        """The run and when its resources were asked for, on this boot's clock."""
+        requested_ns = now_ns() - (time.time_ns() - folder.identity.requested_unix_ns)
+        self.fact(
+            {
+                "fact": "run",
+                "name": folder.name,
+                "requested_ns": max(0, requested_ns),
+                "chips": chips,
+            }
+        )
+
+    def event(self, event: ev.Event) -> None:
+        """An input of the run's machine; one rank's plain progress takes 32 bytes."""
+        if isinstance(event, ev.Heard) and isinstance(event.news, news.Progress):
+            self._writer.record(
+                event.at_ns, Kind.PROGRESS, event.news.rank, event.news.step, event.news.step
+            )
+        else:
+            self._writer.note(NoteType.INPUT, ev.encode(event))
+
+    def fact(self, fact: Mapping[str, Any]) -> None:
+        """A fact for the ledger."""
+        self._writer.note(NoteType.FACT, dict(fact))
+
+    def seen(self, at_ns: int) -> None:
+        """A sign of life, once a second."""
+        if at_ns - self._seen_ns >= SEEN_NS:
+            self._seen_ns = at_ns
+            self._writer.seen()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._writer.close()

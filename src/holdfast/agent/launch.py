@@ -1,0 +1,100 @@
+"""What a rank is started with: its environment, its output, its place in scratch."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.agent.output import RankOutput
+from holdfast.agent.tree import RankCommand
+from holdfast.config import RankEnvironment
+from holdfast.core.events import Resume
+from holdfast.journal.store import RunFolder
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the user asked to run, and in what surroundings."""
+
+    argv: Sequence[str]
+    working_directory: str
+    environment: Mapping[str, str]
+
+
+def free_port() -> int:
+    """A port that nothing listens on now: a fresh one per attempt, so that no rank of this attempt
+    meets a store or coordinator of the last one.
+    """
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def journal_name(rank: int) -> str:
+    """The file name of a rank's journal."""
+    return f"rank-{rank:05d}.hfj"
+
+
+def log_name(rank: int) -> str:
+    """The file name of a rank's output."""
+    return f"rank-{rank:05d}.log"
+
+
+def rank_commands(
+    command: Command,
+    folder: RunFolder,
+    *,
+    store: str,
+    attempt: int,
+    incarnation: str,
+    ranks: int,
+    chips: int,
+    resume: Resume,
+    scratch: Path,
+    outputs: Sequence[RankOutput],
+) -> list[RankCommand]:
+    """One command per rank of this host."""
+    port, coordinator_port = free_port(), free_port()
+    commands = []
+    for output in outputs:
+        rank = output.rank
+        environment = RankEnvironment(
+            run=folder.name,
+            store=store,
+            attempt=attempt,
+            incarnation=f"{incarnation}-{attempt}-{rank}",
+            journal=str(scratch / journal_name(rank)),
+            resume_set=resume.set_name,
+            resume_step=resume.step,
+            resume_parent=resume.parent,
+            chips=chips,
+            rank=rank,
+            local_rank=rank,
+            world_size=ranks,
+            local_world_size=ranks,
+            master_addr=LOOPBACK,
+            master_port=port,
+            coordinator_port=coordinator_port,
+        )
+        variables = {
+            # Unbuffered, or the last lines before a SIGKILL are lost; a segfault shows its stack.
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            **command.environment,
+            **environment.to_environ(),
+        }
+        commands.append(
+            RankCommand(
+                rank=rank,
+                argv=command.argv,
+                environment=variables,
+                working_directory=command.working_directory,
+                output_fd=output.write_fd,
+            )
+        )
+    return commands

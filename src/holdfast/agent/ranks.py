@@ -1,0 +1,160 @@
+"""The ranks' words: what each rank says through its mapped page, as events for the run's machine.
+
+A rank's page appears when its session starts; until then (and for commands that have no session at
+all) there is nothing to read. Orders given before a page appears are stored when it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.core import events as ev
+from holdfast.core import word
+from holdfast.errors import JournalError
+from holdfast.journal.layout import Phase, Word
+from holdfast.journal.words import RankWords, WordsPage
+
+
+@dataclass(slots=True)
+class Orders:
+    """What the controller has last said to an attempt's ranks."""
+
+    order: int = 0
+    verdict: int = 0
+    deadline_ns: int = 0
+    committed: int = 0
+
+
+@dataclass(slots=True)
+class RankView:
+    """One rank's page, and what of it has been told already."""
+
+    rank: int
+    live: Path
+    page: WordsPage | None = None
+    words: RankWords | None = None
+    told_snap: int = 0
+    told_durable: int = 0
+    told_failed: int = 0
+    told_end: bool = False
+    told_sigterms: int = 0
+    told_save_asked: int = 0
+    stops: list[str] = field(default_factory=list)
+
+
+class RankPages:
+    """All ranks of one attempt on this host."""
+
+    def __init__(self, attempt: int, journals: dict[int, Path]) -> None:
+        self.attempt = attempt
+        self.orders = Orders()
+        self.views = [RankView(rank, path) for rank, path in sorted(journals.items())]
+
+    def poll(self, now_ns: int, *, with_progress: bool) -> Iterator[ev.Event]:
+        """Read all pages; events for what changed since the last call."""
+        for view in self.views:
+            if view.page is None:
+                if not self._open(view):
+                    continue
+                yield ev.Joined(now_ns, self.attempt, view.rank)
+            if view.page is not None:
+                view.words = view.page.snapshot()
+        if with_progress and any(view.words for view in self.views):
+            steps = tuple(view.words.step if view.words else 0 for view in self.views)
+            yield ev.Progressed(now_ns, self.attempt, steps)
+        for view in self.views:
+            if view.words is not None:
+                yield from self._changes(now_ns, view, view.words)
+
+    def _open(self, view: RankView) -> bool:
+        if not view.live.exists():
+            return False
+        try:
+            view.page = WordsPage.open(view.live)
+        except JournalError:
+            return False  # its header is being written: next time
+        self._store(view.page)
+        return True
+
+    def _changes(self, now_ns: int, view: RankView, words: RankWords) -> Iterator[ev.Event]:
+        attempt, rank = self.attempt, view.rank
+        if (packed := word.pack(words.snap.epoch, words.snap.step)) != view.told_snap:
+            view.told_snap = packed
+            yield ev.Snapped(
+                now_ns, attempt, rank, words.snap.epoch, words.snap.step, words.save_blocked_ns
+            )
+        if (packed := word.pack(words.durable.epoch, words.durable.step)) != view.told_durable:
+            view.told_durable = packed
+            durable = words.durable
+            yield ev.ShardDurable(now_ns, attempt, rank, durable.epoch, durable.step)
+        if (packed := word.pack(words.failed.epoch, words.failed.step)) != view.told_failed:
+            view.told_failed = packed
+            yield ev.ShardFailed(now_ns, attempt, rank, words.failed.epoch, words.failed.step)
+        if words.phase is Phase.LOOP_ENDED and not view.told_end:
+            view.told_end = True
+            yield ev.LoopEnded(now_ns, attempt, rank, words.step)
+        if words.save_asked != view.told_save_asked:
+            view.told_save_asked = words.save_asked
+            yield ev.SaveAsked(now_ns, f"rank {rank}'s script")
+
+    def new_sigterms(self) -> list[int]:
+        """Ranks that have received a SIGTERM of their own since the last call."""
+        ranks = []
+        for view in self.views:
+            if view.words is not None and view.words.sigterms > view.told_sigterms:
+                view.told_sigterms = view.words.sigterms
+                ranks.append(view.rank)
+        return ranks
+
+    def store_order(self, packed: int, deadline_ns: int | None) -> None:
+        """Give every rank an order; the deadline first, so that it is there when it is needed."""
+        self.orders.order = packed
+        self.orders.deadline_ns = deadline_ns or 0
+        self._store_all()
+
+    def store_verdict(self, packed: int) -> None:
+        """Tell every rank the outcome of an epoch."""
+        verdict = word.unpack(packed)
+        self.orders.verdict = packed
+        if verdict.flags & word.Order.COMMITTED:
+            self.orders.committed = max(self.orders.committed, verdict.step)
+        self._store_all()
+
+    def heartbeat(self, now_ns: int) -> None:
+        """A waiting rank times out when this stops."""
+        for view in self.views:
+            if view.page is not None:
+                view.page.store(Word.SUPERVISOR_ALIVE_AT, now_ns)
+
+    def finished(self, rank: int) -> bool:
+        """Whether the rank's session said that the run is done."""
+        return self.phase(rank) is Phase.FINISHED
+
+    def phase(self, rank: int) -> Phase | None:
+        """The rank's phase by its page, read now; None when it has no session."""
+        for view in self.views:
+            if view.rank == rank and (view.page is not None or self._open(view)):
+                if view.page is not None:
+                    view.words = view.page.snapshot()
+                    return view.words.phase
+        return None
+
+    def close(self) -> None:
+        """Unmap all pages."""
+        for view in self.views:
+            if view.page is not None:
+                view.page.detach()
+                view.page = None
+
+    def _store_all(self) -> None:
+        for view in self.views:
+            if view.page is not None:
+                self._store(view.page)
+
+    def _store(self, page: WordsPage) -> None:
+        page.store(Word.DEADLINE_AT, self.orders.deadline_ns)
+        page.store(Word.COMMITTED, self.orders.committed)
+        page.store(Word.VERDICT, self.orders.verdict)
+        page.store(Word.ORDER, self.orders.order)

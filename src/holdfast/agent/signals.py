@@ -1,0 +1,35 @@
+"""Signals to `holdfast run`: handlers only put them into the loop's inbox.
+
+SIGTERM is a notice with the grace period, and so are SIGHUP (the terminal or the session went
+away) and SIGUSR1 (Slurm's early signal); SIGINT is a person: once saves and stops, twice stops now;
+SIGQUIT stops now.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+WATCHED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGQUIT,
+)
+
+
+def watch(arrived: Callable[[int], None]) -> Callable[[], None]:
+    """Call `arrived(number)` for each; returns what puts the old handlers back."""
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        arrived(number)
+
+    before = {number: signal.signal(number, handler) for number in WATCHED}
+
+    def restore() -> None:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+    return restore

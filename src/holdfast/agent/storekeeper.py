@@ -1,0 +1,154 @@
+"""What the controller wants of the run store, done by one worker thread, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.agent.worker import Worker
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
+from holdfast.journal.atomic import encode_json, write_atomic
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.lease import Lease
+from holdfast.journal.store import RunFolder
+from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
+from holdfast.snapshot.retention import Keep
+
+Later = Callable[[Callable[[], None]], None]
+
+
+class Storekeeper:
+    """Methods return at once; what comes of them is fed to the run's machine through `later`."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        lease: Lease,
+        keep: Keep,
+        *,
+        later: Later,
+        feed: Callable[[ev.Event], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._lease = lease
+        self._keep = keep
+        self._catalog = Catalog(folder)
+        self._resumed_set: str | None = None
+        self._later = later
+        self._feed = feed
+        self._say = say
+        self._worker = Worker("holdfast-store", self._job_failed)
+
+    def choose(self) -> None:
+        """Which set the next attempt restores: Chosen or ChoiceFailed."""
+
+        def job() -> None:
+            try:
+                resume, words = self._catalog.choose()
+            except HoldfastError as error:
+                self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error)))
+            else:
+                self._resumed_set = resume.set_name
+                self._tell(ev.Chosen(now_ns(), resume, words))
+
+        self._worker.submit(job)
+
+    def create_attempt(
+        self, action: act.Launch, created: Callable[[], None], **facts: Any
+    ) -> None:
+        """Put the attempt on record, then call `created` in the loop; LaunchFailed if fenced off."""
+
+        def job() -> None:
+            try:
+                self._lease.check()
+                create_attempt(
+                    self._folder,
+                    action.attempt,
+                    parent=action.resume.parent,
+                    resume_step=action.resume.step,
+                    restore_set=action.resume.set_name,
+                    epoch=self._lease.epoch,
+                    **facts,
+                )
+            except (HoldfastError, ValueError) as error:
+                code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
+                failed = ev.LaunchFailed(now_ns(), action.attempt, code, str(error))
+                self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
+            else:
+                self._later(created)
+
+        self._worker.submit(job)
+
+    def commit(self, attempt: int, what: news.Commit, world_size: int) -> None:
+        """Write the manifest; then throw away what retention does not keep."""
+
+        def job() -> None:
+            outcome: news.Event
+            try:
+                self._lease.check()
+                self._catalog.commit(attempt, what.step, world_size)
+            except HoldfastError as error:
+                self._say(f"the checkpoint of step {what.step} could not be completed: {error}")
+                outcome = news.CommitFailed(now_ns(), what.epoch, what.step, str(error))
+            else:
+                outcome = news.Committed(now_ns(), what.epoch, what.step)
+            self._tell(ev.Heard(now_ns(), attempt, outcome))
+            if isinstance(outcome, news.Committed):
+                self._collect(attempt)
+
+        self._worker.submit(job)
+
+    def _collect(self, attempt: int) -> None:
+        in_use = {self._resumed_set} if self._resumed_set else set[str]()
+        try:
+            self._catalog.collect(self._keep_of(attempt), in_use)
+        except HoldfastError as error:
+            self._say(f"old checkpoints could not be removed: {error}")
+
+    def _keep_of(self, attempt: int) -> Keep:
+        """The script's own wish (it knows its checkpoints), else the command line's."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            wish = json.loads((self._folder.ranks_dir(attempt) / "keep.json").read_text())
+            return Keep(last=wish["last"], every=wish["every"])
+        return self._keep
+
+    def end_attempt(
+        self, action: act.EndAttempt, exits: tuple[int | None, ...], incident: dict[str, Any]
+    ) -> None:
+        """Record how an attempt ended, and its incident."""
+        if action.cause == BAD_CHECKPOINT and self._resumed_set is not None:
+            self._catalog.reject(self._resumed_set, action.words)
+
+        def job() -> None:
+            end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
+            try:
+                end_attempt(self._folder, action.attempt, end)
+                if action.is_incident:
+                    place = self._folder.incidents_dir(action.attempt) / "incident.json"
+                    write_atomic(place, encode_json(incident))
+            except HoldfastError as error:
+                self._say(f"the end of attempt {action.attempt} could not be recorded: {error}")
+
+        self._worker.submit(job)
+
+    def close(self, limit_s: float) -> bool:
+        """Finish what was asked for; False when the store does not answer in time."""
+        return self._worker.close(limit_s)
+
+    def _tell(self, *events: ev.Event) -> None:
+        def feed_all() -> None:
+            for event in events:
+                self._feed(event)
+
+        self._later(feed_all)
+
+    def _job_failed(self, error: BaseException) -> None:
+        self._say(f"an error of Holdfast's own in the store worker: {error!r}")

@@ -1,0 +1,339 @@
+"""`holdfast run`: the controller and this host's agent in one process.
+
+A loop over one selector feeds the pure machines (`core.run`, `core.host`) and carries out what they
+answer. Each input of the run's machine is journaled before it is acted on. Whatever touches the
+run store happens in threads of its own (`storekeeper`, `upkeep`), whatever touches a terminal too
+(`output`). The loop itself waits for events and for nothing else.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent.attempt import LiveAttempt
+from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.launch import Command, rank_commands
+from holdfast.agent.signals import watch
+from holdfast.agent.storekeeper import Storekeeper
+from holdfast.agent.timers import Timers
+from holdfast.agent.tree import become_subreaper
+from holdfast.agent.upkeep import Upkeep
+from holdfast.agent.worker import Inbox
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core import host
+from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.word import pack
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.lease import Lease
+from holdfast.journal.store import RunFolder
+from holdfast.snapshot.retention import Keep
+
+ACTIVE_POLL_NS = 2_000_000
+IDLE_POLL_NS = 50_000_000
+PROGRESS_NS = 250_000_000
+LONGEST_WAIT_NS = 250_000_000
+CLOSE_LIMIT_S = 20.0
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What `holdfast run` was asked to do."""
+
+    command: Command
+    policy: RunPolicy
+    keep: Keep
+    grace_ns: int
+    chips: int
+    store: str
+    incarnation: str
+    scratch: Path
+
+
+class Screen:
+    """What people see; the command line gives one that draws. Never raises, never blocks long."""
+
+    def say(self, level: str, words: str) -> None:
+        """One sentence of the supervisor's."""
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output; called from another thread."""
+
+    def show(self, supervisor: Supervisor) -> None:
+        """Called several times a second: time to redraw."""
+
+
+class Supervisor:
+    """One run under supervision, from the lease to the exit code."""
+
+    def __init__(
+        self, folder: RunFolder, lease: Lease, job: Job, chronicle: Chronicle, screen: Screen
+    ) -> None:
+        self.folder = folder
+        self.job = job
+        self.machine = RunMachine(job.policy)
+        self.attempt: LiveAttempt | None = None
+        self._inbox: Inbox[Callable[[], None]] = Inbox()
+        self._chronicle = chronicle
+        self._screen = screen
+        self._host = host.HostMachine()
+        self._timers = Timers()
+        self._selector = selectors.DefaultSelector()
+        self._next_poll_ns = 0
+        self._next_progress_ns = 0
+        self._interrupts = 0
+        self._launch: act.Launch | None = None
+        self._finish: act.Finish | None = None
+        self._incident_of: LiveAttempt | None = None
+        say_later = self._say_later
+        self.upkeep = Upkeep(lease, partial(say_later, "warning"), self._lease_lost)
+        self._storekeeper = Storekeeper(
+            folder,
+            lease,
+            job.keep,
+            later=self._inbox.put,
+            feed=self._feed,
+            say=partial(say_later, "warning"),
+        )
+
+    def run(self, opened: ev.Opened) -> act.Finish:
+        """Until the run is over for this supervisor."""
+        become_subreaper()
+        restore_signals = watch(lambda number: self._inbox.put(partial(self._on_signal, number)))
+        self._selector.register(self._inbox, selectors.EVENT_READ)
+        self._chronicle.opened(self.folder, self.job.chips)
+        self.upkeep.start()
+        try:
+            self._feed(opened)
+            while self._finish is None:
+                self._selector.select(self._wait_s())
+                self._turn()
+        finally:
+            self._close_attempt()
+            self._storekeeper.close(CLOSE_LIMIT_S)
+            self._chronicle.close()
+            self.upkeep.close(CLOSE_LIMIT_S)
+            restore_signals()
+            self._selector.close()
+        self._turn_inbox()
+        return self._finish
+
+    def post(self, event: Callable[[int], ev.Event]) -> None:
+        """Feed an event from another thread; `event` gets the time at which it is fed."""
+        self._inbox.put(lambda: self._feed(event(now_ns())))
+
+    def notice(self, source: str, grace_ns: int | None = None) -> ev.StopAsked:
+        """A warning that says: this host goes away when the grace period is over."""
+        at_ns = now_ns()
+        grace_ns = self.job.grace_ns if grace_ns is None else grace_ns
+        return ev.StopAsked(at_ns, source, at_ns + grace_ns, notice=True)
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def _wait_s(self) -> float:
+        now = now_ns()
+        wake_ns = now + LONGEST_WAIT_NS
+        if self.attempt is not None:
+            wake_ns = min(wake_ns, self._next_poll_ns)
+        timer_ns = self._timers.next_ns()
+        if timer_ns is not None:
+            wake_ns = min(wake_ns, timer_ns)
+        return max(0, wake_ns - now) / SECOND_NS
+
+    def _turn(self) -> None:
+        self._turn_inbox()
+        attempt = self.attempt
+        if attempt is not None:
+            for event in attempt.read(asked_to_stop=self.machine.stop is not None):
+                self._on_host_event(event)
+        now = now_ns()
+        for timer in self._timers.due(now):
+            self._feed(ev.TimerFired(now, timer))
+        if now >= self._next_poll_ns:
+            self._poll_ranks(now)
+        self._chronicle.seen(now)
+        self._screen.show(self)
+
+    def _turn_inbox(self) -> None:
+        for item in self._inbox.take():
+            item()
+
+    def _poll_ranks(self, now: int) -> None:
+        attempt = self.attempt
+        if attempt is None:
+            return
+        attempt.pages.heartbeat(now)
+        with_progress = self.machine.saving.is_active or now >= self._next_progress_ns
+        if with_progress:
+            self._next_progress_ns = now + PROGRESS_NS
+        for event in attempt.pages.poll(now, with_progress=with_progress):
+            self._feed(event)
+        for rank in attempt.pages.new_sigterms():
+            self._feed(self.notice(f"SIGTERM to rank {rank}"))
+        hurried = self.machine.saving.is_active or self.machine.stop is not None
+        self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if number == signal.SIGQUIT:
+            self._feed(ev.StopNowAsked(now_ns(), name))
+        elif number == signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts == 1:
+                self._feed(ev.StopAsked(now_ns(), "Ctrl-C", None, notice=False))
+            else:
+                self._feed(ev.StopNowAsked(now_ns(), "second Ctrl-C"))
+        else:
+            self._feed(self.notice(name))
+
+    def _on_host_event(self, event: host.HostEvent) -> None:
+        attempt = self.attempt
+        if attempt is not None and isinstance(event, host.Died | host.ReaperLost):
+            # A dead rank's last words count: a set may have become durable just before.
+            for last in attempt.pages.poll(now_ns(), with_progress=True):
+                self._feed(last)
+        if isinstance(event, host.Empty):
+            self._close_attempt()
+        for action in self._host.handle(event):
+            if isinstance(action, host.Tell):
+                self._feed(action.event)
+            elif isinstance(action, host.StartTree):
+                self._start_tree()
+            elif isinstance(action, host.KillTree) and attempt is not None:
+                attempt.kill()
+            elif isinstance(action, host.SweepOrphans) and attempt is not None:
+                self._on_host_event(attempt.sweep())
+
+    def _feed(self, event: ev.Event) -> None:
+        """Journal first, then decide, then act."""
+        self._chronicle.event(event)
+        for action in self.machine.handle(event):
+            DO[type(action)](self, action)
+
+    # --- actions ----------------------------------------------------------------------------
+
+    def _do_choose(self, _: act.Choose) -> None:
+        self._storekeeper.choose()
+
+    def _do_launch(self, action: act.Launch) -> None:
+        self._launch = action
+        ranks = tuple(range(self.job.policy.ranks))
+
+        def created() -> None:
+            self._on_host_event(host.Start(now_ns(), action.attempt, ranks))
+
+        self._storekeeper.create_attempt(
+            action,
+            created,
+            ranks=len(ranks),
+            chips=self.job.chips,
+            incarnation=self.job.incarnation,
+            command=tuple(self.job.command.argv),
+        )
+
+    def _start_tree(self) -> None:
+        launch = self._launch
+        if launch is None:
+            return
+        commands = partial(
+            rank_commands,
+            self.job.command,
+            self.folder,
+            store=self.job.store,
+            attempt=launch.attempt,
+            incarnation=self.job.incarnation,
+            ranks=self.job.policy.ranks,
+            chips=self.job.chips,
+            resume=launch.resume,
+        )
+        self.attempt = LiveAttempt(
+            self.folder,
+            launch.attempt,
+            self.job.policy.ranks,
+            scratch=self.job.scratch,
+            commands=commands,
+            screen=self._screen.line,
+        )
+        self._incident_of = self.attempt
+        self.attempt.register(self._selector)
+        self.upkeep.add(self.attempt.live_files())
+
+    def _close_attempt(self) -> None:
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            attempt.unregister(self._selector)
+            attempt.close()
+            self.upkeep.end(attempt.scratch)
+
+    def _do_carry_out(self, action: act.CarryOut) -> None:
+        what = action.what
+        attempt = self.attempt
+        if isinstance(what, news.Commit):
+            self._storekeeper.commit(action.attempt, what, self.job.policy.ranks)
+        elif isinstance(what, news.PublishOrder) and attempt is not None:
+            packed = pack(what.epoch, what.step, what.flags)
+            attempt.pages.store_order(packed, action.deadline_ns)
+        elif isinstance(what, news.PublishVerdict) and attempt is not None:
+            attempt.pages.store_verdict(pack(what.epoch, what.step, what.flags))
+        elif isinstance(what, news.Abort):
+            self._screen.say("info", f"the save at step {what.step} was called off: {what.reason}")
+
+    def _do_relay(self, _: act.Relay) -> None:
+        if self.attempt is not None:
+            self.attempt.signal(signal.SIGTERM)
+
+    def _do_kill(self, _: act.Kill) -> None:
+        self._on_host_event(host.End(now_ns()))
+
+    def _do_set_timer(self, action: act.SetTimer) -> None:
+        self._timers.set(action.timer, action.at_ns)
+
+    def _do_cancel_timer(self, action: act.CancelTimer) -> None:
+        self._timers.cancel(action.timer)
+
+    def _do_record(self, action: act.Record) -> None:
+        self._chronicle.fact(action.fact)
+
+    def _do_end_attempt(self, action: act.EndAttempt) -> None:
+        ended = self._incident_of
+        exits: tuple[int | None, ...] = ()
+        incident: dict[str, Any] = {}
+        if ended is not None:
+            exits = ended.postmortem.exits(self.job.policy.ranks)
+            incident = ended.postmortem.incident(action)
+        self._storekeeper.end_attempt(action, exits, incident)
+
+    def _do_say(self, action: act.Say) -> None:
+        self._screen.say(action.level, action.words)
+
+    def _do_finish(self, action: act.Finish) -> None:
+        self._finish = action
+
+    def _say_later(self, level: str, words: str) -> None:
+        self._inbox.put(partial(self._screen.say, level, words))
+
+    def _lease_lost(self, words: str) -> None:
+        self.post(lambda at_ns: ev.StopNowAsked(at_ns, words))
+
+
+DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
+    act.Choose: Supervisor._do_choose,
+    act.Launch: Supervisor._do_launch,
+    act.CarryOut: Supervisor._do_carry_out,
+    act.Relay: Supervisor._do_relay,
+    act.Kill: Supervisor._do_kill,
+    act.SetTimer: Supervisor._do_set_timer,
+    act.CancelTimer: Supervisor._do_cancel_timer,
+    act.Record: Supervisor._do_record,
+    act.EndAttempt: Supervisor._do_end_attempt,
+    act.Say: Supervisor._do_say,
+    act.Finish: Supervisor._do_finish,
+}

@@ -1,0 +1,158 @@
+"""Upkeep: once a second, everything live is copied to the run store, and the lease is renewed.
+
+A thread of its own: a store that hangs or is full is said once, counted, and tried again; nothing
+waits for it and nothing is lost while this host lives, because the live files stay in local scratch
+until they are home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.errors import HoldfastError, RunHeld
+from holdfast.journal.atomic import store_errors
+from holdfast.journal.lease import HEARTBEAT_S, Lease
+
+PERIOD_S = 1.0
+COPY_BLOCK_BYTES = 1 << 20
+
+
+class Syncable(Protocol):
+    """A live file with its place in the store."""
+
+    def sync(self) -> int:
+        """Copy growth; raises StoreUnavailable. Returns the bytes copied."""
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """A growing text file and its copy."""
+
+    live: Path
+    stored: Path
+    _copied_bytes: int = 0
+
+    def sync(self) -> int:
+        """Append what is new; raises StoreUnavailable."""
+        before = self._copied_bytes
+        with store_errors(f"copy {self.live.name}", self.stored), contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(self.live.open("rb"))
+            except FileNotFoundError:
+                return 0
+            if os.fstat(source.fileno()).st_size == self._copied_bytes:
+                return 0
+            self.stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            target = os.open(self.stored, flags, 0o600)
+            stack.callback(os.close, target)
+            source.seek(self._copied_bytes)
+            while block := source.read(COPY_BLOCK_BYTES):
+                os.pwrite(target, block, self._copied_bytes)
+                self._copied_bytes += len(block)
+        return self._copied_bytes - before
+
+
+@dataclass(slots=True)
+class LiveFiles:
+    """The live files of one attempt, and the scratch folder to remove when they are home."""
+
+    scratch: Path
+    files: list[Syncable] = field(default_factory=list)
+    is_ending: bool = False
+
+
+class Upkeep:
+    """The thread. `say` and `lost` are called from it."""
+
+    def __init__(
+        self, lease: Lease, say: Callable[[str], None], lost: Callable[[str], None]
+    ) -> None:
+        self._lease = lease
+        self._say = say
+        self._lost = lost
+        self._folders: list[LiveFiles] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._trouble = ""
+        self._since_beat_s = 0.0
+        self.tasks: list[Callable[[], None]] = []
+        self._thread = threading.Thread(target=self._run, name="holdfast-upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def add(self, folder: LiveFiles) -> None:
+        """Look after an attempt's files from now on."""
+        with self._lock:
+            self._folders.append(folder)
+
+    def end(self, scratch: Path) -> None:
+        """The attempt is over: copy once more, then remove its scratch folder."""
+        with self._lock:
+            for folder in self._folders:
+                if folder.scratch == scratch:
+                    folder.is_ending = True
+        self._wake.set()
+
+    def close(self, limit_s: float) -> bool:
+        """One last round; False when the store does not answer in time (scratch is kept then)."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(limit_s)
+        return not self._thread.is_alive() and not self._trouble
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.wait(PERIOD_S)
+            self._wake.clear()
+            self._round()
+        self._round()
+
+    def _round(self) -> None:
+        trouble = ""
+        try:
+            self._renew()
+        except RunHeld as error:
+            self._lost(str(error))
+        except HoldfastError as error:
+            trouble = str(error)
+        with self._lock:
+            folders = list(self._folders)
+        for folder in folders:
+            problem = self._sync(folder)
+            trouble = trouble or problem
+            if (folder.is_ending or self._closing) and not problem:
+                shutil.rmtree(folder.scratch, ignore_errors=True)
+                with self._lock:
+                    self._folders.remove(folder)
+        for task in self.tasks:
+            task()
+        if trouble and not self._trouble:
+            self._say(f"{trouble}; training goes on, and its journal is kept on this host meanwhile")
+        elif self._trouble and not trouble:
+            self._say("the run store can be written again; nothing was lost")
+        self._trouble = trouble
+
+    def _renew(self) -> None:
+        self._since_beat_s += PERIOD_S
+        if self._since_beat_s >= HEARTBEAT_S:
+            self._since_beat_s = 0.0
+            self._lease.renew()
+
+    def _sync(self, folder: LiveFiles) -> str:
+        for file in folder.files:
+            try:
+                file.sync()
+            except HoldfastError as error:
+                return str(error)
+        return ""

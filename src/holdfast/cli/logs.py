@@ -1,0 +1,47 @@
+"""`holdfast logs`: what the ranks printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.cli.places import open_run, store_option
+from holdfast.errors import ConfigurationError
+from holdfast.journal.attempts import attempts
+
+BLOCK_BYTES = 1 << 16
+
+
+@click.command()
+@click.argument("run")
+@store_option
+@click.option("--attempt", type=int, help="Which attempt; the newest by default.")
+@click.option("--rank", type=int, help="Only this rank; all by default.")
+@click.option("--tail", type=click.IntRange(min=1), help="Only the last N lines of each rank.")
+def logs(run: str, store: str | None, attempt: int | None, rank: int | None, tail: int | None) -> None:
+    """Print what the ranks of RUN wrote."""
+    folder = open_run(run, store)
+    known = [record.attempt for record in attempts(folder).records]
+    if not known:
+        raise ConfigurationError(f"run {run!r} has no attempts yet: nothing was printed")
+    number = known[-1] if attempt is None else attempt
+    if number not in known:
+        raise ConfigurationError(f"run {run!r} has no attempt {number}; it has {known[0]}..{known[-1]}")
+    files = sorted(folder.logs_dir(number).glob("rank-*.log"))
+    if rank is not None:
+        files = [file for file in files if file.stem == f"rank-{rank:05d}"]
+        if not files:
+            raise ConfigurationError(f"attempt {number} of run {run!r} has no output of rank {rank}")
+    for file in files:
+        prefix = f"[{int(file.stem.removeprefix('rank-'))}] " if len(files) > 1 else ""
+        _print(file, prefix, tail)
+
+
+def _print(file: Path, prefix: str, tail: int | None) -> None:
+    from collections import deque
+
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in deque(lines, tail) if tail else lines:
+            sys.stdout.write(prefix + line.rstrip("\n") + "\n")

@@ -1,0 +1,20 @@
+"""`holdfast stop`: ask a run to save and stop, from anywhere that reaches its store."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.places import open_run, store_option
+from holdfast.journal.control import request
+
+
+@click.command()
+@click.argument("run")
+@store_option
+@click.option("--now", is_flag=True, help="Without saving.")
+@click.option("--grace", type=float, metavar="S", help="Seconds until the run must be gone.")
+def stop(run: str, store: str | None, now: bool, grace: float | None) -> None:
+    """Ask RUN to save at its next step and stop."""
+    folder = open_run(run, store)
+    request(folder, "stop", now=now, grace_s=grace)
+    click.echo(f"asked run {folder.name!r} to {'stop now' if now else 'save and stop'}")

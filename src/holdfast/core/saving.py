@@ -1,0 +1,163 @@
+"""The saves of one attempt: when they are due, and their agreement, in one place.
+
+Joins `core.saves` (when), `core.agree` (how all ranks save one step) and what is measured on the
+way (step time, cost of a save). The controller's run machine and the conductor of a session
+without supervisor both drive this class. Pure: times come in with the events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast.core import agree_events as news
+from holdfast.core.agree import Agreement, Phase, lead_steps, step, wake_at_ns
+from holdfast.core.saves import SavePolicy, SaveView
+
+# From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
+REACTION_NS = 500_000_000
+NO_FAILURES = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCost:
+    """What the last save took: training blocked for it, and order to durable."""
+
+    blocked_ns: int = 0
+    total_ns: int = 0
+
+
+class Saving:
+    """The save side of one attempt; `hear` takes news and gives agreement actions."""
+
+    def __init__(self, ranks: int, policy: SavePolicy) -> None:
+        self.policy = policy
+        self.ranks = ranks
+        self.cost = SaveCost()
+        self.reason = ""
+        self.step_time_ns = 0
+        self.failures_seen, self.observed_ns = NO_FAILURES
+        self.begin(0, 0)
+
+    def begin(self, at_ns: int, committed_step: int) -> None:
+        """A new attempt starts from `committed_step` (0: from scratch)."""
+        self.agreement = Agreement.start(self.ranks, committed_step)
+        self.joined: tuple[int, ...] = ()
+        self._started_ns = at_ns
+        self._resumed_step = committed_step
+        self._committed_ns = at_ns
+        self._ordered_ns = at_ns
+        self._first_progress: tuple[int, int] | None = None
+
+    # --- what others want to know -----------------------------------------------------------
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step known to be durable on all ranks."""
+        return self.agreement.committed_step
+
+    @property
+    def fastest_step(self) -> int:
+        """The largest boundary any rank has published."""
+        return self.agreement.fastest_step
+
+    @property
+    def slowest_step(self) -> int:
+        """The largest boundary that all ranks have published."""
+        return min(rank.step for rank in self.agreement.ranks)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether an order is out: the edges look at the ranks' words more often then."""
+        phase = self.agreement.phase
+        ended = any(rank.ended for rank in self.agreement.ranks)
+        return ended or phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the ranks have been told that they may leave."""
+        return self.agreement.phase is Phase.OVER
+
+    @property
+    def wake_at_ns(self) -> int | None:
+        """When to feed a Tick if nothing else happens."""
+        return wake_at_ns(self.agreement)
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def join(self, rank: int) -> None:
+        """A rank's session showed itself."""
+        if rank not in self.joined:
+            self.joined = (*self.joined, rank)
+
+    def hear(self, what: news.Event) -> tuple[news.Action, ...]:
+        """Take one piece of news; what the edges must do now, in order."""
+        self.agreement, actions = step(self.agreement, what)
+        if isinstance(what, news.Committed) and what.step == self.committed_step:
+            self._committed_ns = what.at_ns
+            total_ns = what.at_ns - self._ordered_ns
+            self.cost = replace(self.cost, total_ns=max(0, total_ns))
+        if isinstance(what, news.Snapped):
+            self._ordered_ns = what.at_ns
+        if isinstance(what, news.Progress):
+            self._measure(what)
+            actions += self._ask_if_due(what.at_ns)
+        return actions
+
+    def ask(self, at_ns: int, why: str) -> tuple[news.Action, ...]:
+        """Somebody wants a save now."""
+        return self.hear(news.SaveAsked(at_ns, why))
+
+    def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
+        """Save at the next boundary that all ranks can answer, and leave."""
+        limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.cost.blocked_ns)
+        return self.hear(news.StopAsked(at_ns, why, leave_by_ns, answer_limit_ns=limit_ns))
+
+    def note_cost(self, blocked_ns: int) -> None:
+        """The slowest rank was blocked this long by the last copy."""
+        self.cost = replace(self.cost, blocked_ns=blocked_ns)
+
+    def _measure(self, what: news.Progress) -> None:
+        """Mean time of a step since the second boundary: the first one holds the compilation."""
+        slowest = self.slowest_step
+        if slowest <= self._resumed_step:
+            return
+        if self._first_progress is None:
+            self._first_progress = (what.at_ns, slowest)
+            return
+        since_ns, since_step = self._first_progress
+        if slowest > since_step:
+            self.step_time_ns = (what.at_ns - since_ns) // (slowest - since_step)
+
+    def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
+        if self.agreement.phase is not Phase.IDLE or self.agreement.stop is not None:
+            return ()
+        furthest = lead_steps(self.step_time_ns, REACTION_NS) if self.step_time_ns else 1
+        due, reason = self._due(at_ns, furthest)
+        if not due:
+            return ()
+        # The nearest boundary at which it is due: being due never ends by waiting.
+        nearest = 1
+        while nearest < furthest:
+            middle = (nearest + furthest) // 2
+            if self._due(at_ns, middle)[0]:
+                furthest = middle
+            else:
+                nearest = middle + 1
+        self.reason = reason
+        return self.hear(news.SaveAsked(at_ns, reason, lead=nearest))
+
+    def _due(self, at_ns: int, lead: int) -> tuple[bool, str]:
+        at_ns += (lead - 1) * self.step_time_ns
+        view = SaveView(
+            now_ns=at_ns,
+            step=self.fastest_step + lead,
+            last_committed_step=self.committed_step,
+            last_committed_ns=self._committed_ns,
+            step_time_ns=self.step_time_ns,
+            save_blocked_ns=self.cost.blocked_ns,
+            save_total_ns=self.cost.total_ns,
+            failures_seen=self.failures_seen,
+            observed_ns=self.observed_ns + (at_ns - self._started_ns),
+            save_under_way=False,
+        )
+        return self.policy.decide(view)

@@ -1,0 +1,213 @@
+"""A session without a supervisor: it holds the lease, and a conductor thread plays the controller.
+
+The attempt is created when the choice of a checkpoint is final (at `restore`, or when the loop
+begins), so that a set that turns out corrupt costs a sentence and not a restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.events import Resume
+from holdfast.core.facts import DONE
+from holdfast.core.saves import SavePolicy
+from holdfast.core.saving import Saving
+from holdfast.errors import HoldfastError, Stop
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
+from holdfast.journal.clocks import CLOCK_ID, now_ns
+from holdfast.journal.layout import NoteType, Phase, Word
+from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
+from holdfast.journal.names import new_id
+from holdfast.journal.replicate import Replicator
+from holdfast.journal.scratch import scratch_dir
+from holdfast.journal.store import RunFolder
+from holdfast.journal.writer import JournalWriter
+from holdfast.session.attachment import Attachment, identity
+from holdfast.session.boundary import say
+from holdfast.session.conductor import Conductor, Duties
+from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.retention import Keep
+
+HEARTBEAT_NS = int(HEARTBEAT_S * 1e9)
+
+
+class Alone(Attachment):
+    """The only process of its run."""
+
+    def __init__(
+        self, folder: RunFolder, *, policy: SavePolicy, keep: Keep, grace_s: float, chips: int
+    ) -> None:
+        self._lease: Lease = acquire(folder, on_wait=say)
+        attempt = next_number(folder)
+        incarnation = new_id()
+        self._scratch = scratch_dir(folder.scratch_key) / f"alone-{incarnation}"
+        self._scratch.mkdir(mode=0o700)
+        live = self._scratch / "rank-00000.hfj"
+        host = os.uname().nodename
+        writer = JournalWriter.create(live, identity(folder, attempt, 0, incarnation, host))
+        super().__init__(folder, writer, attempt=attempt, keep=keep)
+        self._incarnation = incarnation
+        self._grace_ns = int(grace_s * 1e9)
+        self._chips = chips
+        self._catalog = Catalog(folder)
+        self._replicator = Replicator(live, folder.attempt_journal_dir(attempt) / live.name)
+        self._renewed_ns = now_ns()
+        self._created = False
+        self._store_trouble = ""
+        self._ending: tuple[str, str] | None = None
+        self._keep: Keep = keep
+        self._conductor = Conductor(
+            writer.words,
+            Saving(1, policy),
+            Duties(commit=self._commit, upkeep=self._upkeep, note_stop=self._note_stop),
+        )
+
+    def resume(self) -> tuple[Resume, str]:
+        """The newest set that can be trusted."""
+        self._chosen, words = self._catalog.choose()
+        return self._chosen, words
+
+    def reject(self, resume: Resume, words: str) -> None:
+        """Look at an older one."""
+        if resume.set_name is not None:
+            self._catalog.reject(resume.set_name, words)
+
+    def resumed(self, resume: Resume) -> None:
+        """Create the attempt, whose place in the lineage is now known."""
+        self._chosen = resume
+        create_attempt(
+            self.folder,
+            self.attempt,
+            parent=resume.parent,
+            resume_step=resume.step,
+            restore_set=resume.set_name,
+            epoch=self._lease.epoch,
+            ranks=1,
+            chips=self._chips,
+            incarnation=self._incarnation,
+            command=_command_line(),
+        )
+        self._created = True
+        identity_ = self.folder.identity
+        requested_ns = now_ns() - (time.time_ns() - identity_.requested_unix_ns)
+        self._fact(
+            fact="run", name=self.name, requested_ns=max(0, requested_ns), chips=self._chips
+        )
+        self._fact(fact="attempt_start", attempt=self.attempt, at_ns=_process_started_ns())
+
+    def ready(self, step: int) -> None:
+        """Start conducting."""
+        if not self._created:
+            self.resumed(Resume(None, 0, None))
+        self._conductor.start(step)
+
+    def stopping(self) -> bool:
+        """Whether somebody sent a signal."""
+        return self._conductor.stop_asked is not None
+
+    def on_sigterm(self) -> None:
+        """A notice: there is as much time as the grace period."""
+        self._conductor.ask_stop("SIGTERM", now_ns() + self._grace_ns)
+
+    def on_sigint(self) -> None:
+        """Ctrl-C: save and stop; take your time."""
+        self._conductor.ask_stop("Ctrl-C", None)
+
+    def failed(self, error: BaseException) -> None:
+        """Remember why the process ends."""
+        super().failed(error)
+        self._ending = ("failed", f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Say how it ended, bring the journal home, give the run back."""
+        self._conductor.close()
+        cause, words = self._ending or self._how_it_ended()
+        at_ns = now_ns()
+        if self._created:
+            self._fact(fact="attempt_end", attempt=self.attempt, at_ns=at_ns, cause=cause)
+            if cause == DONE:
+                self._fact(fact="run_end", at_ns=at_ns)
+        self.writer.flush()
+        with contextlib.suppress(HoldfastError, OSError):
+            if self._created:
+                self._replicator.sync()
+                end = AttemptEnd(cause, words, (None,), time.time_ns())
+                end_attempt(self.folder, self.attempt, end)
+                _remove(self._scratch)
+        super().close()
+        with contextlib.suppress(HoldfastError, OSError):
+            self._lease.release()
+
+    def _how_it_ended(self) -> tuple[str, str]:
+        if self.writer.words.snapshot().phase is Phase.FINISHED:
+            return DONE, "done"
+        asked = self._conductor.stop_asked
+        if asked is not None:
+            source, deadline_ns = asked
+            cause = "stopped" if deadline_ns is None else "preempted"
+            return cause, f"{source}: {Stop().reason}"
+        return "failed", "the script ended before its last step was done"
+
+    # --- the conductor's duties ---------------------------------------------------------------
+
+    def _commit(self, step: int) -> None:
+        self._lease.check()
+        self._catalog.commit(self.attempt, step, 1)
+        in_use = {self._chosen.set_name} if self._chosen.set_name else set[str]()
+        try:
+            self._catalog.collect(self._keep, in_use)
+        except HoldfastError as error:
+            say(f"old checkpoints could not be removed: {error}")
+
+    def _upkeep(self) -> None:
+        """Once a second: journal to the store, sign of life. Trouble is said once per kind."""
+        self.writer.seen()
+        trouble = ""
+        try:
+            if self._created:
+                self._replicator.sync()
+            if now_ns() - self._renewed_ns > HEARTBEAT_NS:
+                self._lease.renew()
+                self._renewed_ns = now_ns()
+        except HoldfastError as error:
+            trouble = str(error)
+        if trouble and not self._store_trouble:
+            say(f"{trouble}; training goes on, and the journal is kept on this host meanwhile")
+        self._store_trouble = trouble
+
+    def _note_stop(self, source: str, deadline_ns: int | None) -> None:
+        say(f"{source}: saving at the next step, then stopping")
+        if deadline_ns is not None:
+            self._fact(fact="notice", at_ns=now_ns(), deadline_ns=deadline_ns, source=source)
+
+    def _fact(self, **payload: Any) -> None:
+        self.writer.note(NoteType.FACT, payload)
+
+
+def _process_started_ns() -> int:
+    """When this process began (proc(5), field 22): its imports are part of the attempt."""
+    try:
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.clock_gettime_ns(CLOCK_ID)
+
+
+def _command_line() -> tuple[str, ...]:
+    try:
+        return tuple(
+            word.decode(errors="replace")
+            for word in Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        )
+    except OSError:
+        return ()
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()

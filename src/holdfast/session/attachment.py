@@ -1,0 +1,106 @@
+"""How a session is attached to its run: what differs with and without a supervisor.
+
+`supervised` and `alone` each give one `Attachment`; everything else in the session is the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.events import Resume
+from holdfast.journal.clocks import boot_id
+from holdfast.journal.layout import Identity, Phase, Word
+from holdfast.journal.store import RunFolder
+from holdfast.journal.writer import JournalWriter
+from holdfast.snapshot.retention import Keep
+
+
+class Attachment(ABC):
+    """The run, this process's place in it, and its journal."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        writer: JournalWriter,
+        *,
+        attempt: int,
+        rank: int = 0,
+        world_size: int = 1,
+        keep: Keep | None = None,
+    ) -> None:
+        self.folder = folder
+        self.writer = writer
+        self.attempt = attempt
+        self.rank = rank
+        self.world_size = world_size
+        self.keep = keep
+        self._at_close: list[Callable[[], None]] = []
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.folder.name
+
+    @property
+    def ckpt_dir(self) -> Path:
+        """Where the checkpoint sets are."""
+        return self.folder.ckpt_dir
+
+    @property
+    def report_path(self) -> Path:
+        """Where an uncaught exception of this rank is described."""
+        return self.folder.ranks_dir(self.attempt) / f"rank-{self.rank:05d}.json"
+
+    @abstractmethod
+    def resume(self) -> tuple[Resume, str]:
+        """What to restore, and why; raises NoGoodCheckpoint or StoreUnavailable."""
+
+    @abstractmethod
+    def reject(self, resume: Resume, words: str) -> None:
+        """This set cannot be read: raises when somebody else decides, else `resume` is asked again."""
+
+    @abstractmethod
+    def resumed(self, resume: Resume) -> None:
+        """The choice is final: the attempt starts from here."""
+
+    @abstractmethod
+    def ready(self, step: int) -> None:
+        """The loop is about to begin after `step`."""
+
+    @abstractmethod
+    def stopping(self) -> bool:
+        """Whether a stop was asked for."""
+
+    @abstractmethod
+    def on_sigterm(self) -> None:
+        """A SIGTERM came; called in a signal handler, so it only leaves a mark."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have something closed before the journal is; last in, first out."""
+        self._at_close.append(callback)
+
+    def failed(self, error: BaseException) -> None:
+        """An exception nobody caught is about to end the process."""
+        del error
+        self.writer.words.store(Word.PHASE, Phase.FAILING)
+
+    def close(self) -> None:
+        """The process ends in good order."""
+        while self._at_close:
+            self._at_close.pop()()
+        self.writer.close()
+
+
+def identity(folder: RunFolder, attempt: int, rank: int, incarnation: str, host: str) -> Identity:
+    """The journal's identity of this process."""
+    return Identity(
+        run=folder.name,
+        attempt=attempt,
+        incarnation=incarnation,
+        slice=0,
+        host=host,
+        rank=rank,
+        boot_id=boot_id(),
+    )

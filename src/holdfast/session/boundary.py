@@ -1,0 +1,234 @@
+"""The step boundary: where a step is recorded, and where an ordered save is answered.
+
+`done` runs once per step and must cost about a microsecond when nothing is due: one record, one
+load of the agreement word, two comparisons. Everything else is off that path, in `Boundary`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from holdfast.core.agree_rank import Answer, after_loop, at_boundary, is_settled, while_waiting
+from holdfast.core.word import Order, pack, unpack
+from holdfast.errors import HoldfastError, StepOrderError, Stop, StoreUnavailable, Unstorable
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.layout import Phase, Word
+from holdfast.journal.writer import JournalWriter
+
+WAIT_STEP_S = 0.001
+SUPERVISOR_LOST_NS = 15_000_000_000
+NO_STEP = -1
+
+
+class Saves(Protocol):
+    """What a boundary needs of `session.saver.Saver`."""
+
+    def prepare(self, state: Any) -> None:
+        """Check that the state can be stored, and make room for its copy; raises Unstorable."""
+
+    def save(self, state: Any, epoch: int, step: int) -> None:
+        """Copy the state (this blocks), then write it in the background."""
+
+
+class Boundary:
+    """The step counter of a session, its hot path, and its answers to orders."""
+
+    def __init__(self, writer: JournalWriter, saves: Saves) -> None:
+        self._writer = writer
+        self._words = writer.words
+        self._saves = saves
+        self._answered_epoch = 0
+        self._last_step = NO_STEP  # after this one the loop is over
+        self._last_state: Any = None
+        self._prepared = False
+        self.resume_step = 0
+        self.shift = 0  # the user's number + shift = our number, which starts at 1
+        self.expected = NO_STEP  # the user's number of the step under way
+        self.stop_reason = ""
+        self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
+        self.external: Callable[[int], None] | None = None
+        self.done = self._make_done()
+
+    # --- the hot path -----------------------------------------------------------------------
+
+    def _make_done(self) -> Callable[..., None]:
+        record_step = self._writer.record_step
+        slow = self._slow
+        settled = 0
+
+        def done(
+            step: int,
+            state: Any = None,
+            *,
+            ready: Any = None,
+            tokens: int | None = None,
+            commit: Callable[[int], None] | None = None,
+        ) -> None:
+            nonlocal settled
+            if step != self.expected:
+                self._out_of_order(step)
+            order = record_step(step + self.shift, tokens or 0)
+            self.expected = step + 1
+            if ready is not None:
+                self.watch(step + self.shift, ready)
+            if order != settled or step == self.slow_step:
+                settled = slow(step + self.shift, state, order, commit)
+
+        return done
+
+    slow_step = NO_STEP
+    """The user's number of a step whose `done` must take the slow way whatever the order says."""
+
+    def _slow(
+        self, step: int, state: Any, order: int, commit: Callable[[int], None] | None
+    ) -> int:
+        """The rest of `done`; returns the order if later boundaries may skip it, else 0."""
+        self.external = commit
+        if not self._prepared:
+            self._prepared = True
+            self._saves.prepare(state)
+        if step == self._last_step:
+            self._last_state = state
+            self.slow_step = NO_STEP
+        else:
+            self.slow_step = self._last_step - self.shift if self._last_step > 0 else NO_STEP
+        answer, reason = at_boundary(step, order, self._answered_epoch)
+        if answer is Answer.LEAVE_UNSAVED:
+            self._leave(reason)
+        if answer is Answer.SNAPSHOT:
+            self._snapshot(step, state, order)
+        return order if is_settled(step, order) else 0
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def begin(self, first: int, last: int, base: int) -> None:
+        """Steps `first`..`last` (ours) are to come; the user counts from `base`."""
+        self.shift = 1 - base
+        self._last_step = last
+        self.expected = first - self.shift
+        self.slow_step = self.expected  # the first boundary makes room for the copies
+        self._words.store(Word.PHASE, Phase.TRAINING)
+        self._writer.begin_step(first, None)
+
+    def _out_of_order(self, step: int) -> NoReturn:
+        if self.expected == NO_STEP:
+            raise StepOrderError(
+                f"done({step}) was called before any step began: "
+                "take the numbers from `for step in run.steps(until)`"
+            )
+        raise StepOrderError(
+            f"done({step}) was called, but step {self.expected} is under way: "
+            "call done once per step, in order"
+        )
+
+    def finish(self, state: Any = None) -> None:
+        """The loop is over: the last state is saved, and only then is the run done."""
+        words = self._words
+        step = words.load(Word.STEP) or self.resume_step
+        state = self._last_state if state is None else state
+        self._writer.end_steps(None)
+        self.expected = NO_STEP
+        words.store(Word.PHASE, Phase.LOOP_ENDED)
+        token = self._writer.open_span("save")
+        try:
+            self._await_last_commit(step, state)
+        finally:
+            self._writer.close_span(token)
+        self._last_state = None
+        words.store(Word.PHASE, Phase.FINISHED)
+
+    def _await_last_commit(self, step: int, state: Any) -> None:
+        words = self._words
+        while True:
+            verdict, order = words.load(Word.VERDICT), words.load(Word.ORDER)
+            committed = words.load(Word.COMMITTED) or self.resume_step
+            answer, reason = after_loop(
+                step, order, verdict, committed, self._answered_epoch, self._supervisor_lost()
+            )
+            if answer is Answer.LEAVE_SAVED:
+                return
+            if answer is Answer.LEAVE_UNSAVED:
+                self._leave_last(step, reason)
+            if answer is Answer.SNAPSHOT:
+                self._copy(step, state, unpack(order).epoch)
+            time.sleep(WAIT_STEP_S)
+
+    def _leave_last(self, step: int, reason: str) -> NoReturn:
+        if self._words.load(Word.DEADLINE_AT):
+            self._leave(reason)
+        raise StoreUnavailable(
+            f"the last step, {step}, could not be saved ({reason}); "
+            "make room in the run store and start the run again"
+        )
+
+    # --- answers to orders ------------------------------------------------------------------
+
+    def _snapshot(self, step: int, state: Any, order: int) -> None:
+        epoch, flags, _ = unpack(order)
+        token = self._writer.open_span("save")
+        try:
+            self._copy(step, state, epoch)
+            if flags & Order.STOP:
+                self._await_verdict(epoch, step)
+        finally:
+            self._writer.close_span(token)
+
+    def _copy(self, step: int, state: Any, epoch: int) -> None:
+        """Answer an order. A failure is said and counted, and the training goes on."""
+        self._answered_epoch = epoch
+        words = self._words
+        started_ns = now_ns()
+        try:
+            self._saves.save(state, epoch, step)
+        except Exception as error:
+            words.increment(Word.ERRORS)
+            words.store(Word.FAILED, pack(epoch, step))
+            words.store(Word.SNAP, pack(epoch, step))
+            say(f"step {step} could not be saved: {error}; training goes on")
+            if isinstance(error, Unstorable) and step <= self.resume_step + 1:
+                raise
+            return
+        words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
+        words.store(Word.SNAP, pack(epoch, step))
+
+    def _await_verdict(self, epoch: int, step: int) -> None:
+        words = self._words
+        words.store(Word.PHASE, Phase.WAITING)
+        while True:
+            verdict, order = words.load(Word.VERDICT), words.load(Word.ORDER)
+            answer, reason = while_waiting(order, verdict, epoch, step, self._supervisor_lost())
+            if answer in (Answer.LEAVE_SAVED, Answer.LEAVE_UNSAVED):
+                self._leave(reason)
+            if answer is Answer.GO_ON:
+                words.store(Word.PHASE, Phase.TRAINING)
+                return
+            time.sleep(WAIT_STEP_S)
+
+    def poll(self) -> None:
+        """Leave if there is nothing left to wait for; raises Stop."""
+        order = self._words.load(Word.ORDER)
+        if order >> 40 & Order.LEAVE:
+            self._leave("told to leave: nothing more will be saved")
+
+    def _leave(self, reason: str) -> NoReturn:
+        self.stop_reason = reason
+        raise Stop(reason)
+
+    def _supervisor_lost(self) -> bool:
+        alive_ns = self._words.load(Word.SUPERVISOR_ALIVE_AT)
+        return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
+
+
+def say(words: str) -> None:
+    """One line on the training process's standard error; never raises."""
+    try:
+        sys.stderr.write(f"holdfast: {words}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+__all__ = ["Boundary", "HoldfastError", "Saves", "say"]

@@ -1,0 +1,93 @@
+"""What goes into a checkpoint beside the state: tracked parts, data positions, random generators.
+
+A set is one tree: `{"state": …, "parts": …, "data": …, "rng": …, "session": …}`. The state is the
+run's; the rest belongs to each rank.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from holdfast.errors import ConfigurationError, DataTopologyChanged
+from holdfast.session.data import DataStream
+from holdfast.snapshot import parts as part_states
+
+STATE = "state"
+PER_RANK = ("parts", "data", "rng", "session")
+
+
+class Contents:
+    """What the script has told the session to keep."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Any] = {}
+        self._streams: list[DataStream[Any]] = []
+        self._waiting: dict[str, Any] = {}  # restored, but not registered yet
+        self._tags: list[str] = []
+        self._tag_lock = threading.Lock()
+        self.bests: dict[str, float] = {}
+
+    def track(self, parts: dict[str, Any]) -> None:
+        """Add parts by name; those that a restore has already read take their state now."""
+        for name, part in parts.items():
+            if not part_states.is_part(part):
+                raise ConfigurationError(
+                    f"run.track({name}=…): {type(part).__name__} has neither state_dict and "
+                    "load_state_dict nor get_state and set_state"
+                )
+            self._parts[name] = part
+            stored = self._waiting.get("parts", {})
+            if name in stored:
+                part_states.load_part(part, stored.pop(name), f"parts/{name}")
+
+    def add_stream(self, stream: DataStream[Any]) -> None:
+        """Add a data stream; streams are known by their order."""
+        number = str(len(self._streams))
+        self._streams.append(stream)
+        stored = self._waiting.get("data", {})
+        if number in stored:
+            stream.seek(stored.pop(number))
+
+    def tag(self, name: str) -> None:
+        """Tag the next save."""
+        with self._tag_lock:
+            self._tags.append(name)
+
+    def take_tags(self) -> tuple[str, ...]:
+        """The tags of the save that is being taken."""
+        with self._tag_lock:
+            tags, self._tags = tuple(self._tags), []
+        return tags
+
+    def gather(self, state: Any) -> dict[str, Any]:
+        """The tree of a set."""
+        return {
+            STATE: state,
+            "parts": {
+                name: part_states.part_state(part, f"parts/{name}")
+                for name, part in self._parts.items()
+            },
+            "data": {
+                str(number): stream.position(f"data/{number}")
+                for number, stream in enumerate(self._streams)
+            },
+            "rng": part_states.capture_rng(),
+            "session": {"bests": dict(self.bests)},
+        }
+
+    def apply(self, stored: dict[str, Any]) -> None:
+        """Put everything but the state back; what is not registered yet waits for it."""
+        self.bests = dict(stored.get("session", {}).get("bests", {}))
+        self._waiting = {"parts": dict(stored.get("parts", {})), "data": dict(stored.get("data", {}))}
+        self.track(dict(self._parts))
+        waiting = self._waiting["data"]
+        for number, stream in enumerate(self._streams):
+            if str(number) in waiting:
+                stream.seek(waiting.pop(str(number)))
+            elif waiting:
+                raise DataTopologyChanged(
+                    f"the checkpoint has no position for data stream {number}: "
+                    "call run.data for the same iterators in the same order"
+                )
+        part_states.restore_rng(stored.get("rng", {}))

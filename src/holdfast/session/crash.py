@@ -1,0 +1,81 @@
+"""How this rank ended, in its own words: for the supervisor's verdict and the incident.
+
+An uncaught exception is written to `attempts/NNNN/ranks/rank-00000.json` before Python prints it.
+That makes "the same failure at the same place" something that can be compared, and puts the
+traceback into the report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+MAX_TEXT_CHARS = 20_000
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """The exception as plain data: type, message, where it was raised, the whole traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # The deepest frame of the user's own code tells more than one inside a library.
+    own = [f for f in frames if "site-packages" not in f.filename and not _is_ours(f.filename)]
+    at = (own or list(frames) or [None])[-1]
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        where = f"{at.filename}:{at.lineno}" if at else ""
+    return {
+        "type": type(error).__name__,
+        "message": _short(str(error)),
+        "where": where,
+        "traceback": _short("".join(traceback.format_exception(error))),
+        "exit_code": error.exit_code if isinstance(error, HoldfastError) else None,
+    }
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(str(Path(__file__).parent.parent) + os.sep)
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    half = MAX_TEXT_CHARS // 2
+    return f"{text[:half]}\n… {len(text) - MAX_TEXT_CHARS} characters left out …\n{text[-half:]}"
+
+
+def write_report(path: Path, data: dict[str, Any]) -> None:
+    """Write the report; a store that cannot be written costs the report, nothing else."""
+    draft = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(data))
+        draft.replace(path)
+    except OSError:
+        return
+
+
+def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
+    """Have uncaught exceptions reported before whatever hook was there shows them.
+
+    Errors of Holdfast's own end the process with their exit code, so that whoever started it can
+    tell a store that is away from a bug.
+    """
+    before = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            write_report(path, describe(error))
+        on_failure(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook

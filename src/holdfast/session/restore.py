@@ -1,0 +1,96 @@
+"""Restoring: the one choice of a set, read with every byte verified, put where it belongs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.events import Resume
+from holdfast.errors import ConfigurationError, CorruptCheckpoint
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.layout import Word
+from holdfast.session.attachment import Attachment
+from holdfast.session.boundary import say
+from holdfast.session.contents import STATE, Contents
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The state to train on from `step`."""
+
+    state: Any
+    step: int
+
+
+def restore(
+    attachment: Attachment,
+    contents: Contents,
+    *,
+    like: Any,
+    init: Callable[[], Any] | None,
+    only: str | None,
+) -> Restored:
+    """See `Run.restore`."""
+    started_ns = now_ns()
+    token = attachment.writer.open_span("restore")
+    try:
+        while True:
+            resume, words = attachment.resume()
+            if resume.set_name is None:
+                state = init() if init is not None else like
+                break
+            try:
+                state = _read(attachment, contents, resume.set_name, like, init, only)
+                break
+            except CorruptCheckpoint as error:
+                say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
+                attachment.reject(resume, str(error))
+    finally:
+        attachment.writer.close_span(token)
+    del words
+    attachment.resumed(resume)
+    attachment.writer.words.store(Word.WATERMARK, resume.step)
+    attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
+    return Restored(state, resume.step)
+
+
+def _read(
+    attachment: Attachment,
+    contents: Contents,
+    set_name: str,
+    like: Any,
+    init: Callable[[], Any] | None,
+    only: str | None,
+) -> Any:
+    from holdfast.snapshot.restore import read_set
+
+    shape = like if like is not None or init is None else _shape_of(init)
+    stored = read_set(
+        attachment.ckpt_dir / set_name,
+        like=None if shape is None else {STATE: shape},
+        only=only,
+        rank=attachment.rank,
+        world_size=attachment.world_size,
+    )
+    contents.apply(stored)
+    return stored.get(STATE)
+
+
+def _shape_of(init: Callable[[], Any]) -> Any:
+    """How the state looks, without making it where JAX can tell."""
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        try:
+            return jax.eval_shape(init)
+        except Exception as error:
+            # An init that is not traceable (it reads files, it uses numpy) is simply called.
+            del error
+    shape = init()
+    if shape is None:
+        raise ConfigurationError("init() gave None: it must return the state to train on")
+    return shape
+
+
+__all__ = ["Restored", "Resume", "restore"]

@@ -1,0 +1,245 @@
+"""`Run`: what a training script holds. One per process; made by `holdfast.start`.
+
+A script that uses it trains the same with a supervisor (`holdfast run -- python train.py`) and
+without (`python train.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from holdfast.errors import ConfigurationError, HoldfastError, StepOrderError
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.layout import Word
+from holdfast.journal.writer import DATA_SPAN_MIN_NS
+from holdfast.session.attachment import Attachment
+from holdfast.session.boundary import NO_STEP, Boundary
+from holdfast.session.contents import Contents
+from holdfast.session.data import DataStream
+from holdfast.session.restore import restore
+from holdfast.session.saver import Saver
+
+T = TypeVar("T")
+
+
+class Run:
+    """A run as its training process sees it. Made by `holdfast.start`, never directly."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self._writer = attachment.writer
+        self._contents = Contents()
+        saver = Saver(
+            attachment.ckpt_dir,
+            attachment.writer.words,
+            self._contents.gather,
+            attempt=attachment.attempt,
+            rank=attachment.rank,
+            world_size=attachment.world_size,
+        )
+        attachment.on_close(saver.close)
+        self._boundary = Boundary(attachment.writer, saver)
+        self._restored = False
+        self._stepped = False
+        # An instance attribute: one lookup less in the loop, and no bound method to make.
+        self.done = self._boundary.done  # type: ignore[method-assign]
+
+    # --- who and where ----------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The run's name in its store."""
+        return self._attachment.name
+
+    @property
+    def attempt(self) -> int:
+        """Number of this launch: 0, 1, 2, …"""
+        return self._attachment.attempt
+
+    @property
+    def rank(self) -> int:
+        """This process's number among all training processes."""
+        return self._attachment.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many training processes there are."""
+        return self._attachment.world_size
+
+    @property
+    def resume_step(self) -> int:
+        """The last step that the restored checkpoint contains; 0: from scratch."""
+        return self._boundary.resume_step
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop has been asked for: the next agreed boundary saves and raises Stop."""
+        return self._attachment.stopping()
+
+    # --- what belongs to a checkpoint -------------------------------------------------------
+
+    def track(self, **parts: Any) -> None:
+        """Save and restore these objects in place, under their names.
+
+        Each has `state_dict`/`load_state_dict` or `get_state`/`set_state`. The random generators
+        of Python, numpy and torch are saved without being asked for. Raises ConfigurationError
+        for an object that has neither pair.
+        """
+        self._contents.track(parts)
+
+    def data(self, source: Iterable[T]) -> DataStream[T]:
+        """Iterate over `source`; the time it keeps the loop waiting is DATA, its position is saved.
+
+        The position is that of the batches handed to the loop. A source with `get_state` and
+        `set_state` (or `state_dict` and `load_state_dict`) is asked for its own; any other is
+        fast-forwarded on restore by drawing as many batches again.
+        """
+        writer = self._writer
+        stream: DataStream[T] = DataStream(
+            source,
+            opened=lambda: writer.open_span("data"),
+            closed=lambda token: _close(writer.close_span, token),
+            poll=self._boundary.poll,
+        )
+        self._contents.add_stream(stream)
+        return stream
+
+    def restore(
+        self,
+        like: Any = None,
+        *,
+        init: Callable[[], T] | None = None,
+        only: str | None = None,
+    ) -> Any:
+        """The state to start from: the newest good checkpoint's, or `init()` if none was ever made.
+
+        `like` is a tree of arrays or shapes (jax.ShapeDtypeStruct, with sharding or without) that
+        says how the state looks; without it the result of `init` (by jax.eval_shape where that
+        works) does. Tracked parts, data positions and random generators are restored as well.
+
+        Raises StateMismatch naming the first path that differs, NoGoodCheckpoint when checkpoints
+        were made and none can be trusted, DataTopologyChanged, StoreUnavailable.
+        """
+        if self._stepped:
+            raise StepOrderError("restore() comes before the first step: call it before run.steps")
+        self._restored = True
+        restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
+        self._boundary.resume_step = restored.step
+        self._attachment.resumed(restored.step)
+        return restored.state
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def steps(self, until: int, *, after: int | None = None, base: int = 1) -> Iterator[int]:
+        """The numbers of the steps still to do, up to the `until`-th; call `done` for each.
+
+        `after`: the last step that is already done, where the checkpoint is not Holdfast's.
+        `base` 0 counts 0..until-1. When the loop ends, the last state is saved, and only then is
+        the run done. Raises StepOrderError when a step was not finished with `done`.
+        """
+        if base not in (0, 1):
+            raise ConfigurationError(f"run.steps counts from 0 or from 1, not from {base}")
+        if not self._restored and self._attachment.has_checkpoint():
+            raise StepOrderError(
+                "run.steps() was called before run.restore(), but there is a checkpoint: "
+                "restore it, so that no step is done twice"
+            )
+        boundary = self._boundary
+        if after is not None:
+            boundary.resume_step = after
+            self._attachment.resumed(after)
+        self._attachment.ready()
+        self._stepped = True
+        first, last = boundary.resume_step + 1, until
+        if first > last:
+            self._finish_without_steps()
+            return
+        boundary.begin(first, last, base)
+        for step in range(first - boundary.shift, last + 1 - boundary.shift):
+            yield step
+            if boundary.expected == step:
+                raise StepOrderError(
+                    f"step {step} was not finished: call run.done({step}) before the next one"
+                )
+        self.finish()
+
+    def _finish_without_steps(self) -> None:
+        self._boundary.expected = NO_STEP
+        self._attachment.finished_without_steps()
+
+    def finish(self, state: Any = None) -> None:
+        """End the loop before `until`: save this state (or the last one given), the run is done.
+
+        `steps` calls it at its end. After a `break`, call it yourself; a script that ends without
+        it counts as a failure, and is started again.
+        """
+        self._boundary.finish(state)
+        self._attachment.finished()
+
+    def done(
+        self,
+        step: int,
+        state: Any = None,
+        *,
+        ready: Any = None,
+        tokens: int | None = None,
+        commit: Callable[[int], None] | None = None,
+    ) -> None:
+        """Step `step` has been dispatched: the boundary at which saves and stops happen.
+
+        `state`: the tree to save if a save is due here; its buffers may be donated right after.
+        `ready`: an array of this step, whose completion on the device is watched from a thread.
+        `tokens`: how many the step trained on. `commit`: for checkpoints of your own
+        (`checkpoints="external"`), called with the step when one is due, and returns when it is
+        durable. Raises Stop after a stop's save is durable on all ranks, StepOrderError.
+        Costs about a microsecond when nothing is due.
+        """
+        raise NotImplementedError  # replaced for each instance
+
+    @contextlib.contextmanager
+    def span(self, kind: str) -> Iterator[None]:
+        """Time that is not a step: `compile`, `startup`, `save`, `data`, or a name of your own.
+
+        Raises Stop, before and after, when there is nothing left to wait for.
+        """
+        self.poll()
+        token = self._writer.open_span(kind)
+        try:
+            yield
+        finally:
+            self._writer.close_span(token)
+        self.poll()
+
+    def poll(self) -> None:
+        """A place where the script may be stopped, inside long work that is no step. Raises Stop."""
+        self._boundary.poll()
+
+    def save(self, tag: str | None = None, *, wait: bool = False) -> None:
+        """Ask for a save at the next boundary; `tag` pins it. `wait`: until what was asked before
+        is durable, as far as it can be without another boundary.
+        """
+        if tag is not None:
+            self._attachment.tag(tag, self._words_step() + 1)
+        words = self._writer.words
+        words.increment(Word.SAVE_ASKED)
+        if wait:
+            self._attachment.wait_saved(now_ns())
+
+    def best(self, metric: str, value: float, mode: str = "min") -> bool:
+        """Keep the next save as `best` if `value` is the best so far; tells whether it is."""
+        if mode not in ("min", "max"):
+            raise ConfigurationError(f"run.best's mode is 'min' or 'max', not {mode!r}")
+        return self._attachment.best(metric, value, mode, self._words_step() + 1)
+
+    def fail(self, reason: str) -> None:
+        """The run cannot go on (NaN, a broken invariant): stop this attempt with this reason."""
+        raise HoldfastError(f"the script gave up: {reason}")
+
+    def _words_step(self) -> int:
+        return self._writer.words.load(Word.STEP) or self._boundary.resume_step
+
+
+def _close(close_span: Callable[[int, int], int], token: int) -> None:
+    close_span(token, DATA_SPAN_MIN_NS)

@@ -1,0 +1,120 @@
+"""Saves from inside the training process: a copy that blocks, and a thread that writes it.
+
+The copy goes into warm, reused memory (`snapshot.staging`); the thread writes the shard, syncs it
+and publishes (epoch, step) in the DURABLE word, or in FAILED. The manifest is not ours: whoever
+controls the run writes it when all ranks' shards are there. (The RAM tier will sit between the
+copy and the thread: a sealed buffer that outlives this process.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.word import pack
+from holdfast.errors import HoldfastError
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.layout import Word
+from holdfast.journal.words import WordsPage
+from holdfast.session.boundary import say
+from holdfast.snapshot.sets import set_name
+from holdfast.snapshot.shard import write_shard
+from holdfast.snapshot.staging import Captured, Staging
+
+Gather = Callable[[Any], dict[str, Any]]
+
+
+class Saver:
+    """One rank's saves in one attempt. `gather` adds to the state what else belongs in a set."""
+
+    def __init__(
+        self,
+        ckpt_dir: Path,
+        words: WordsPage,
+        gather: Gather,
+        *,
+        attempt: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        self._ckpt_dir = ckpt_dir
+        self._words = words
+        self._gather = gather
+        self._attempt = attempt
+        self._rank = rank
+        self._world_size = world_size
+        self._staging = Staging()
+        self._work: tuple[Captured, int, int, int] | None = None
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._warming: threading.Thread | None = None
+
+    def prepare(self, state: Any) -> None:
+        """Check that everything can be stored (raises Unstorable) and start warming the memory."""
+        tree = self._gather(state)
+        size_bytes = self._staging.measure(tree)
+        self._warming = threading.Thread(
+            target=self._staging.reserve, args=(size_bytes,), name="holdfast-warm", daemon=True
+        )
+        self._warming.start()
+
+    def save(self, state: Any, epoch: int, step: int) -> None:
+        """Copy everything now, write it later. Blocks for the copy (and an earlier write)."""
+        started_ns = now_ns()
+        if self._warming is not None:
+            self._warming.join()
+            self._warming = None
+        with self._wake:
+            self._wake.wait_for(lambda: self._work is None)
+        captured = self._staging.capture(
+            self._gather(state), rank=self._rank, world_size=self._world_size
+        )
+        with self._wake:
+            self._work = (captured, epoch, step, started_ns)
+            self._wake.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="holdfast-save", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Let the write under way finish, and end the thread."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._work is None)
+            self._closing = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _write(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._work is not None or self._closing)
+                if self._work is None:
+                    return
+                captured, epoch, step, started_ns = self._work
+            try:
+                self._write_one(captured, step)
+                self._words.store(Word.SAVE_TOTAL_NS, now_ns() - started_ns)
+                self._words.store(Word.DURABLE, pack(epoch, step))
+            except (HoldfastError, OSError) as error:
+                self._words.increment(Word.ERRORS)
+                self._words.store(Word.FAILED, pack(epoch, step))
+                say(f"step {step} could not be saved: {error}; training goes on")
+            finally:
+                captured.release()
+                with self._wake:
+                    self._work = None
+                    self._wake.notify_all()
+
+    def _write_one(self, captured: Captured, step: int) -> None:
+        write_shard(
+            self._ckpt_dir / set_name(self._attempt, step),
+            captured,
+            attempt=self._attempt,
+            step=step,
+            rank=self._rank,
+            world_size=self._world_size,
+        )

@@ -1,0 +1,81 @@
+"""`holdfast.start`: attach this process to its run."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from holdfast.config import RankEnvironment, session_settings
+from holdfast.errors import ConfigurationError
+from holdfast.journal.names import check_name, default_name
+from holdfast.journal.store import RunStore
+from holdfast.session import crash, signals
+from holdfast.session.alone import Alone
+from holdfast.session.attachment import Attachment
+from holdfast.session.run import Run
+from holdfast.session.supervised import Supervised
+from holdfast.snapshot.retention import Keep
+
+_the_run: Run | None = None
+
+
+def start(
+    name: str | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    keep: Keep | None = None,
+) -> Run:
+    """Attach this process to its run and return it; again gives the same one.
+
+    Under `holdfast run` the name, the store and the attempt are given; `name` and `store` count
+    only without it (default: the script's name, and the configured store). `keep`: which
+    checkpoints stay, the last 3 by default. Raises RunHeld when another process trains this run,
+    StoreUnavailable, ConfigurationError.
+    """
+    global _the_run
+    if _the_run is not None:
+        if name is not None and name != _the_run.name:
+            raise ConfigurationError(
+                f"holdfast.start({name!r}): this process is already run {_the_run.name!r}"
+            )
+        return _the_run
+    environment = RankEnvironment.from_environ()
+    attachment: Attachment
+    if environment is not None:
+        attachment = Supervised(environment, keep)
+    else:
+        attachment = _alone(name, store, keep)
+        signals.install_sigint(attachment.on_sigint)
+    chain = environment is None
+    signals.install_sigterm(attachment.on_sigterm, chain=chain)
+    crash.install(attachment.report_path, attachment.failed)
+    atexit.register(_close)
+    _the_run = Run(attachment)
+    return _the_run
+
+
+def _alone(
+    name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
+) -> Alone:
+    settings = session_settings()
+    if settings.world_size > 1:
+        raise ConfigurationError(
+            f"this is one of {settings.world_size} ranks (WORLD_SIZE), and none has a supervisor: "
+            f"start them with `holdfast run --ranks {settings.world_size} -- …`"
+        )
+    name = check_name(name) if name is not None else settings.name or default_name(sys.argv)
+    command = (sys.executable, *sys.argv)
+    folder = RunStore.at(store if store is not None else settings.store).open(name, command=command)
+    return Alone(
+        folder,
+        policy=settings.save_policy(),
+        keep=keep or Keep(last=settings.keep_last),
+        grace_s=settings.grace_s,
+        chips=settings.chips,
+    )
+
+
+def _close() -> None:
+    if _the_run is not None:
+        _the_run.close()

@@ -1,0 +1,84 @@
+"""A session under `holdfast run`: the agent decides, and this side answers through its words."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import NoReturn
+
+from holdfast.config import RankEnvironment
+from holdfast.core.events import Resume
+from holdfast.core.word import Order
+from holdfast.errors import CorruptCheckpoint
+from holdfast.journal.layout import Word
+from holdfast.journal.store import RunStore
+from holdfast.journal.writer import JournalWriter
+from holdfast.session.attachment import Attachment, identity
+from holdfast.session.crash import write_report
+from holdfast.snapshot.retention import Keep
+
+
+class Supervised(Attachment):
+    """The choice of a set came with the launch; a set that cannot be read ends the attempt."""
+
+    def __init__(self, environment: RankEnvironment, keep: Keep | None) -> None:
+        folder = RunStore.at(environment.store).get(environment.run)
+        writer = JournalWriter.create(
+            environment.journal,
+            identity(
+                folder,
+                environment.attempt,
+                environment.rank,
+                environment.incarnation,
+                os.uname().nodename,
+            ),
+        )
+        super().__init__(
+            folder,
+            writer,
+            attempt=environment.attempt,
+            rank=environment.rank,
+            world_size=environment.world_size,
+            keep=keep,
+        )
+        self._resume = Resume(
+            environment.resume_set, environment.resume_step, environment.resume_parent
+        )
+        if keep is not None and self.rank == 0:
+            wish = {"last": keep.last, "every": keep.every}
+            write_report(self.report_path.with_name("keep.json"), wish)
+
+    def resume(self) -> tuple[Resume, str]:
+        """What the controller chose at launch."""
+        return self._resume, "chosen at launch"
+
+    def reject(self, resume: Resume, words: str) -> NoReturn:
+        """All ranks must restore the same set, so the attempt ends and the choice is made again."""
+        raise CorruptCheckpoint(f"{resume.set_name}: {words}")
+
+    def resumed(self, resume: Resume) -> None:
+        """The attempt record says so already."""
+
+    def ready(self, step: int) -> None:
+        """The agent has been looking on since the journal appeared."""
+
+    def stopping(self) -> bool:
+        """Whether a stop has been ordered."""
+        words = self.writer.words
+        flags = words.load(Word.ORDER) >> 40
+        return bool(flags & (Order.STOP | Order.LEAVE) or words.load(Word.DEADLINE_AT))
+
+    def on_sigterm(self) -> None:
+        """Report it; the agent knows what it means for the other ranks."""
+        self.writer.words.increment(Word.SIGTERMS)
+
+
+def keep_of(text: str) -> Keep | None:
+    """The retention that a script asked for, from what `Supervised` wrote; None if unreadable."""
+    try:
+        wish = json.loads(text)
+        return Keep(last=wish["last"], every=wish["every"])
+    except (ValueError, KeyError, TypeError):
+        print("holdfast: keep.json is damaged; the default retention holds", file=sys.stderr)
+        return None
