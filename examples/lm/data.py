@@ -11,10 +11,11 @@ import numpy as np
 HELD_OUT = 0.02  # the last share of the corpus, for evaluation
 
 
-def read_corpus(path: Path | None = None):
-    """(train, held_out), uint8: a file, all files of a folder, or this Python's own library.
+def read_corpus(path: Path | None, window: int):
+    """(train, held_out), uint8: a file, all files of a folder, or (None) this Python's own library.
 
-    Files are joined in the order of their paths, so that the same files are the same corpus.
+    Files are joined in the order of their paths, so that the same files are the same corpus. Each
+    part must hold at least one window of that many bytes.
     """
     if path is None:
         root = Path(sysconfig.get_paths()["stdlib"])
@@ -24,6 +25,9 @@ def read_corpus(path: Path | None = None):
         files = [path] if path.is_file() else [f for f in sorted(path.rglob("*")) if f.is_file()]
     corpus = np.frombuffer(b"\n".join(f.read_bytes() for f in files), np.uint8)
     cut = len(corpus) - int(len(corpus) * HELD_OUT)
+    if len(corpus) - cut < window:
+        needed = int(window / HELD_OUT) + 100
+        raise SystemExit(f"the text in {path} has {len(corpus)} bytes; give at least {needed}")
     return corpus[:cut], corpus[cut:]
 
 
@@ -34,8 +38,6 @@ class Windows:
     """
 
     def __init__(self, corpus, batch: int, length: int, seed: int):
-        if len(corpus) <= length:
-            raise SystemExit(f"the corpus has {len(corpus)} bytes; a window takes {length + 1}")
         self.corpus, self.batch, self.length, self.seed = corpus, batch, length, seed
         self.drawn = 0
 
@@ -44,7 +46,7 @@ class Windows:
 
     def __next__(self):
         places = np.random.default_rng([self.seed, self.drawn])
-        starts = places.integers(len(self.corpus) - self.length, size=self.batch)
+        starts = places.integers(len(self.corpus) - self.length + 1, size=self.batch)
         self.drawn += 1
         return self.corpus[starts[:, None] + np.arange(self.length)]
 

@@ -3,8 +3,9 @@
     holdfast run --name my-run -- python examples/lm/train.py --steps 400
     python examples/lm/train.py --steps 400          # the same, with nobody watching
 
-The five lines marked (hf) are all that Holdfast asks of a training script. With the same seed the
-parameters come out the same to the bit, whatever interrupts the run and however often.
+The five lines marked (hf) are all that Holdfast asks of a training script; the two spans, marked
+(hf+), are for those who want to know more. With the same seed the parameters come out the same to
+the bit, whatever interrupts the run and however often.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ import holdfast as hf
 EVAL_BATCHES = 16
 
 
-def parse_args():
-    p = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def parser():
+    p = argparse.ArgumentParser(description="train a small language model on real text")
     p.add_argument("--steps", type=int, default=400)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--data", type=Path, help="a file or a folder (default: Python's own library)")
@@ -44,15 +45,50 @@ def parse_args():
     p.add_argument("--out", type=Path, help="write the final parameters' checksum to this file")
     p.add_argument("--fail-at", nargs=2, metavar=("STEP", "MARKER"),
                    help="crash at STEP unless the file MARKER exists, and create it")  # fmt: skip
-    return p.parse_args()
+    return p
 
 
 def main():
-    args = parse_args()
+    args = parser().parse_args()
+    corpus, held_out = read_corpus(args.data, args.context + 1)
+    init_state, train_step, eval_loss = training(args)
+
+    # (hf) joins the run that `holdfast run` started, or begins one of its own
+    run = hf.start()
+    # (hf) remembers how far the data were consumed
+    batches = run.data(Windows(corpus, args.batch, args.context + 1, args.seed))
+    # (hf) the newest good checkpoint; init_state() only if there never was one
+    state = run.restore(like=jax.eval_shape(init_state), init=init_state)
+
+    with run.span("compile"):  # (hf+) else it is part of the first step
+        train_step = train_step.lower(state, batches_like(args)).compile()
+
+    losses = []
+    for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's
+        state, train_loss = train_step(state, next(batches))
+        if args.fail_at and step == int(args.fail_at[0]):
+            fail_once(step, Path(args.fail_at[1]))
+        # (hf) the boundary between two steps: recorded, and saved here when a save is due
+        run.done(step, state, ready=train_loss, tokens=args.batch * args.context)
+
+        losses.append(train_loss)
+        if step % args.log_every == 0 or step == args.steps:
+            print(f"step {step}/{args.steps}: loss {np.mean(losses):.3f}", flush=True)
+            losses.clear()
+        if args.eval_every and step % args.eval_every == 0:
+            with run.span("eval"):  # (hf+) time that is no training
+                score = evaluate(eval_loss, state["params"], held_out, args)
+            print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
+
+    if args.out:
+        write_result(args.out, args.steps, state["params"])
+
+
+def training(args):
+    """(init_state, train_step, eval_loss): the first state, and the two compiled functions."""
     # XLA divides a sum among its threads, and floating point minds where: the same number of
     # threads in every attempt, even if this one is allowed fewer cores than the last.
     os.environ["NPROC"] = str(args.threads)
-
     config = Config(args.layers, args.width, args.heads)
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, args.lr, warmup_steps=min(50, args.steps // 4), decay_steps=args.steps
@@ -74,52 +110,28 @@ def main():
         params = optax.apply_updates(state["params"], updates)
         return {"params": params, "optimizer": optimizer_state, "key": key}, value
 
-    length = args.context + 1  # the last byte of a window is only predicted
-    corpus, held_out = read_corpus(args.data)
-    eval_loss = jax.jit(functools.partial(loss, config=config))
-
-    def evaluate(params):
-        """Mean loss over the same held-out windows every time."""
-        windows = Windows(held_out, args.batch, length, args.seed)
-        return np.mean([eval_loss(params, next(windows)) for _ in range(EVAL_BATCHES)])
-
-    # (hf) joins the run that `holdfast run` started, or begins one of its own
-    run = hf.start()
-    # (hf) remembers how far the data were consumed
-    batches = run.data(Windows(corpus, args.batch, length, args.seed))
-    # (hf) the newest good checkpoint; init_state() only if there never was one
-    state = run.restore(like=jax.eval_shape(init_state), init=init_state)
-
-    losses = []
-    for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's
-        state, train_loss = train_step(state, next(batches))
-        if args.fail_at and step == int(args.fail_at[0]):
-            fail_once(step, Path(args.fail_at[1]))
-        # (hf) the boundary between two steps: recorded, and saved here when a save is due
-        run.done(step, state, ready=train_loss, tokens=args.batch * args.context)
-
-        losses.append(train_loss)
-        if step % args.log_every == 0 or step == args.steps:
-            print(f"step {step}/{args.steps}: loss {np.mean(losses):.3f}", flush=True)
-            losses.clear()
-        if args.eval_every and step % args.eval_every == 0:
-            with run.span("eval"):
-                score = evaluate(state["params"])
-            print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
-
-    if args.out:
-        result = {"steps": args.steps, "params_sha256": checksum(state["params"])}
-        args.out.write_text(json.dumps(result) + "\n")
+    return init_state, train_step, jax.jit(functools.partial(loss, config=config))
 
 
-def checksum(params):
-    """SHA-256 over every parameter's place in the tree, shape, type and bytes."""
+def batches_like(args):
+    """Shape and type of a batch. The last byte of a window is only predicted."""
+    return jax.ShapeDtypeStruct((args.batch, args.context + 1), np.uint8)
+
+
+def evaluate(eval_loss, params, held_out, args):
+    """Mean loss over the same held-out windows every time."""
+    windows = Windows(held_out, args.batch, args.context + 1, args.seed)
+    return np.mean([eval_loss(params, next(windows)) for _ in range(EVAL_BATCHES)])
+
+
+def write_result(path: Path, steps: int, params):
+    """A checksum over every parameter's place in the tree, shape, type and bytes."""
     digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    for place, leaf in jax.tree_util.tree_leaves_with_path(params):
         array = np.asarray(leaf)
-        digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}\n".encode())
+        digest.update(f"{jax.tree_util.keystr(place)} {array.shape} {array.dtype}\n".encode())
         digest.update(array.tobytes())
-    return digest.hexdigest()
+    path.write_text(json.dumps({"steps": steps, "params_sha256": digest.hexdigest()}) + "\n")
 
 
 def fail_once(step: int, marker: Path):
