@@ -43,9 +43,9 @@ INDEPENDENT = ("notices", "engines", "provision")  # their modules never import 
 # The standard library's pure parts: no clock, no chance, no input or output.
 # fmt: off
 PURE = {
-    "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "fractions", "functools",
-    "heapq", "itertools", "math", "numbers", "operator", "re", "string", "textwrap", "types",
-    "typing",
+    "__future__", "abc", "array", "bisect", "collections", "dataclasses", "enum", "fractions",
+    "functools", "heapq", "itertools", "json", "math", "numbers", "operator", "re", "string",
+    "textwrap", "types", "typing",
 }
 # fmt: on
 NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core.optimum")
