@@ -341,7 +341,8 @@ def _judge(state: Agreement, at_ns: int) -> _Result:
     if len(answers) == len(state.ranks):
         if min(answers) != max(answers):
             return _miss(state, f"ranks answered with steps {min(answers)} and {max(answers)}")
-        return _commit_if_complete(replace(state, phase=Phase.WRITING, step=answers[0]))
+        agreed = replace(state, phase=Phase.WRITING, step=answers[0], late_since_ns=None)
+        return _commit_if_complete(agreed)
     for number, rank in enumerate(state.ranks):
         if rank.answer is None and rank.step > state.step:
             return _miss(state, f"rank {number} was past step {state.step} already")

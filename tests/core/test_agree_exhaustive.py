@@ -1,0 +1,276 @@
+"""Every interleaving of the agreed save, for two and three ranks, with the real code on both sides.
+
+`explore` walks every reachable state of a model, checks what must never be, and that every fair
+run ends. The same walk must find what is wrong with the rule that we do not use.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core import agree
+from holdfast.core.agree_rank import Answer
+from holdfast.core.word import Order, unpack
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+import agree_model
+from agree_model import Broken, House
+
+sys.path.pop(0)
+
+
+def explore(
+    start: Any,
+    moves: Callable[[Any], Iterable[tuple[str, Any, bool]]],
+    is_end: Callable[[Any], bool],
+) -> int:
+    """Visit every state; returns how many there are.
+
+    A state with no fair move that is no end is a deadlock. The fair moves must have no cycle: then
+    every run in which they happen ends, and an end can be reached from everywhere.
+    """
+    number = {start: 0}
+    states = [start]
+    came_from: list[tuple[int, str]] = [(-1, "start")]
+    fair: list[list[int]] = []
+    for index, state in enumerate(states):
+        nexts = []
+        try:
+            for what, after, is_fair in moves(state):
+                known = number.get(after)
+                if known is None:
+                    known = number[after] = len(states)
+                    states.append(after)
+                    came_from.append((index, what))
+                if is_fair:
+                    nexts.append(known)
+            if not nexts and not is_end(state):
+                raise Broken(f"deadlock in {state}")
+        except Broken as broken:
+            raise Broken(f"{broken}\n{story(came_from, index)}") from None
+        fair.append(nexts)
+    assert_acyclic(fair, came_from)
+    return len(states)
+
+
+def assert_acyclic(graph: list[list[int]], came_from: list[tuple[int, str]]) -> None:
+    """Kahn's algorithm: what cannot be taken off in topological order lies behind a cycle."""
+    incoming = [0] * len(graph)
+    for nexts in graph:
+        for after in nexts:
+            incoming[after] += 1
+    ready = [node for node, count in enumerate(incoming) if count == 0]
+    for node in ready:
+        for after in graph[node]:
+            incoming[after] -= 1
+            if incoming[after] == 0:
+                ready.append(after)
+    if len(ready) != len(graph):
+        left = next(node for node, count in enumerate(incoming) if count)
+        raise Broken(f"a fair run need not end\n{story(came_from, left)}")
+
+
+def story(came_from: list[tuple[int, str]], index: int) -> str:
+    lines = []
+    while index > 0:
+        index, what = came_from[index]
+        lines.append(what)
+    return " → ".join(reversed(lines))
+
+
+# (ranks, steps after the first, what is asked and what goes wrong). The larger walks, four million
+# states and more, are walked by `python tests/core/test_agree_exhaustive.py`, in minutes.
+WALKS = [
+    (1, 3, {"saves": 1, "stops": 1, "fails": 1, "false_nacks": 1}),
+    (2, 2, {"stops": 1, "false_nacks": 2}),
+    (2, 2, {"saves": 1}),
+    (2, 1, {"saves": 1, "stops": 1}),
+    (2, 2, {"save_at_once": True, "stops": 1, "delays": False}),
+    (2, 2, {"stops": 1, "deadline": True}),
+    (2, 2, {"stops": 1, "deaths": 1}),
+    (2, 2, {"stops": 1, "fails": 1}),
+    (3, 2, {"stops": 1, "delays": False}),
+    (3, 1, {"stops": 1, "deaths": 1}),
+]
+LARGER_WALKS = [
+    (2, 1, {"stops": 1, "false_nacks": 1, "deaths": 1, "fails": 1, "deadline": True}),
+    (2, 2, {"saves": 1, "stops": 1}),
+    (2, 2, {"save_at_once": True, "stops": 1, "false_nacks": 1, "deaths": 1, "deadline": True}),
+    (2, 3, {"saves": 2, "stops": 1, "delays": False}),
+    (3, 2, {"stops": 1}),
+    (3, 1, {"save_at_once": True, "stops": 1}),
+    (3, 2, {"save_at_once": True, "stops": 1, "delays": False}),
+    (3, 1, {"stops": 1, "false_nacks": 1, "deaths": 1, "fails": 1, "deadline": True}),
+    (4, 1, {"stops": 1, "delays": False}),
+]
+
+
+def walk(ranks: int, steps: int, **asked: Any) -> int:
+    house = House(ranks, steps, **asked)
+    return explore(house.start, house.moves, house.is_end)
+
+
+@pytest.mark.parametrize(("ranks", "steps", "asked"), WALKS, ids=str)
+def test_every_interleaving(ranks, steps, asked):
+    assert walk(ranks, steps, **asked) > 1000
+
+
+@pytest.mark.parametrize("ranks", [4, 5, 6, 7, 8])
+def test_random_schedules_of_more_ranks(ranks):
+    for seed in range(15):
+        rng = random.Random(seed * 100 + ranks)
+        faults = {name: rng.randrange(2) for name in ("deaths", "fails", "deadline")}
+        house = House(ranks, rng.randrange(1, 7), saves=2, stops=1, false_nacks=2, **faults)
+        run_at_random(house, rng)
+
+
+def run_at_random(house: House, rng: random.Random) -> None:
+    state = house.start
+    for _ in range(10_000):
+        moves = house.moves(state)
+        fair = [after for _, after, is_fair in moves if is_fair]
+        rare = [after for _, after, is_fair in moves if not is_fair]
+        if not fair and house.is_end(state):
+            return
+        assert fair, f"deadlock in {state}"
+        state = rng.choice(rare if rare and rng.random() < 0.03 else fair)
+    raise AssertionError("the run does not end")
+
+
+# --- the checker must be able to fail -----------------------------------------------------------
+
+
+def rank_rule(rule: str) -> Callable[..., Any]:
+    """A rank that copies at any boundary from S on, instead of at S alone."""
+
+    def at_boundary(n, order, answered_epoch, at_loop_end=False):
+        epoch, flags, step = unpack(order)
+        if epoch not in (0, answered_epoch) and not flags & Order.LEAVE and n >= step:
+            return Answer.SNAPSHOT, rule
+        return agree_model_at_boundary(n, order, answered_epoch, at_loop_end)
+
+    return at_boundary
+
+
+agree_model_at_boundary = agree_model.at_boundary
+
+
+def test_finds_a_controller_that_does_not_compare_the_steps(monkeypatch):
+    """Ranks that answer from S on, and a controller that trusts them: a set of two steps."""
+
+    def judge(state, at_ns):
+        if any(rank.answer is None for rank in state.ranks):
+            return state, ()
+        step = state.ranks[0].answer
+        return agree._commit_if_complete(replace(state, phase=agree.Phase.WRITING, step=step))
+
+    monkeypatch.setattr(agree_model, "at_boundary", rank_rule("n >= S"))
+    monkeypatch.setattr(agree, "_judge", judge)
+    with pytest.raises(Broken, match="committed without a durable copy"):
+        walk(2, 2, saves=1)
+
+
+def test_finds_a_stop_that_is_written_into_a_save_under_way(monkeypatch):
+    """The same epoch and step with STOP added: one rank waits for ever, or leaves its peer."""
+
+    def in_place(state, event):
+        state = replace(state, is_stop=True, stop=event)
+        return state, (agree.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
+
+    row = {**agree.TABLE[agree.StopAsked], agree.Phase.COLLECTING: in_place}
+    monkeypatch.setitem(agree.TABLE, agree.StopAsked, row)
+    with pytest.raises(Broken):
+        walk(2, 2, save_at_once=True, stops=1, delays=False)
+
+
+def test_finds_a_rank_that_leaves_before_the_commit(monkeypatch):
+    monkeypatch.setattr(
+        agree_model, "while_waiting", lambda *_: (Answer.LEAVE_SAVED, "I have copied mine")
+    )
+    with pytest.raises(Broken, match="left before the commit"):
+        walk(2, 2, stops=1)
+
+
+def test_finds_a_controller_that_never_gives_up_on_a_step(monkeypatch):
+    """Without the NACK a rank that missed S waits in a collective for those that wait at S."""
+    monkeypatch.setattr(agree, "_miss", lambda state, reason: (state, ()))
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk(2, 2, stops=1)
+
+
+# --- why not `progress >= S` on a margin --------------------------------------------------------
+
+
+class NaiveHouse:
+    """The rule that we do not use: order S = fastest + margin; a rank that is at S or beyond saves
+    and leaves. A world is (S or 0, ranks); a rank (at, n, entered, sees the order, known n)."""
+
+    def __init__(self, ranks: int, last_step: int, margin: int) -> None:
+        self.last_step = last_step
+        self.margin = margin
+        self.start = (0, (("run", 0, 0, False, 0),) * ranks)
+
+    def moves(self, world):
+        ordered, ranks = world
+        slowest = min(rank[2] for rank in ranks)
+        for number, (at, n, entered, sees, known) in enumerate(ranks):
+
+            def then(*rank, number=number):
+                return ordered, (*ranks[:number], rank, *ranks[number + 1 :])
+
+            if known < n:
+                yield f"{number}'s progress is read", then(at, n, entered, sees, n), True
+            if ordered and not sees:
+                yield f"{number} sees {ordered}", then(at, n, entered, True, known), True
+            if at == "load":
+                goes = "left" if sees and n >= ordered else "run"
+                yield f"{number} {goes} at {n}", then(goes, n, entered, sees, known), True
+            elif at == "run" and n == self.last_step:
+                yield f"{number} ends", then("left", n, entered, sees, known), True
+            elif at == "run" and entered == n:
+                yield f"{number} enters {n + 1}", then(at, n, n + 1, sees, known), True
+            elif at == "run" and n < slowest:
+                yield f"{number} at {n + 1}", then("load", n + 1, entered, sees, known), True
+        if not ordered:
+            step = max(rank[4] for rank in ranks) + self.margin
+            yield f"order {step}", (step, ranks), False
+
+    def is_end(self, world):
+        _, ranks = world
+        if len({n for at, n, *_ in ranks if at == "left"}) > 1:
+            raise Broken("two ranks saved different steps")
+        return all(at == "left" for at, *_ in ranks)
+
+
+@pytest.mark.parametrize("margin", [1, 2, 3])
+def test_the_naive_rule_fails_on_every_margin(margin):
+    house = NaiveHouse(2, last_step=6, margin=margin)
+    with pytest.raises(Broken, match=r"deadlock|different steps") as found:
+        explore(house.start, house.moves, house.is_end)
+    print(found.value)
+
+
+def test_the_naive_rule_saves_different_steps_even_if_nobody_leaves():
+    """Ranks without collectives, or that go on after the save: the set would be torn."""
+    house = NaiveHouse(2, last_step=6, margin=2)
+
+    def free(world):
+        for what, (ordered, ranks), fair in house.moves(world):
+            yield what, (ordered, tuple((a, n, 9, s, k) for a, n, _, s, k in ranks)), fair
+
+    ordered, ranks = house.start
+    start = (ordered, tuple((a, n, 9, s, k) for a, n, _, s, k in ranks))
+    with pytest.raises(Broken, match="different steps"):
+        explore(start, free, house.is_end)
+
+
+if __name__ == "__main__":
+    for ranks, steps, asked in WALKS + LARGER_WALKS:
+        print(ranks, steps, asked, walk(ranks, steps, **asked), flush=True)
