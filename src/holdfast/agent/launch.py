@@ -26,8 +26,9 @@ class Command:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now: a fresh one per attempt, so that no rank of this attempt
-    meets a store or coordinator of the last one.
+    """A port that nothing listens on now.
+
+    A fresh one per attempt: no rank may meet a store or a coordinator of the last attempt.
     """
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))

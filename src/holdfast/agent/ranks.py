@@ -135,10 +135,13 @@ class RankPages:
     def phase(self, rank: int) -> Phase | None:
         """The rank's phase by its page, read now; None when it has no session."""
         for view in self.views:
-            if view.rank == rank and (view.page is not None or self._open(view)):
-                if view.page is not None:
-                    view.words = view.page.snapshot()
-                    return view.words.phase
+            if view.rank != rank:
+                continue
+            if view.page is None:
+                self._open(view)
+            if view.page is not None:
+                view.words = view.page.snapshot()
+                return view.words.phase
         return None
 
     def close(self) -> None:

@@ -118,9 +118,8 @@ class Reaper:
         os.close(write_fd)
         with os.fdopen(read_fd, "rb") as file:
             failures = [json.loads(line) for line in file.read().splitlines()]
-        for rank in ranks:
-            for fd in {rank["stdout_fd"], rank["stderr_fd"]}:
-                os.close(fd)
+        for fd in {rank[which] for rank in ranks for which in ("stdout_fd", "stderr_fd")}:
+            os.close(fd)
         self.launched = True
         if failures:
             self.ranks = {}

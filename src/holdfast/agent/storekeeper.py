@@ -61,10 +61,8 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def create_attempt(
-        self, action: act.Launch, created: Callable[[], None], **facts: Any
-    ) -> None:
-        """Put the attempt on record, then call `created` in the loop; LaunchFailed if fenced off."""
+    def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
+        """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
 
         def job() -> None:
             try:

@@ -138,7 +138,7 @@ class Upkeep:
         for task in self.tasks:
             task()
         if trouble and not self._trouble:
-            self._say(f"{trouble}; training goes on, and its journal is kept on this host meanwhile")
+            self._say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         elif self._trouble and not trouble:
             self._say("the run store can be written again; nothing was lost")
         self._trouble = trouble

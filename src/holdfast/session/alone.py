@@ -19,7 +19,7 @@ from holdfast.core.saving import Saving
 from holdfast.errors import HoldfastError, Stop
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import CLOCK_ID, now_ns
-from holdfast.journal.layout import NoteType, Phase, Word
+from holdfast.journal.layout import NoteType, Phase
 from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
 from holdfast.journal.names import new_id
 from holdfast.journal.replicate import Replicator
@@ -94,9 +94,7 @@ class Alone(Attachment):
         self._created = True
         identity_ = self.folder.identity
         requested_ns = now_ns() - (time.time_ns() - identity_.requested_unix_ns)
-        self._fact(
-            fact="run", name=self.name, requested_ns=max(0, requested_ns), chips=self._chips
-        )
+        self._fact(fact="run", name=self.name, requested_ns=max(0, requested_ns), chips=self._chips)
         self._fact(fact="attempt_start", attempt=self.attempt, at_ns=_process_started_ns())
 
     def ready(self, step: int) -> None:

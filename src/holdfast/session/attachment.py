@@ -59,7 +59,7 @@ class Attachment(ABC):
 
     @abstractmethod
     def reject(self, resume: Resume, words: str) -> None:
-        """This set cannot be read: raises when somebody else decides, else `resume` is asked again."""
+        """A set cannot be read: raises when somebody else decides; else ask `resume` again."""
 
     @abstractmethod
     def resumed(self, resume: Resume) -> None:

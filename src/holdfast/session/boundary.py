@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from holdfast.core.agree_rank import Answer, after_loop, at_boundary, is_settled, while_waiting
 from holdfast.core.word import Order, pack, unpack
-from holdfast.errors import HoldfastError, StepOrderError, Stop, StoreUnavailable, Unstorable
+from holdfast.errors import StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.writer import JournalWriter
@@ -49,7 +49,7 @@ class Boundary:
         self.expected = NO_STEP  # the user's number of the step under way
         self.stop_reason = ""
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
-        self.external: Callable[[int], None] | None = None
+        self.wait_for_commit = False
         self.done = self._make_done()
 
     # --- the hot path -----------------------------------------------------------------------
@@ -82,11 +82,8 @@ class Boundary:
     slow_step = NO_STEP
     """The user's number of a step whose `done` must take the slow way whatever the order says."""
 
-    def _slow(
-        self, step: int, state: Any, order: int, commit: Callable[[int], None] | None
-    ) -> int:
+    def _slow(self, step: int, state: Any, order: int, commit: Callable[[int], None] | None) -> int:
         """The rest of `done`; returns the order if later boundaries may skip it, else 0."""
-        self.external = commit
         if not self._prepared:
             self._prepared = True
             self._saves.prepare(state)
@@ -99,7 +96,7 @@ class Boundary:
         if answer is Answer.LEAVE_UNSAVED:
             self._leave(reason)
         if answer is Answer.SNAPSHOT:
-            self._snapshot(step, state, order)
+            self._snapshot(step, state, order, commit)
         return order if is_settled(step, order) else 0
 
     # --- steps ------------------------------------------------------------------------------
@@ -166,13 +163,20 @@ class Boundary:
 
     # --- answers to orders ------------------------------------------------------------------
 
-    def _snapshot(self, step: int, state: Any, order: int) -> None:
+    def _snapshot(
+        self, step: int, state: Any, order: int, commit: Callable[[int], None] | None
+    ) -> None:
         epoch, flags, _ = unpack(order)
         token = self._writer.open_span("save")
         try:
+            if commit is not None:
+                commit(step)
             self._copy(step, state, epoch)
             if flags & Order.STOP:
                 self._await_verdict(epoch, step)
+            elif self.wait_for_commit:
+                self.wait_for_commit = False
+                self._await_commit(epoch, step)
         finally:
             self._writer.close_span(token)
 
@@ -207,6 +211,14 @@ class Boundary:
                 return
             time.sleep(WAIT_STEP_S)
 
+    def _await_commit(self, epoch: int, step: int) -> None:
+        words = self._words
+        while words.load(Word.COMMITTED) < step and not self._supervisor_lost():
+            verdict = unpack(words.load(Word.VERDICT))
+            if verdict.epoch == epoch or unpack(words.load(Word.FAILED)).epoch == epoch:
+                return
+            time.sleep(WAIT_STEP_S)
+
     def poll(self) -> None:
         """Leave if there is nothing left to wait for; raises Stop."""
         order = self._words.load(Word.ORDER)
@@ -229,6 +241,3 @@ def say(words: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         return
-
-
-__all__ = ["Boundary", "HoldfastError", "Saves", "say"]

@@ -79,7 +79,7 @@ class Contents:
     def apply(self, stored: dict[str, Any]) -> None:
         """Put everything but the state back; what is not registered yet waits for it."""
         self.bests = dict(stored.get("session", {}).get("bests", {}))
-        self._waiting = {"parts": dict(stored.get("parts", {})), "data": dict(stored.get("data", {}))}
+        self._waiting = {name: dict(stored.get(name, {})) for name in ("parts", "data")}
         self.track(dict(self._parts))
         waiting = self._waiting["data"]
         for number, stream in enumerate(self._streams):

@@ -70,9 +70,7 @@ def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
     """
     before = sys.excepthook
 
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
             write_report(path, describe(error))
         on_failure(error)

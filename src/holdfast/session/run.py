@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, HoldfastError, StepOrderError
-from holdfast.journal.clocks import now_ns
-from holdfast.journal.layout import Word
+from holdfast.journal.layout import Phase, Word
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, Boundary
@@ -20,6 +20,7 @@ from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
+from holdfast.session.watch import CompletionWatch, watch_compilation
 
 T = TypeVar("T")
 
@@ -34,15 +35,19 @@ class Run:
         saver = Saver(
             attachment.ckpt_dir,
             attachment.writer.words,
-            self._contents.gather,
+            self._contents,
             attempt=attachment.attempt,
             rank=attachment.rank,
             world_size=attachment.world_size,
         )
         attachment.on_close(saver.close)
+        completion = CompletionWatch(attachment.writer)
+        attachment.on_close(completion.close)
         self._boundary = Boundary(attachment.writer, saver)
+        self._boundary.watch = completion.offer
         self._restored = False
         self._stepped = False
+        self._compilation_watched = False
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
 
@@ -55,12 +60,12 @@ class Run:
 
     @property
     def attempt(self) -> int:
-        """Number of this launch: 0, 1, 2, …"""
+        """The number of the present launch, from 0."""
         return self._attachment.attempt
 
     @property
     def rank(self) -> int:
-        """This process's number among all training processes."""
+        """The number of the process among all training processes, from 0."""
         return self._attachment.rank
 
     @property
@@ -125,9 +130,9 @@ class Run:
         if self._stepped:
             raise StepOrderError("restore() comes before the first step: call it before run.steps")
         self._restored = True
+        self._watch_compilation()
         restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
         self._boundary.resume_step = restored.step
-        self._attachment.resumed(restored.step)
         return restored.state
 
     # --- the loop ---------------------------------------------------------------------------
@@ -141,20 +146,12 @@ class Run:
         """
         if base not in (0, 1):
             raise ConfigurationError(f"run.steps counts from 0 or from 1, not from {base}")
-        if not self._restored and self._attachment.has_checkpoint():
-            raise StepOrderError(
-                "run.steps() was called before run.restore(), but there is a checkpoint: "
-                "restore it, so that no step is done twice"
-            )
+        self._begin(after)
         boundary = self._boundary
-        if after is not None:
-            boundary.resume_step = after
-            self._attachment.resumed(after)
-        self._attachment.ready()
-        self._stepped = True
         first, last = boundary.resume_step + 1, until
         if first > last:
-            self._finish_without_steps()
+            boundary.expected = NO_STEP
+            self._writer.words.store(Word.PHASE, Phase.FINISHED)
             return
         boundary.begin(first, last, base)
         for step in range(first - boundary.shift, last + 1 - boundary.shift):
@@ -165,9 +162,25 @@ class Run:
                 )
         self.finish()
 
-    def _finish_without_steps(self) -> None:
-        self._boundary.expected = NO_STEP
-        self._attachment.finished_without_steps()
+    def _begin(self, after: int | None) -> None:
+        """What must be settled before the first step."""
+        if not self._restored:
+            resume, _ = self._attachment.resume()
+            if resume.set_name is not None and after is None:
+                raise StepOrderError(
+                    f"run.steps() was called before run.restore(), but checkpoint "
+                    f"{resume.set_name} is there: restore it, so that no step is done twice"
+                )
+            self._attachment.resumed(Resume(None, 0, None))
+        if after is not None:
+            self._boundary.resume_step = after
+        self._watch_compilation()
+        self._stepped = True
+        self._attachment.ready(self._boundary.resume_step)
+
+    def _watch_compilation(self) -> None:
+        if not self._compilation_watched:
+            self._compilation_watched = watch_compilation(self._writer.record_span)
 
     def finish(self, state: Any = None) -> None:
         """End the loop before `until`: save this state (or the last one given), the run is done.
@@ -176,7 +189,6 @@ class Run:
         it counts as a failure, and is started again.
         """
         self._boundary.finish(state)
-        self._attachment.finished()
 
     def done(
         self,
@@ -213,32 +225,37 @@ class Run:
         self.poll()
 
     def poll(self) -> None:
-        """A place where the script may be stopped, inside long work that is no step. Raises Stop."""
+        """A place where the script may be stopped inside long work; raises Stop."""
         self._boundary.poll()
 
     def save(self, tag: str | None = None, *, wait: bool = False) -> None:
-        """Ask for a save at the next boundary; `tag` pins it. `wait`: until what was asked before
-        is durable, as far as it can be without another boundary.
+        """Ask for a save at the next boundary; `tag` names and pins it.
+
+        `wait`: that boundary's `done` returns only when the save is durable (or has failed).
         """
         if tag is not None:
-            self._attachment.tag(tag, self._words_step() + 1)
-        words = self._writer.words
-        words.increment(Word.SAVE_ASKED)
+            self._contents.tag(tag)
         if wait:
-            self._attachment.wait_saved(now_ns())
+            self._boundary.wait_for_commit = True
+        self._writer.words.increment(Word.SAVE_ASKED)
 
     def best(self, metric: str, value: float, mode: str = "min") -> bool:
-        """Keep the next save as `best` if `value` is the best so far; tells whether it is."""
+        """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.
+
+        Call it before `done`; `mode` is min or max. Tells whether it is the best.
+        """
         if mode not in ("min", "max"):
             raise ConfigurationError(f"run.best's mode is 'min' or 'max', not {mode!r}")
-        return self._attachment.best(metric, value, mode, self._words_step() + 1)
+        known = self._contents.bests.get(metric)
+        if known is not None and (value >= known if mode == "min" else value <= known):
+            return False
+        self._contents.bests[metric] = float(value)
+        self.save(tag="best")
+        return True
 
     def fail(self, reason: str) -> None:
         """The run cannot go on (NaN, a broken invariant): stop this attempt with this reason."""
         raise HoldfastError(f"the script gave up: {reason}")
-
-    def _words_step(self) -> int:
-        return self._writer.words.load(Word.STEP) or self._boundary.resume_step
 
 
 def _close(close_span: Callable[[int, int], int], token: int) -> None:

@@ -9,7 +9,6 @@ copy and the thread: a sealed buffer that outlives this process.)
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,20 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 from holdfast.session.boundary import say
+from holdfast.session.contents import Contents
 from holdfast.snapshot.sets import set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Captured, Staging
 
-Gather = Callable[[Any], dict[str, Any]]
-
 
 class Saver:
-    """One rank's saves in one attempt. `gather` adds to the state what else belongs in a set."""
+    """One rank's saves in one attempt. `contents` adds to the state what else belongs in a set."""
 
     def __init__(
         self,
         ckpt_dir: Path,
         words: WordsPage,
-        gather: Gather,
+        contents: Contents,
         *,
         attempt: int,
         rank: int,
@@ -41,7 +39,7 @@ class Saver:
     ) -> None:
         self._ckpt_dir = ckpt_dir
         self._words = words
-        self._gather = gather
+        self._contents = contents
         self._attempt = attempt
         self._rank = rank
         self._world_size = world_size
@@ -54,7 +52,7 @@ class Saver:
 
     def prepare(self, state: Any) -> None:
         """Check that everything can be stored (raises Unstorable) and start warming the memory."""
-        tree = self._gather(state)
+        tree = self._contents.gather(state)
         size_bytes = self._staging.measure(tree)
         self._warming = threading.Thread(
             target=self._staging.reserve, args=(size_bytes,), name="holdfast-warm", daemon=True
@@ -70,7 +68,7 @@ class Saver:
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
         captured = self._staging.capture(
-            self._gather(state), rank=self._rank, world_size=self._world_size
+            self._contents.gather(state), rank=self._rank, world_size=self._world_size
         )
         with self._wake:
             self._work = (captured, epoch, step, started_ns)

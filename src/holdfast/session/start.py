@@ -55,9 +55,7 @@ def start(
     return _the_run
 
 
-def _alone(
-    name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
-) -> Alone:
+def _alone(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None) -> Alone:
     settings = session_settings()
     if settings.world_size > 1:
         raise ConfigurationError(
