@@ -1,1 +1,1 @@
-"""Checkpoints: trees to bytes, durable sets, integrity. (The RAM tier will live here too.)"""
+"""Checkpoints: trees to bytes, durable sets, integrity. The RAM tier will live here too."""

@@ -31,7 +31,7 @@ class Catalog:
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
         chain = tuple((part.attempt, part.up_to_step) for part in lineage(records))
-        chosen, words = choose(sets, chain, self.bad)
+        chosen, words = choose(sets, chain, damage | self.bad)
         if chosen is None:
             return Resume(None, 0, None), words
         return Resume(chosen.name, chosen.step, chosen.attempt), words

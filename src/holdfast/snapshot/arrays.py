@@ -1,0 +1,206 @@
+"""Array leaves: recognise one, describe it, and copy its bytes into a buffer.
+
+numpy arrays and scalars; jax arrays (the shards that this process owns) and typed PRNG keys; torch
+tensors; long bytes and str. A framework is looked up in `sys.modules`, never imported: a value of
+its types can only exist when it is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import Unstorable
+from holdfast.snapshot import dtypes
+from holdfast.snapshot.receipt import Index
+
+Bytes = npt.NDArray[np.uint8]
+INLINE_BYTES = 512
+"""bytes and str up to this length stand in the structure; longer ones are stored like arrays."""
+
+
+class Kind(StrEnum):
+    """What a stored array was in the program, and becomes again."""
+
+    NUMPY = "numpy"
+    SCALAR = "numpy-scalar"
+    JAX = "jax"
+    KEY = "jax-key"
+    TORCH = "torch"
+    BYTES = "bytes"
+    TEXT = "str"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of an array that this process stores. `index` None: all of it, from every rank."""
+
+    index: Index | None
+    shape: tuple[int, ...]
+    source: Any  # the array itself; a copy is made only into the staging buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array of a tree, not copied yet. `shape` is global; `pieces` may be none here."""
+
+    path: str
+    kind: Kind
+    dtype: dtypes.Spec
+    itemsize: int
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    impl: str | None = None  # of a PRNG key
+    weak: bool = False  # jax: a weakly typed array promotes like a Python number
+
+    def nbytes(self, piece: Piece) -> int:
+        """Bytes of one of its pieces."""
+        return math.prod(piece.shape) * self.itemsize
+
+
+def describe(path: str, value: Any) -> Leaf | None:
+    """The leaf for an array-like value; None when it is none.
+
+    Raises:
+        Unstorable: an array that no file can hold (Python objects, no data, a deleted buffer).
+
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return _numpy(path, value)
+    if type(value) is bytes:
+        return _raw(path, Kind.BYTES, np.frombuffer(value, np.uint8))
+    if type(value) is str:
+        data = value.encode("utf-8", "surrogatepass")
+        return _raw(path, Kind.TEXT, np.frombuffer(data, np.uint8))
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(value, getattr(jax, "Array", ())):
+        return _jax(jax, path, value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
+        return _torch(torch, path, value)
+    return None
+
+
+def _raw(path: str, kind: Kind, data: Bytes) -> Leaf:
+    return Leaf(path, kind, "uint8", 1, data.shape, (Piece(None, data.shape, data),))
+
+
+def _numpy(path: str, value: npt.NDArray[Any] | np.generic) -> Leaf:
+    spec = dtypes.spec_of(value.dtype)
+    if spec is None:
+        raise Unstorable(
+            path,
+            f"an array of {value.dtype} holds Python objects; store numbers or containers",
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise Unstorable(path, "a masked array; store its data and its mask as two arrays")
+    kind = Kind.SCALAR if isinstance(value, np.generic) else Kind.NUMPY
+    source = np.asarray(value)
+    pieces = (Piece(None, source.shape, source),)
+    return Leaf(path, kind, spec, source.itemsize, source.shape, pieces)
+
+
+def _jax(jax: Any, path: str, value: Any) -> Leaf:
+    if isinstance(value, jax.core.Tracer):
+        raise Unstorable(path, "a value inside a traced function; save outside of jit")
+    if value.is_deleted():
+        raise Unstorable(
+            path, "a jax array that was donated or deleted; pass the state that the step returned"
+        )
+    impl = None
+    kind = Kind.JAX
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        impl, kind = str(jax.random.key_impl(value)), Kind.KEY
+        value = jax.random.key_data(value)
+    spec = dtypes.spec_of(value.dtype)
+    if spec is None:
+        raise Unstorable(path, f"a jax array of {value.dtype} cannot be stored")
+    if value.is_fully_addressable:
+        pieces: tuple[Piece, ...] = (Piece(None, value.shape, value),)
+    else:
+        # Each distinct slice of a global array has one replica 0, and it is on exactly one process.
+        pieces = tuple(
+            Piece(bounds(shard.index, value.shape), shard.data.shape, shard.data)
+            for shard in value.addressable_shards
+            if shard.replica_id == 0
+        )
+    if any(device.platform != "cpu" for device in value.sharding.addressable_devices):
+        for piece in pieces:
+            piece.source.copy_to_host_async()  # all transfers start before the first is awaited
+    weak = bool(getattr(value, "weak_type", False))
+    return Leaf(path, kind, spec, value.dtype.itemsize, value.shape, pieces, impl, weak)
+
+
+def bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
+    """A tuple of slices of unit step as (start, stop) pairs."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _torch(torch: Any, path: str, value: Any) -> Leaf:
+    name = str(value.dtype).removeprefix("torch.")
+    if value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
+        raise Unstorable(
+            path, f"a {value.layout} {name} tensor on {value.device} has no plain bytes to store"
+        )
+    if type(value).__module__.startswith("torch.distributed"):
+        raise Unstorable(path, f"a {type(value).__name__}; store its local tensor (to_local())")
+    if not dtypes.is_named(name):
+        raise Unstorable(path, f"a torch tensor of {name} cannot be stored")
+    shape = tuple(value.shape)
+    piece = Piece(None, shape, value.detach().resolve_conj().resolve_neg())
+    return Leaf(path, Kind.TORCH, name, value.element_size(), shape, (piece,))
+
+
+Copy = tuple[Any, Any]
+"""Two arrays of one shape, to be copied first ← second: numpy's, or torch's."""
+
+
+def copies(leaf: Leaf, piece: Piece, target: Bytes) -> Iterator[Copy]:
+    """The copies that bring a piece into `target`, `nbytes` bytes of host memory."""
+    if not target.size:
+        return
+    if leaf.kind is Kind.TORCH:
+        torch = sys.modules["torch"]
+        flat = torch.frombuffer(target, dtype=piece.source.dtype)
+        yield flat.view(piece.shape), piece.source
+        return
+    if not isinstance(piece.source, np.ndarray) and not piece.source.is_fully_replicated:
+        whole = _typed(target, leaf, piece.shape)
+        for shard in piece.source.addressable_shards:
+            if shard.replica_id == 0:
+                yield _bits(whole[shard.index]), _bits(np.asarray(shard.data))
+        return
+    # For a jax array on the CPU this is a view of its own buffer. The view must be dropped before
+    # the next step: while it lives, a donated buffer is not reused.
+    source = np.asarray(piece.source)
+    if source.flags.c_contiguous:
+        yield target, source.reshape(-1).view(np.uint8)
+    else:
+        yield _bits(_typed(target, leaf, piece.shape)), _bits(source)
+
+
+def _typed(target: Bytes, leaf: Leaf, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    return target.view(dtypes.to_numpy(leaf.dtype)).reshape(shape)
+
+
+def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same elements as integers where a type of their size exists: numpy copies those fast."""
+    if array.itemsize in (1, 2, 4, 8) and array.dtype.names is None:
+        return array.view(f"u{array.itemsize}")
+    return array
+
+
+def run(copy: Copy) -> None:
+    """Do one copy. Releases the GIL for all but the smallest."""
+    target, source = copy
+    if isinstance(target, np.ndarray):
+        np.copyto(target, source)
+    else:
+        target.copy_(source)

@@ -1,0 +1,224 @@
+"""A stored structure against the tree a program wants: does it fit, and if so, build it.
+
+Containers must have the same keys; a dict and a record (namedtuple, dataclass, pytree node) of the
+same field names fit one another, a list and a tuple do not. Arrays must agree in shape and dtype;
+numpy, jax and torch stand in for one another. A Python number and a 0-d array do too, where the
+number is exact in the array's dtype: `step = 0` before the first jitted step is an array after it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import StateMismatch
+from holdfast.snapshot import dtypes, nodes, paths
+from holdfast.snapshot.arrays import Kind
+from holdfast.snapshot.materialise import adopt
+from holdfast.snapshot.structure import Array, Container, Structure, Value, open_structure
+
+NOTHING = "nothing there"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An array leaf of `like`: what must be stored under its path."""
+
+    dtype: dtypes.Spec | None
+    shape: tuple[int, ...]
+    key_dtype: Any = None  # jax's extended dtype, where a typed PRNG key is wanted
+
+    def __str__(self) -> str:
+        return array_words(self.key_dtype or self.dtype, self.shape)
+
+
+def array_words(dtype: Any, shape: tuple[int, ...]) -> str:
+    """`float32[8, 4]`."""
+    return f"{dtype}{list(shape)}"
+
+
+def wanted(leaf: Any) -> Wanted | None:
+    """What an array-like leaf asks for; None for a plain Python value."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(leaf, torch.Tensor):
+        return Wanted(str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape))
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return Wanted(None, tuple(leaf.shape), leaf.dtype)
+        return Wanted(dtypes.spec_of(np.dtype(leaf.dtype)), tuple(leaf.shape))
+    if isinstance(leaf, np.ndarray | np.generic):
+        return Wanted(dtypes.spec_of(leaf.dtype), leaf.shape)
+    return None
+
+
+def check(said: Structure, like: Any, path: str = "") -> None:
+    """Compare; raises `StateMismatch` at the first difference in `like`'s order."""
+    opened = open_structure(said, path)
+    want = wanted(like)
+    node = None if want is not None or _is_plain(like) else nodes.open_node(like, path)
+    if node is None:
+        if want is None and not _is_plain(like):
+            raise StateMismatch(path, f"a {type(like).__name__}", words(opened))
+        _check_leaf(opened, like, want, path)
+        return
+    if not isinstance(opened, Container) or not _same_shape(node, opened):
+        raise StateMismatch(path, _node_words(node), words(opened))
+    have = dict(zip(opened.pieces, opened.children, strict=True))
+    for piece, child in zip(node.pieces, node.children, strict=True):
+        below = paths.join(path, piece)
+        if piece not in have:
+            raise StateMismatch(below, like_words(child, below), NOTHING)
+        check(have[piece], child, below)
+    for piece in opened.pieces:
+        if piece not in node.pieces:
+            below = paths.join(path, piece)
+            raise StateMismatch(below, NOTHING, words(open_structure(have[piece], below)))
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
+def _same_shape(node: nodes.Node, opened: Container) -> bool:
+    keyed = ("dict", "record")
+    return node.shape == opened.shape or (node.shape in keyed and opened.shape in keyed)
+
+
+def _check_leaf(
+    opened: Array | Container | Value, like: Any, want: Wanted | None, path: str
+) -> None:
+    if isinstance(opened, Array):
+        fits = _array_fits(opened, want) if want is not None else _becomes_python(opened, like)
+    elif isinstance(opened, Value):
+        if want is not None:
+            fits = number_as(opened.value, want) is not None
+        else:
+            fits = type(opened.value) is type(like)
+    else:
+        fits = False
+    if not fits:
+        raise StateMismatch(path, like_words(like, path), words(opened))
+
+
+def _array_fits(array: Array, want: Wanted) -> bool:
+    if want.key_dtype is None:
+        same = array.dtype == want.dtype and array.shape == want.shape
+        return same and array.kind not in (Kind.KEY, Kind.BYTES, Kind.TEXT)
+    if array.kind is not Kind.KEY:
+        return False
+    jax = sys.modules["jax"]
+    data = jax.ShapeDtypeStruct(array.shape, np.uint32)
+    try:
+        key = jax.eval_shape(lambda d: jax.random.wrap_key_data(d, impl=array.impl), data)
+    except (TypeError, ValueError):  # an implementation that this jax does not know
+        return False
+    return bool(key.shape == want.shape and key.dtype == want.key_dtype)
+
+
+def _becomes_python(array: Array, like: Any) -> bool:
+    if array.kind in (Kind.BYTES, Kind.TEXT):
+        return type(like) is (bytes if array.kind is Kind.BYTES else str)
+    if array.shape or array.kind is Kind.KEY:
+        return False
+    letters = {bool: "b", int: "iu", float: "f", complex: "c"}.get(type(like), "")
+    return _number_kind(array.dtype) in tuple(letters)
+
+
+def _number_kind(spec: dtypes.Spec) -> str:
+    """Numpy's letter: b, i, u, f or c; of ml_dtypes' types too."""
+    name = spec if isinstance(spec, str) else ""
+    for prefix, letter in (("bool", "b"), ("int", "i"), ("uint", "u"), ("complex", "c")):
+        if name.startswith(prefix):
+            return letter
+    return "f" if name.startswith(("float", "bfloat")) else ""
+
+
+def number_as(value: Any, want: Wanted) -> np.generic | None:
+    """A Python number as a 0-d array's element; None when it is not exactly that."""
+    if want.shape or want.dtype is None or type(value) not in (bool, int, float, complex):
+        return None
+    if (type(value) is bool) != (want.dtype == "bool"):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            element: Any = np.asarray(value).astype(dtypes.to_numpy(want.dtype))[()]
+        same = element.item() == value or (math.isnan(value) and math.isnan(element.item()))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return element if same else None
+
+
+def words(opened: Array | Container | Value) -> str:
+    """What is stored, for an error."""
+    if isinstance(opened, Array):
+        if opened.kind in (Kind.BYTES, Kind.TEXT):
+            return f"a {opened.kind.value}"
+        dtype = f"key data of {opened.impl}, {opened.dtype}" if opened.impl else opened.dtype
+        return array_words(dtype, opened.shape)
+    if isinstance(opened, Value):
+        return "None" if opened.value is None else f"a {type(opened.value).__name__}"
+    return _container_words(opened.shape, opened.pieces)
+
+
+def like_words(like: Any, path: str) -> str:
+    """What is wanted, for an error."""
+    want = wanted(like)
+    if want is not None:
+        return str(want)
+    node = None if _is_plain(like) else nodes.open_node(like, path)
+    if node is not None:
+        return _node_words(node)
+    return "None" if like is None else f"a {type(like).__name__}"
+
+
+def _node_words(node: nodes.Node) -> str:
+    return _container_words(node.shape, node.pieces)
+
+
+def _container_words(shape: str, pieces: tuple[str, ...]) -> str:
+    if shape in ("list", "tuple"):
+        return f"a {shape} of {len(pieces)}"
+    shown = ", ".join(pieces[:6]) + (", …" if len(pieces) > 6 else "")
+    return f"a {shape} with {shown}" if pieces else f"an empty {shape}"
+
+
+Fetch = Callable[[Array, Any], Any]
+"""From a stored array and the leaf of `like` to the array in that leaf's kind."""
+
+
+def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
+    """The stored values in `like`'s containers; `check` must have passed."""
+    opened = open_structure(said, path)
+    if isinstance(opened, Array):
+        return fetch(opened, like)
+    if isinstance(opened, Value):
+        return _value(opened, like)
+    node = nodes.open_node(like, path)
+    if node is None:  # check has compared the two
+        raise ValueError(f"{path}: a container where the program wants a leaf")
+    have = dict(zip(opened.pieces, opened.children, strict=True))
+    return node.rebuild(
+        [
+            build(have[piece], child, fetch, paths.join(path, piece))
+            for piece, child in zip(node.pieces, node.children, strict=True)
+        ]
+    )
+
+
+def _value(opened: Value, like: Any) -> Any:
+    want = wanted(like)
+    if want is None:
+        return opened.value
+    element = number_as(opened.value, want)
+    if element is None or want.dtype is None:  # check has compared the two
+        raise ValueError(f"{opened.path}: {opened.value!r} is not {want}")
+    raw = np.frombuffer(element.tobytes(), np.uint8).copy()
+    weak = bool(getattr(like, "weak_type", False))
+    stored = Array(opened.path, Kind.NUMPY, want.dtype, (), None, weak)
+    return adopt(stored, like, lambda: raw, None)

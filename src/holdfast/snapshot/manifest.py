@@ -1,0 +1,264 @@
+"""The manifest: what makes a folder of shards a checkpoint. Composed of receipts, written last.
+
+Each array has one of three placements, and nobody has to declare it:
+
+- sharded: the framework said that each rank holds a slice; together they tile the array;
+- replicated: every rank stored all of it, and all checksums agree. Any rank's copy is as good;
+- per-rank: every rank has its own (what is not shared, or what turned out to differ).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+from holdfast.snapshot.receipt import (
+    FORMAT,
+    MAX_RANKS,
+    VERSION,
+    Index,
+    Receipt,
+    Shard,
+    Tensor,
+    check_format,
+    extent,
+    index_from,
+    index_json,
+    number,
+    numbers,
+    objects,
+    text,
+    texts,
+)
+
+
+class Placement(StrEnum):
+    """How the ranks share an array, or the structure of a part of the tree."""
+
+    REPLICATED = "replicated"
+    SHARDED = "sharded"
+    PER_RANK = "per-rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One array of the set: its pieces by (rank, tensor), in rank order.
+
+    Per-rank arrays may differ in dtype and shape; here stand those of the first.
+    """
+
+    dtype: Any
+    shape: tuple[int, ...]
+    placement: Placement
+    pieces: tuple[tuple[int, Tensor], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A committed set. `shards[r]` is rank r's file; `structures` says which paths are shared."""
+
+    attempt: int
+    step: int
+    created_unix_ns: int
+    tags: tuple[str, ...]
+    extras: Mapping[str, Any]
+    shards: tuple[Shard, ...]
+    structures: Mapping[str, Placement]
+    arrays: Mapping[str, Stored]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks wrote it."""
+        return len(self.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "attempt": self.attempt,
+            "step": self.step,
+            "created_unix_ns": self.created_unix_ns,
+            "world_size": self.world_size,
+            "tags": list(self.tags),
+            "extras": dict(self.extras),
+            "shards": [
+                {
+                    "file_bytes": shard.file_bytes,
+                    "data_begin": shard.data_begin,
+                    "header_xxh3": shard.header_xxh3,
+                }
+                for shard in self.shards
+            ],
+            "structures": {path: placed.value for path, placed in self.structures.items()},
+            "arrays": {path: _stored_json(stored) for path, stored in self.arrays.items()},
+        }
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Manifest:
+        """The inverse; ValueError on what `to_json` cannot have written."""
+        check_format(said)
+        shards = tuple(map(Shard.from_json, objects(said, "shards")))
+        if not 1 <= len(shards) <= MAX_RANKS or number(said, "world_size") != len(shards):
+            raise ValueError(f"{len(shards)} shards of {said.get('world_size')!r:.50} ranks")
+        arrays, structures, extras = (said.get(key) for key in ("arrays", "structures", "extras"))
+        if not isinstance(arrays, dict) or not isinstance(structures, dict):
+            raise ValueError("arrays and structures are not objects")
+        if not isinstance(extras, dict):
+            raise ValueError("extras is not an object")
+        return cls(
+            attempt=number(said, "attempt"),
+            step=number(said, "step"),
+            created_unix_ns=number(said, "created_unix_ns"),
+            tags=texts(said, "tags"),
+            extras=extras,
+            shards=shards,
+            structures={path: Placement(placed) for path, placed in structures.items()},
+            arrays={path: _stored_from(path, one, shards) for path, one in arrays.items()},
+        )
+
+
+def _stored_json(stored: Stored) -> dict[str, Any]:
+    return {
+        "dtype": stored.dtype,
+        "shape": list(stored.shape),
+        "placement": stored.placement.value,
+        "pieces": [_piece_json(stored, rank, tensor) for rank, tensor in stored.pieces],
+    }
+
+
+def _piece_json(stored: Stored, rank: int, tensor: Tensor) -> dict[str, Any]:
+    said: dict[str, Any] = {"rank": rank, "begin": tensor.begin, "end": tensor.end}
+    if tensor.index is not None:
+        said["index"] = index_json(tensor.index)
+    if (tensor.dtype, tensor.global_shape) != (stored.dtype, stored.shape):
+        said |= {"dtype": tensor.dtype, "shape": list(tensor.global_shape)}
+    return said | {"xxh3": list(tensor.xxh3)}
+
+
+def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> Stored:
+    if not isinstance(said, dict):
+        raise ValueError(f"{path} is {said!r:.50}")
+    shape = numbers(said, "shape")
+    placement = Placement(text(said, "placement"))
+    pieces = []
+    for one in objects(said, "pieces"):
+        rank = number(one, "rank")
+        index = index_from(one.get("index"))
+        whole = numbers(one, "shape") if "shape" in one else shape
+        tensor = Tensor(
+            path=path,
+            dtype=one.get("dtype", said.get("dtype")),
+            global_shape=whole,
+            shape=whole if index is None else extent(path, index, shape),
+            index=index,
+            begin=number(one, "begin"),
+            end=number(one, "end"),
+            xxh3=texts(one, "xxh3"),
+        )
+        if rank >= len(shards) or (index is None) == (placement is Placement.SHARDED):
+            raise ValueError(f"{path}: a piece of rank {rank} at {index}")
+        shards[rank].check(tensor)
+        pieces.append((rank, tensor))
+    if placement is not Placement.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
+        raise ValueError(f"{path}: its ranks are out of order")
+    return Stored(said.get("dtype"), shape, placement, tuple(pieces))
+
+
+def _ranks(pieces: Sequence[tuple[int, Tensor]]) -> list[int]:
+    return sorted({rank for rank, _ in pieces})
+
+
+def compose(
+    receipts: Sequence[Receipt],
+    created_unix_ns: int,
+    extras: Mapping[str, Any],
+    tags: Sequence[str] = (),
+) -> Manifest:
+    """Put the receipts of all ranks together; ValueError, in words, when they do not agree."""
+    first = receipts[0]
+    for rank, receipt in enumerate(receipts):
+        said = (receipt.attempt, receipt.step, receipt.world_size, receipt.rank)
+        want = (first.attempt, first.step, len(receipts), rank)
+        if said != want:
+            names = "(attempt, step, ranks, rank)"
+            raise ValueError(f"the receipt of rank {rank} says {names} = {said}, not {want}")
+        if set(receipt.structures) != set(first.structures):
+            raise ValueError(f"rank {rank} shares other parts than rank 0")
+    by_path: dict[str, list[tuple[int, Tensor]]] = defaultdict(list)
+    for receipt in receipts:
+        for tensor in receipt.tensors:
+            by_path[tensor.path].append((receipt.rank, tensor))
+    shared = tuple(first.structures)
+    return Manifest(
+        attempt=first.attempt,
+        step=first.step,
+        created_unix_ns=created_unix_ns,
+        tags=tuple(sorted({*tags, *(tag for receipt in receipts for tag in receipt.tags)})),
+        extras=extras,
+        shards=tuple(Shard(r.file_bytes, r.data_begin, r.header_xxh3) for r in receipts),
+        structures={
+            path: Placement.REPLICATED
+            if len({receipt.structures[path] for receipt in receipts}) == 1
+            else Placement.PER_RANK
+            for path in shared
+        },
+        arrays={
+            path: _stored(path, pieces, len(receipts), shared) for path, pieces in by_path.items()
+        },
+    )
+
+
+def is_shared(path: str, shared: Sequence[str]) -> bool:
+    """Whether a path is one of the shared ones, or below one."""
+    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in shared)
+
+
+def _stored(
+    path: str, pieces: list[tuple[int, Tensor]], world_size: int, shared: Sequence[str]
+) -> Stored:
+    tensors = [tensor for _, tensor in pieces]
+    kinds = {(str(tensor.dtype), tensor.global_shape) for tensor in tensors}
+    one = tensors[0]
+    if any(tensor.index is not None for tensor in tensors):
+        if len(kinds) > 1 or any(tensor.index is None for tensor in tensors):
+            raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
+        if not tiles(one.global_shape, [tensor.index or () for tensor in tensors]):
+            raise ValueError(f"the ranks' slices of {path} do not make the whole array")
+        return Stored(one.dtype, one.global_shape, Placement.SHARDED, tuple(pieces))
+    same = len(kinds) == 1 and len({tensor.xxh3 for tensor in tensors}) == 1
+    everywhere = [rank for rank, _ in pieces] == list(range(world_size))
+    replicated = same and everywhere and is_shared(path, shared)
+    placement = Placement.REPLICATED if replicated else Placement.PER_RANK
+    return Stored(one.dtype, one.global_shape, placement, tuple(pieces))
+
+
+def tiles(shape: tuple[int, ...], indexes: Sequence[Index]) -> bool:
+    """Whether the slices cover an array of this shape, every element once.
+
+    All cuts of all slices divide each dimension into intervals, and so the array into cells. Each
+    slice is a box of cells; they tile when no cell is in two boxes and none is in none.
+    """
+    if len(shape) == 0 or 0 in shape:
+        return len(indexes) == 1 or math.prod(shape) == 0
+    cuts = [sorted({0, size}) for size in shape]
+    for axis, size in enumerate(shape):
+        points = {0, size} | {point for index in indexes for point in index[axis]}
+        cuts[axis] = sorted(points)
+    ordinal = [{point: n for n, point in enumerate(points)} for points in cuts]
+    seen: set[tuple[int, ...]] = set()
+    for index in indexes:
+        box = [
+            range(ordinal[axis][start], ordinal[axis][stop])
+            for axis, (start, stop) in enumerate(index)
+        ]
+        for cell in product(*box):
+            if cell in seen:
+                return False
+            seen.add(cell)
+    return len(seen) == math.prod(len(points) - 1 for points in cuts)

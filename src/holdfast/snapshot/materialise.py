@@ -1,0 +1,126 @@
+"""Stored bytes to arrays: of the kind they were, or of the kind a program wants now.
+
+The bytes lie in memory that nobody else writes. numpy and torch arrays are views of it; jax on the
+CPU takes it over without a copy where it is aligned, on an accelerator it transfers from it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.snapshot import dtypes
+from holdfast.snapshot.arrays import Bytes, Kind, bounds
+from holdfast.snapshot.receipt import Index
+from holdfast.snapshot.structure import Array
+
+Kinds = Literal["numpy", "saved"]
+"""What arrays become where no `like` says it: numpy's, or what they were when they were saved."""
+
+Part = Callable[[Index], npt.NDArray[Any]]
+"""Reads one slice of a global array."""
+
+
+def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
+    """The array without a `like`; ValueError when this environment cannot hold its dtype."""
+    if array.kind is Kind.BYTES:
+        return raw.tobytes()
+    if array.kind is Kind.TEXT:
+        return raw.tobytes().decode("utf-8", "surrogatepass")
+    if kinds == "saved" and array.kind is Kind.TORCH:
+        return to_torch(array, raw)
+    typed = to_numpy(array, raw)
+    if array.kind is Kind.SCALAR:
+        return typed[()]
+    if kinds == "saved" and array.kind in (Kind.JAX, Kind.KEY):
+        return to_jax(array, typed, None)
+    return typed
+
+
+def to_numpy(array: Array, raw: Bytes) -> npt.NDArray[Any]:
+    """The bytes as a numpy array; ValueError when their number is wrong or the dtype unknown."""
+    return raw.view(dtypes.to_numpy(array.dtype)).reshape(array.shape)
+
+
+def to_torch(array: Array, raw: Bytes) -> Any:
+    """The bytes as a torch tensor on the CPU; ValueError when torch has no such dtype."""
+    import torch
+
+    dtype = getattr(torch, array.dtype, None) if isinstance(array.dtype, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch has no {array.dtype}")
+    if not raw.size:
+        return torch.empty(array.shape, dtype=dtype)
+    return torch.frombuffer(raw, dtype=dtype).view(array.shape)
+
+
+def to_jax(array: Array, typed: npt.NDArray[Any], sharding: Any) -> Any:
+    """A jax array on its default device, or committed to a sharding; a typed key if it was one."""
+    import jax
+
+    if array.kind is Kind.KEY:
+        data = jax.device_put(typed)
+        key = jax.random.wrap_key_data(data, impl=array.impl)
+        return key if sharding is None else jax.device_put(key, sharding)
+    value = jax.device_put(typed) if sharding is None else jax.device_put(typed, sharding)
+    return _weakly(jax, value) if array.weak else value
+
+
+def _weakly(jax: Any, value: Any) -> Any:
+    """The same numbers, weakly typed again: the public ways in are Python numbers and `full`."""
+    fill = {"i": 0, "u": 0, "f": 0.0, "c": 0j}.get(value.dtype.kind)
+    weak = jax.numpy.full(value.shape, fill) if fill is not None else value
+    if weak.dtype != value.dtype:
+        return value
+    placed = weak.at[...].set(value)
+    return jax.device_put(placed, value.sharding) if value.committed else placed
+
+
+def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None) -> Any:
+    """The array in the kind of `target`, a leaf of `like` that has already been checked."""
+    if isinstance(target, np.generic):
+        return to_numpy(array, whole())[()]
+    if isinstance(target, bool | int | float | complex | str | bytes) or target is None:
+        return _python(array, whole(), target)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(target, torch.Tensor):
+        return _like_torch(torch, to_torch(array, whole()), target)
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(target, jax.Array | jax.ShapeDtypeStruct):
+        return _like_jax(jax, array, target, whole, part)
+    return to_numpy(array, whole())
+
+
+def _python(array: Array, raw: Bytes, target: Any) -> Any:
+    if array.kind in (Kind.BYTES, Kind.TEXT):
+        return native(array, raw)
+    return type(target)(to_numpy(array, raw)[()])
+
+
+def _like_torch(torch: Any, tensor: Any, target: Any) -> Any:
+    tensor = tensor.to(target.device)
+    if isinstance(target, torch.nn.Parameter):
+        return torch.nn.Parameter(tensor, requires_grad=target.requires_grad)
+    return tensor.requires_grad_() if target.requires_grad and target.is_leaf else tensor
+
+
+def _like_jax(
+    jax: Any, array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None
+) -> Any:
+    sharding = target.sharding
+    if isinstance(target, jax.Array) and not target.committed:
+        sharding = None
+    if sharding is None or sharding.is_fully_addressable or part is None:
+        return to_jax(array, to_numpy(array, whole()), sharding)
+
+    def read(index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        return part(bounds(index, array.shape))
+
+    if array.kind is Kind.KEY:
+        # A key's data has one dimension more than the key: its sharding does not fit the data.
+        return to_jax(array, to_numpy(array, whole()), sharding)
+    return jax.make_array_from_callback(array.shape, sharding, read)

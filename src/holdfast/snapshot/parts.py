@@ -1,0 +1,158 @@
+"""State that lives in objects: models, optimizers, iterators, and the random generators.
+
+A part is anything with state_dict and load_state_dict, or get_state and set_state, or numpy's and
+Python's own generators (`numpy.random.Generator`, `random.Random`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import StateMismatch, Unstorable
+
+_PROTOCOLS = (
+    ("state_dict", "load_state_dict"),
+    ("get_state", "set_state"),
+    ("getstate", "setstate"),  # random.Random
+)
+
+
+def is_part(value: Any) -> bool:
+    """Whether `part_state` and `load_part` work on it."""
+    return _protocol(value) is not None or _bit_generator(value) is not None
+
+
+def is_replicated(part: Any) -> bool:
+    """Whether data-parallel training keeps the part equal on all ranks: torch models, optimizers.
+
+    For the `shared` paths of a capture. Only a hint: equality is checked when a set is committed.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return isinstance(
+        part, torch.nn.Module | torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler
+    )
+
+
+def part_state(part: Any, path: str) -> Any:
+    """The part's state as a tree; `path` names it in errors.
+
+    Raises:
+        Unstorable: it has no state that can be asked for, or asking for it failed.
+
+    """
+    bits = _bit_generator(part)
+    if bits is not None:
+        return bits.state
+    protocol = _protocol(part)
+    if protocol is None:
+        raise Unstorable(
+            path,
+            f"a {type(part).__qualname__} has neither state_dict and load_state_dict "
+            "nor get_state and set_state",
+        )
+    try:
+        return getattr(part, protocol[0])()
+    except Exception as error:
+        raise Unstorable(path, f"{protocol[0]}() failed: {error!r}") from error
+
+
+def load_part(part: Any, state: Any, path: str) -> None:
+    """Give a part its state back, in place.
+
+    Raises:
+        StateMismatch: the part refuses the state.
+
+    """
+    bits = _bit_generator(part)
+    protocol = _protocol(part)
+    try:
+        if bits is not None:
+            bits.state = state
+        elif protocol is not None:
+            getattr(part, protocol[1])(state)
+        else:
+            raise TypeError("it has no way to take a state")
+    except Exception as error:
+        raise StateMismatch(
+            path, f"what {type(part).__qualname__} accepts", f"a state it refuses ({error})"
+        ) from error
+
+
+def _protocol(part: Any) -> tuple[str, str] | None:
+    for names in _PROTOCOLS:
+        if all(callable(getattr(part, name, None)) for name in names):
+            return names
+    return None
+
+
+def _bit_generator(part: Any) -> Any:
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None and isinstance(part, numpy_random.Generator):
+        return part.bit_generator
+    return None
+
+
+def capture_rng() -> dict[str, Any]:
+    """The states of the process's global random generators.
+
+    Python's; numpy's and torch's (CPU, and CUDA if it is in use) only if they are loaded.
+    """
+    version, words, gauss = random.getstate()
+    found: dict[str, Any] = {"python": {"version": version, "words": words, "gauss": gauss}}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        found["python"]["words"] = numpy.array(words, numpy.uint32)  # 625 numbers: not as JSON
+        found["numpy"] = numpy.random.get_state(legacy=False)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):  # it may be half imported
+        found["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            found["torch_cuda"] = list(torch.cuda.get_rng_state_all())
+    return found
+
+
+def restore_rng(states: Mapping[str, Any]) -> None:
+    """Set the global generators to states from `capture_rng`.
+
+    What was captured is restored even if this process has not imported the library yet: a script
+    that imports torch later must still draw the same numbers.
+
+    Raises:
+        StateMismatch: a state that the library refuses.
+
+    """
+    for name, restore in (("python", _python), ("numpy", _numpy), ("torch", _torch)):
+        if name in states:
+            try:
+                restore(states[name])
+            except Exception as error:
+                raise StateMismatch(
+                    f"rng/{name}", f"a state of {name}'s generator", f"one it refuses ({error})"
+                ) from error
+    if "torch_cuda" in states:
+        torch = importlib.import_module("torch")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count != len(states["torch_cuda"]):
+            raise StateMismatch(
+                "rng/torch_cuda", f"{count} devices", f"those of {len(states['torch_cuda'])}"
+            )
+        torch.cuda.set_rng_state_all(states["torch_cuda"])
+
+
+def _python(state: Mapping[str, Any]) -> None:
+    words = tuple(int(word) for word in state["words"])
+    random.setstate((state["version"], words, state["gauss"]))
+
+
+def _numpy(state: Any) -> None:
+    importlib.import_module("numpy").random.set_state(state)
+
+
+def _torch(state: Any) -> None:
+    importlib.import_module("torch").set_rng_state(state)

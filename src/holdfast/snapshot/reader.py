@@ -1,0 +1,236 @@
+"""Reading the bytes of a set: every one is hashed while it is read, and compared before use.
+
+A tensor is read in its checksummed chunks by several threads. Each thread reads a block that stays
+in its cache, hashes it there, goes on; so verification costs next to nothing beside the read, and
+the page faults of fresh memory are shared. The file is never mapped: what was verified is a
+private copy that no later write or disk error can change.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.snapshot import dtypes
+from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.layout import ALIGN_BYTES, MAX_HEADER_BYTES, decode_facts
+from holdfast.snapshot.manifest import Manifest
+from holdfast.snapshot.memory import reserve
+from holdfast.snapshot.receipt import CHUNK_BYTES, Index, Tensor, shard_name
+from holdfast.snapshot.sealed import checksum
+
+BLOCK_BYTES = 1 << 20
+OWN_MEMORY_BYTES = 32 << 20  # from this size on an array has a mapping of its own, freed with it
+MAX_READ_THREADS = 8
+MAX_CACHED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A checksummed part of a tensor, and where its bytes go (None: only verify)."""
+
+    rank: int
+    tensor: Tensor
+    number: int
+    target: Bytes | None
+
+
+class ShardFiles:
+    """The open shards of one set. Use as a context manager."""
+
+    def __init__(self, set_dir: Path, manifest: Manifest) -> None:
+        self._set_dir = set_dir
+        self._manifest = manifest
+        self._descriptors: dict[int, int] = {}
+        self._opening = threading.Lock()
+
+    def __enter__(self) -> ShardFiles:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def path(self, rank: int) -> Path:
+        """The file of a rank. Its name is computed, never read from the manifest."""
+        return self._set_dir / shard_name(rank)
+
+    def facts(self, rank: int) -> dict[str, Any]:
+        """The verified facts of a shard's header, the structure among them."""
+        shard = self._manifest.shards[rank]
+        if shard.data_begin > MAX_HEADER_BYTES:
+            raise CorruptCheckpoint(f"{self.path(rank)} has a header of {shard.data_begin} bytes")
+        header = np.empty(shard.data_begin, np.uint8)
+        self._read(rank, header, 0, "its header")
+        if checksum(header.data) != shard.header_xxh3:
+            raise CorruptCheckpoint(f"{self.path(rank)}: the header is not what was written")
+        try:
+            return decode_facts(header.tobytes())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"{self.path(rank)}: the header says {error}") from error
+
+    def verify(self, chunk: Chunk, scratch: Bytes) -> None:
+        """Read a chunk to its target, or through `scratch`; CorruptCheckpoint if it differs."""
+        start = chunk.number * CHUNK_BYTES
+        size = min(CHUNK_BYTES, chunk.tensor.nbytes - start)
+        begin = self._manifest.shards[chunk.rank].data_begin + chunk.tensor.begin + start
+        digest = xxhash.xxh3_64()
+        for offset in range(0, size, BLOCK_BYTES):
+            length = min(BLOCK_BYTES, size - offset)
+            if chunk.target is None:
+                block = scratch[:length]
+            else:
+                block = chunk.target[start + offset : start + offset + length]
+            self._read(chunk.rank, block, begin + offset, chunk.tensor.name)
+            digest.update(block.data)
+        if digest.hexdigest() != chunk.tensor.xxh3[chunk.number]:
+            raise CorruptCheckpoint(
+                f"{self.path(chunk.rank)}: the bytes of {chunk.tensor.name} are not what was "
+                "written (checksum differs)"
+            )
+
+    def _read(self, rank: int, target: Bytes, offset: int, what: str) -> None:
+        descriptor = self._open(rank)
+        done = 0
+        while done < target.size:
+            try:
+                count = os.preadv(descriptor, [target[done:].data], offset + done)
+            except OSError as error:
+                raise CorruptCheckpoint(
+                    f"{self.path(rank)}: {what} cannot be read: {error.strerror or error}"
+                ) from error
+            if count == 0:
+                raise CorruptCheckpoint(f"{self.path(rank)} ends inside {what}")
+            done += count
+
+    def _open(self, rank: int) -> int:
+        found = self._descriptors.get(rank)
+        if found is not None:
+            return found
+        path = self.path(rank)
+        with self._opening:
+            if rank in self._descriptors:
+                return self._descriptors[rank]
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError as error:
+                raise CorruptCheckpoint(f"{path} is missing") from error
+            except PermissionError as error:
+                raise StoreUnavailable(f"{path} may not be read; check its owner") from error
+            except OSError as error:
+                raise CorruptCheckpoint(f"{path} cannot be opened: {error.strerror}") from error
+            have, want = os.fstat(descriptor).st_size, self._manifest.shards[rank].file_bytes
+            if have != want:
+                os.close(descriptor)
+                raise CorruptCheckpoint(f"{path} has {have} bytes, not {want}")
+            self._descriptors[rank] = descriptor
+            return descriptor
+
+
+def chunks(rank: int, tensor: Tensor, target: Bytes | None) -> Iterable[Chunk]:
+    """The chunks of one tensor."""
+    return (Chunk(rank, tensor, number, target) for number in range(len(tensor.xxh3)))
+
+
+def read_all(files: ShardFiles, work: Iterable[Chunk]) -> None:
+    """Read and verify all chunks; raises the first error met."""
+    _share(list(work)[::-1], files.verify)
+
+
+def _share(pending: list[Chunk], verify: Callable[[Chunk, Bytes], None]) -> None:
+    errors: list[BaseException] = []
+
+    def drain() -> None:
+        scratch = np.empty(BLOCK_BYTES, np.uint8)
+        try:
+            while pending and not errors:
+                try:
+                    chunk = pending.pop()  # atomic
+                except IndexError:
+                    return
+                verify(chunk, scratch)
+        except BaseException as error:
+            errors.append(error)
+
+    total = sum(min(chunk.tensor.nbytes, CHUNK_BYTES) for chunk in pending)
+    wanted = math.ceil(total / (4 * BLOCK_BYTES))  # a thread is not worth less than 4 MiB
+    count = max(1, min(MAX_READ_THREADS, len(os.sched_getaffinity(0)), wanted))
+    others = [threading.Thread(target=drain, name="holdfast-read") for _ in range(count - 1)]
+    for thread in others:
+        thread.start()
+    drain()
+    for thread in others:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def allocate(sizes: Sequence[int]) -> list[Bytes]:
+    """Memory for arrays of these sizes, each aligned to 64 bytes: large ones apart, small together.
+
+    So a large array can be freed by itself, and a thousand small ones cost one mapping.
+    """
+    padded = [-(-size // ALIGN_BYTES) * ALIGN_BYTES for size in sizes]
+    together = reserve(sum(size for size in padded if size < OWN_MEMORY_BYTES))
+    found, position = [], 0
+    for size, room in zip(sizes, padded, strict=True):
+        if room >= OWN_MEMORY_BYTES:
+            found.append(reserve(size))
+        else:
+            found.append(together[position : position + size])
+            position += room
+    return found
+
+
+class SliceReader:
+    """Slices of arrays that are stored in pieces; a piece is verified whole before it is cut."""
+
+    def __init__(self, files: ShardFiles) -> None:
+        self._files = files
+        self._cache: dict[tuple[int, str], npt.NDArray[Any]] = {}
+        self._cached_bytes = 0
+
+    def read(self, pieces: Sequence[tuple[int, Tensor]], wanted: Index) -> npt.NDArray[Any]:
+        """The elements of `wanted` (in global coordinates) from the pieces that overlap it."""
+        shape = tuple(stop - start for start, stop in wanted)
+        dtype = dtypes.to_numpy(pieces[0][1].dtype)
+        out = allocate([math.prod(shape) * dtype.itemsize])[0].view(dtype).reshape(shape)
+        for rank, tensor in pieces:
+            index = tensor.index or tuple((0, size) for size in tensor.global_shape)
+            overlap = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(index, wanted, strict=True)]
+            if all(start < stop for start, stop in overlap):
+                out[_inside(overlap, wanted)] = self._piece(rank, tensor)[_inside(overlap, index)]
+        return out
+
+    def _piece(self, rank: int, tensor: Tensor) -> npt.NDArray[Any]:
+        key = (rank, tensor.name)
+        found = self._cache.get(key)
+        if found is None:
+            (raw,) = allocate([tensor.nbytes])
+            read_all(self._files, chunks(rank, tensor, raw))
+            found = raw.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
+            if self._cached_bytes + tensor.nbytes > MAX_CACHED_BYTES:
+                self._cache.clear()
+                self._cached_bytes = 0
+            self._cache[key] = found
+            self._cached_bytes += tensor.nbytes
+        return found
+
+
+def _inside(overlap: Sequence[tuple[int, int]], frame: Index) -> tuple[slice, ...]:
+    """A region in global coordinates, in those of the box `frame`."""
+    return tuple(
+        slice(start - origin, stop - origin)
+        for (start, stop), (origin, _) in zip(overlap, frame, strict=True)
+    )

@@ -1,0 +1,212 @@
+"""From a committed set back to a state tree: checked against the program, then read, verified.
+
+The order matters: manifest and structure first (small, sealed), the comparison with `like` next, so
+that a program that does not fit fails before a gigabyte is read; then the arrays; then the tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
+from holdfast.snapshot import dtypes
+from holdfast.snapshot import like as likeness
+from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.manifest import Manifest, Placement, is_shared
+from holdfast.snapshot.materialise import Kinds, adopt, native
+from holdfast.snapshot.reader import (
+    Chunk,
+    ShardFiles,
+    SliceReader,
+    allocate,
+    chunks,
+    read_all,
+)
+from holdfast.snapshot.receipt import Index, Tensor
+from holdfast.snapshot.sets import read_manifest
+from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decode, prune
+
+STATE = "state"
+
+
+def read_set(
+    set_dir: Path,
+    like: Mapping[str, Any] | None = None,
+    only: str | Sequence[str] | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    *,
+    sections: Sequence[str] | None = None,
+    kinds: Kinds = "saved",
+) -> dict[str, Any]:
+    """Read a rank's part of a set, every byte verified before it is used.
+
+    `like` maps sections (top-level keys, "state" above all) to trees whose containers, array kinds
+    and shardings the result takes; other sections come in plain containers, arrays of the kind
+    they were (or all numpy's with kinds="numpy"). `only`: globs on paths inside "state"; with
+    `like`, that is a tree of only those. `sections`: read no others. With another number of ranks
+    than wrote the set, what is global is reassembled; what is per rank has no answer.
+
+    Raises:
+        CorruptCheckpoint: a file is missing, truncated or not what was written; names it.
+        StateMismatch: the first difference to `like`, before any array was read.
+        DataTopologyChanged: something per rank was asked for with another number of ranks.
+        StoreUnavailable: a file may not be read.
+
+    """
+    manifest = read_manifest(set_dir)
+    with ShardFiles(set_dir, manifest) as files:
+        source = rank if manifest.world_size == world_size else rank % manifest.world_size
+        try:
+            structure = _sections(files.facts(source).get("structure"), only, sections)
+            _check_ranks(manifest, structure, world_size)
+            wanted = [one for name, part in structure.items() for one in arrays(part, name)]
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{files.path(source)}: the structure says {error}") from error
+        for name, tree in (like or {}).items():
+            likeness.check(structure.get(name), tree, name)
+        return _Assembly(files, manifest, source, like or {}, kinds).tree(structure, wanted)
+
+
+def load_path(set_dir: Path, like: Any = None, only: str | Sequence[str] | None = None) -> Any:
+    """The state alone, for inference: from any number of ranks; arrays are numpy's without `like`.
+
+    Raises what `read_set` raises.
+    """
+    wanted = None if like is None else {STATE: like}
+    read = read_set(set_dir, wanted, only, sections=(STATE,), kinds="numpy", world_size=0)
+    return read.get(STATE)
+
+
+def _sections(
+    structure: Structure, only: str | Sequence[str] | None, sections: Sequence[str] | None
+) -> dict[str, Structure]:
+    if not isinstance(structure, dict) or "$" in structure:
+        raise ValueError("the top is no dict of sections")
+    if sections is not None:
+        structure = {name: part for name, part in structure.items() if name in sections}
+    if only is not None and STATE in structure:
+        patterns = (only,) if isinstance(only, str) else tuple(only)
+        inside = tuple(f"{STATE}/{pattern}" for pattern in patterns)
+        pruned = prune(structure[STATE], inside, STATE)
+        structure = {**structure, STATE: None if pruned is NOTHING else pruned}
+    return dict(structure)
+
+
+def _check_ranks(manifest: Manifest, structure: Mapping[str, Structure], world_size: int) -> None:
+    """Refuse what has no meaning for another number of ranks; `world_size` 0: any (inference)."""
+    if world_size == manifest.world_size:
+        return
+    changed = (
+        f"the checkpoint was written by {manifest.world_size} ranks"
+        + (f" and is read by {world_size}" if world_size else "")
+        + ", and each rank has its own {}: say how it carries over, or start with as many ranks"
+    )
+    shared = tuple(manifest.structures)
+    for name, part in structure.items():
+        below = [path for path in shared if path == name or path.startswith(f"{name}/")]
+        if not below and part not in (None, {}, []):
+            raise DataTopologyChanged(changed.format(name))
+        for path in below:
+            if manifest.structures[path] is Placement.PER_RANK and manifest.world_size > 1:
+                raise DataTopologyChanged(changed.format(f"structure of {path}"))
+        for array in arrays(part, name):
+            stored = manifest.arrays.get(array.path)
+            own = stored is not None and stored.placement is Placement.PER_RANK
+            if own and (manifest.world_size > 1 or not is_shared(array.path, shared)):
+                raise DataTopologyChanged(changed.format(array.path))
+
+
+class _Assembly:
+    """One restore: which pieces each array is made of, their bytes, and the tree."""
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        manifest: Manifest,
+        source: int,
+        like: Mapping[str, Any],
+        kinds: Kinds,
+    ) -> None:
+        self._files = files
+        self._manifest = manifest
+        self._source = source  # the rank whose copy is read, where there are several
+        self._like = like
+        self._kinds = kinds
+        self._slices = SliceReader(files)
+        self._whole: dict[str, Bytes] = {}
+
+    def tree(self, structure: Mapping[str, Structure], wanted: Sequence[Array]) -> dict[str, Any]:
+        """Read everything that is needed whole, then build."""
+        self._read_whole([array for array in wanted if not self._in_parts(array)])
+        return {name: self._section(name, part) for name, part in structure.items()}
+
+    def _section(self, name: str, structure: Structure) -> Any:
+        if name in self._like:
+            return likeness.build(structure, self._like[name], self._adopt, name)
+        try:
+            return decode(structure, self._native, name)
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{self._files.path(self._source)}: {error}") from error
+
+    def _native(self, array: Array) -> Any:
+        return native(array, self._bytes(array), self._kinds)
+
+    def _adopt(self, array: Array, target: Any) -> Any:
+        def part(index: Index) -> Any:
+            return self._slices.read(self._pieces(array), index)
+
+        return adopt(array, target, lambda: self._bytes(array), part)
+
+    def _in_parts(self, array: Array) -> bool:
+        """Whether it is stored as slices: then only what is asked for is read, when it is."""
+        return any(tensor.index is not None for _, tensor in self._pieces(array))
+
+    def _bytes(self, array: Array) -> Bytes:
+        found = self._whole.get(array.path)
+        if found is None:
+            everything = tuple((0, size) for size in array.shape)
+            found = self._slices.read(self._pieces(array), everything).reshape(-1).view(np.uint8)
+        return found
+
+    def _pieces(self, array: Array) -> Sequence[tuple[int, Tensor]]:
+        """The pieces of an array; CorruptCheckpoint when manifest and structure disagree."""
+        stored = self._manifest.arrays.get(array.path)
+        if stored is None:
+            raise CorruptCheckpoint(
+                f"{self._files.path(self._source)}: {array.path} is missing from the manifest"
+            )
+        pieces = stored.pieces
+        if stored.placement is not Placement.SHARDED:
+            pieces = tuple(piece for piece in pieces if piece[0] == self._source)
+        try:
+            size = dtypes.itemsize(array.dtype)
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{array.path}: {error}") from error
+        held = sum(tensor.nbytes for _, tensor in pieces)
+        if (
+            not pieces
+            or held != array.nbytes
+            or any(tensor.dtype != array.dtype for _, tensor in pieces)
+            or any(tensor.global_shape != array.shape for _, tensor in pieces)
+            or any(tensor.nbytes != math.prod(tensor.shape) * size for _, tensor in pieces)
+        ):
+            raise CorruptCheckpoint(
+                f"{self._files.path(self._source)}: {array.path} is "
+                f"{likeness.array_words(array.dtype, array.shape)}, and the manifest says otherwise"
+            )
+        return pieces
+
+    def _read_whole(self, wanted: Sequence[Array]) -> None:
+        memory = allocate([array.nbytes for array in wanted])
+        work: list[Chunk] = []
+        for array, raw in zip(wanted, memory, strict=True):
+            ((rank, tensor),) = self._pieces(array)
+            self._whole[array.path] = raw
+            work.extend(chunks(rank, tensor, raw))
+        read_all(self._files, work)

@@ -1,0 +1,87 @@
+"""Small metadata files: sealed with a checksum, replaced as a whole, durable on return.
+
+A sealed file is JSON whose first line holds the xxh3 of all the bytes that follow it:
+
+    {"xxh3": "0123456789abcdef", "sealed":
+    { ... }}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.snapshot.atomic import replace
+
+MAX_SEALED_BYTES = 1 << 30
+_FIRST_LINE = re.compile(rb'\{"xxh3": "([0-9a-f]{16})", "sealed":\n')
+
+
+def compact(value: Any) -> str:
+    """JSON in ASCII without spaces, and without NaN, which JSON has not."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def parse(data: bytes) -> Any:
+    """Read JSON; ValueError on anything else, also on NaN, and on nesting that no one wrote."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        return json.loads(data, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """xxh3, 64 bits, as 16 hexadecimal digits."""
+    import xxhash  # not above: what only names sets must stay light to import
+
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def write_sealed(path: Path, value: Any) -> None:
+    """Create or replace a sealed file; it and its name are on disk when this returns.
+
+    Raises:
+        StoreUnavailable: the disk is full, read-only or failing; nothing is left behind.
+
+    """
+    rest = f"{compact(value)}}}\n".encode("ascii")
+    replace(path, b'{"xxh3": "%s", "sealed":\n' % checksum(rest).encode() + rest)
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read and verify a sealed file.
+
+    Raises:
+        CorruptCheckpoint: missing, cut short, or not what was written.
+        StoreUnavailable: it is there, and may not be read.
+
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SEALED_BYTES + 1)
+    except FileNotFoundError as error:
+        raise CorruptCheckpoint(f"{path} is missing") from error
+    except PermissionError as error:
+        raise StoreUnavailable(f"{path} may not be read; check its owner and mode") from error
+    except OSError as error:
+        raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror or error}") from error
+    found = _FIRST_LINE.match(data)
+    if found is None or len(data) > MAX_SEALED_BYTES:
+        raise CorruptCheckpoint(f"{path} is not a sealed file of this version")
+    rest = data[found.end() :]
+    if checksum(rest) != found.group(1).decode():
+        raise CorruptCheckpoint(f"{path} is not what was written: its checksum differs")
+    try:
+        value = parse(rest.removesuffix(b"}\n"))
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path} holds no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptCheckpoint(f"{path} holds no object")
+    return value
