@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lm"))
 import jax
 import numpy as np
 from data import Windows, read_corpus
-from train import batches_like, evaluate, fail_once, parser, training, write_result
+from train import evaluate, fail_once, parser, training, write_result
 
 
 def main():
@@ -43,7 +43,8 @@ def main():
         if args.checkpoint.exists():
             done, state = load(args.checkpoint, state, batches)
         now = record("restore", now, step=done)
-        train_step = train_step.lower(state, batches_like(args)).compile()
+        like = jax.ShapeDtypeStruct((args.batch, args.context + 1), np.uint8)
+        train_step = train_step.lower(state, like).compile()
         now = record("span", now, kind="compile")
 
         losses = []

@@ -3,9 +3,8 @@
     holdfast run --name my-run -- python examples/lm/train.py --steps 400
     python examples/lm/train.py --steps 400          # the same, with nobody watching
 
-The five lines marked (hf) are all that Holdfast asks of a training script; the two spans, marked
-(hf+), are for those who want to know more. With the same seed the parameters come out the same to
-the bit, whatever interrupts the run and however often.
+The five lines marked (hf) are all that Holdfast asks of a training script. With the same seed the
+parameters come out the same to the bit, whatever interrupts the run and however often.
 """
 
 from __future__ import annotations
@@ -50,18 +49,15 @@ def parser():
 
 def main():
     args = parser().parse_args()
-    corpus, held_out = read_corpus(args.data, args.context + 1)
-    init_state, train_step, eval_loss = training(args)
-
     # (hf) joins the run that `holdfast run` started, or begins one of its own
     run = hf.start()
+
+    corpus, held_out = read_corpus(args.data, args.context + 1)
+    init_state, train_step, eval_loss = training(args)
     # (hf) remembers how far the data were consumed
     batches = run.data(Windows(corpus, args.batch, args.context + 1, args.seed))
     # (hf) the newest good checkpoint; init_state() only if there never was one
-    state = run.restore(like=jax.eval_shape(init_state), init=init_state)
-
-    with run.span("compile"):  # (hf+) else it is part of the first step
-        train_step = train_step.lower(state, batches_like(args)).compile()
+    state = run.restore(init=init_state)
 
     losses = []
     for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's
@@ -76,7 +72,7 @@ def main():
             print(f"step {step}/{args.steps}: loss {np.mean(losses):.3f}", flush=True)
             losses.clear()
         if args.eval_every and step % args.eval_every == 0:
-            with run.span("eval"):  # (hf+) time that is no training
+            with run.span("eval"):  # optional: this time is not training
                 score = evaluate(eval_loss, state["params"], held_out, args)
             print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
 
@@ -111,11 +107,6 @@ def training(args):
         return {"params": params, "optimizer": optimizer_state, "key": key}, value
 
     return init_state, train_step, jax.jit(functools.partial(loss, config=config))
-
-
-def batches_like(args):
-    """Shape and type of a batch. The last byte of a window is only predicted."""
-    return jax.ShapeDtypeStruct((args.batch, args.context + 1), np.uint8)
 
 
 def evaluate(eval_loss, params, held_out, args):
