@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,18 +86,16 @@ class JournalReader:
         """
         self.path = Path(path)
         try:
-            self._file = self.path.open("rb", buffering=0)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as problem:
             raise JournalError(
                 f"cannot open the journal {self.path}: {problem.strerror}"
             ) from problem
-        try:
-            self._header = self._map_header()
-            check_header(self._header, path)
-            self.identity = self._read_identity()
-        except BaseException:
-            self._file.close()
-            raise
+        # Followers forget readers rather than close them: the descriptor goes with the object.
+        self._closes = weakref.finalize(self, os.close, self._fd)
+        self._header = self._map_header()
+        check_header(self._header, path)
+        self.identity = self._read_identity()
 
     def __enter__(self) -> JournalReader:
         return self
@@ -106,7 +106,7 @@ class JournalReader:
     def count(self) -> int:
         """Records published and present in the file."""
         published: int = self._header[_PAGE_WORDS + Word.COUNT]
-        present = (os.fstat(self._file.fileno()).st_size - HEADER_BYTES) // RECORD_BYTES
+        present = (os.fstat(self._fd).st_size - HEADER_BYTES) // RECORD_BYTES
         return max(0, min(published, present))
 
     def words(self) -> RankWords:
@@ -130,9 +130,7 @@ class JournalReader:
             new = min(new, limit)
         if new <= 0:
             return np.empty(0, RECORD)
-        data = os.pread(
-            self._file.fileno(), new * RECORD_BYTES, HEADER_BYTES + since_count * RECORD_BYTES
-        )
+        data = os.pread(self._fd, new * RECORD_BYTES, HEADER_BYTES + since_count * RECORD_BYTES)
         records = np.frombuffer(data, RECORD, len(data) // RECORD_BYTES)
         kinds = records["kind"]
         if not kinds.all():
@@ -149,20 +147,23 @@ class JournalReader:
 
     def fileno(self) -> int:
         """The file's descriptor."""
-        return self._file.fileno()
+        return self._fd
 
     def close(self) -> None:
         """Let go of the file."""
         self._header.release()
-        self._file.close()
+        self._closes()
 
     def _map_header(self) -> memoryview[int]:
         # Mapped, not read: the owner's count must come in one piece.
-        size = os.fstat(self._file.fileno()).st_size
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise JournalError(f"{self.path} is not a journal: it is not a file")
+        size = status.st_size
         if size < HEADER_BYTES:
             state = f"its header is cut short at {size} bytes" if size else "it is empty"
             raise JournalError(f"{self.path} is not a journal: {state}")
-        mapped = mmap.mmap(self._file.fileno(), HEADER_BYTES, prot=mmap.PROT_READ)
+        mapped = mmap.mmap(self._fd, HEADER_BYTES, prot=mmap.PROT_READ)
         return memoryview(mapped).cast(WORD_FORMAT)
 
     def _read_identity(self) -> Identity:

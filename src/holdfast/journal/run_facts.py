@@ -1,0 +1,320 @@
+"""All journals of a run, on one clock, as facts; and what is new in them, as often as asked.
+
+Reads `attempts/*/journal/rank-*.hfj` and `journal/controller-*.hfj`. Steps are told as arrays,
+everything else as facts.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact, SpanFact, StepsFact
+from holdfast.errors import JournalError
+from holdfast.journal.clocks import RunClock
+from holdfast.journal.layout import JOURNAL_SUFFIX
+from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows
+from holdfast.journal.source import Source
+from holdfast.journal.statements import (
+    AttemptEnded,
+    AttemptStarted,
+    RunEnded,
+    RunStated,
+    Statement,
+)
+
+SUPERVISOR_LOST = "supervisor_lost"
+"""Cause of an attempt that nobody was left to record the end of."""
+
+NOBODY_LEFT_AFTER_NS = 60_000_000_000  # without a sign of life for so long, an attempt is over
+_SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
+_SEEN_GAP_NS = 30_000_000_000
+
+
+class Sink(Protocol):
+    """Where facts go: the ledger, or a list for export."""
+
+    def add(self, facts: Iterable[Fact]) -> None:
+        """Take facts; of several about the run or one attempt the last counts."""
+
+    def add_steps(
+        self, attempt: int, first: Ints, last: Ints, start_ns: Ints, end_ns: Ints
+    ) -> None:
+        """Take rows of equal steps of one attempt, completed, in the order run."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: int
+    steps: AttemptSteps = field(default_factory=AttemptSteps)
+    sources: list[Source] = field(default_factory=list)
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    cause: str | None = None
+    last_step_end_ns: int = 0
+    told: AttemptFact | None = None
+    closed: bool = False  # what was open when it ended has been told
+
+    def start_ns(self) -> int | None:
+        """When it was launched, or else when its first journal was made."""
+        if self.started_ns is not None:
+            return self.started_ns
+        return min((s.first_ns for s in self.sources if s.first_ns is not None), default=None)
+
+    def alive_ns(self) -> int:
+        """Its ranks' last sign of life."""
+        return max((source.alive_ns() for source in self.sources), default=0)
+
+    def left_open(self) -> Iterator[Fact]:
+        """Spans and a step that had begun and not ended."""
+        for source in self.sources:
+            yield from source.open_spans()
+        under_way = self.steps.under_way()
+        if under_way is not None:
+            step, start_ns = under_way
+            yield StepsFact(self.number, step, step, start_ns, None)
+
+
+class RunFacts:
+    """Follows all journals of a run, and tells a sink what they say.
+
+    `now_ns` is on the run-wide clock: unix nanoseconds, as each boot's first clock reading has it.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        sink: Sink,
+        live: Mapping[Path, Path] | None = None,
+    ) -> None:
+        """`live` maps journals of the folder to the live files they are copied from."""
+        self.run_dir = Path(run_dir)
+        self.clock = RunClock()
+        self.superseded = False
+        """What was told is no longer right (a rank turned up late): start anew with a new sink."""
+        self._sink = sink
+        self.live = dict(live or {})
+
+        self._sources: dict[Path, Source] = {}
+        self._problems: dict[Path, str] = {}
+        self._attempts: dict[int, _Attempt] = {}
+        self._controllers: list[Source] = []
+        self._stated: list[RunStated] = []
+        self._ended_ns: list[int] = []
+        self._told_run: RunFact | None = None
+        self._seen_ns: list[int] = []
+        self._kept_seen_ns = 0
+
+    @property
+    def requested_ns(self) -> int | None:
+        """When the run's resources were asked for: the origin of its time line."""
+        return None if self._told_run is None else self._told_run.requested_ns
+
+    def notes(self) -> list[str]:
+        """Sentences on what could not be read or was not recorded."""
+        notes = list(self._problems.values())
+        dropped = sum(source.words.dropped for source in self._sources.values())
+        if dropped:
+            notes.append(
+                f"{dropped} records were not written for want of space; "
+                "steps between recorded ones count as equally long"
+            )
+        damaged = sum(source.damaged_lines for source in self._sources.values())
+        if damaged:
+            notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
+        return notes
+
+    def refresh(self, now_ns: int | None = None) -> int:
+        """Tell the sink what is new since the last call; gives the number of new records.
+
+        `now_ns` decides whether an attempt that shows no sign of life is over; None: the clock's.
+        """
+        for path in self._new_journals():
+            self._open(path)
+        now_ns = self.clock.now_ns() if now_ns is None else now_ns
+        facts: list[Fact] = []
+        seen: list[int] = []
+        records = 0
+        for source in self._active():
+            try:
+                new, told, seen_here = source.poll()
+            except JournalError as problem:
+                self._problems[source.path] = str(problem)
+                continue
+            records += new
+            seen += seen_here
+            for statement in told:
+                self._take(statement, facts)
+        facts += self._thinned(seen)
+        rows = self._settle(now_ns, facts)
+        run = self._run_fact()
+        if run is not None and run != self._told_run:
+            self._told_run = run
+            facts.append(run)
+        if facts:
+            self._sink.add(facts)
+        for attempt, piece in rows:
+            self._sink.add_steps(attempt, piece.step, piece.step, piece.start, piece.end)
+        return records
+
+    # --- files ------------------------------------------------------------------------------
+
+    def _new_journals(self) -> Iterator[Path]:
+        newest = max(self._attempts, default=0)
+        folders = [self.run_dir / "journal"]
+        for number, folder in sorted(_attempt_folders(self.run_dir / "attempts")):
+            if number >= newest - 1:
+                folders.append(folder / "journal")
+        known = self._sources
+        for folder in folders:
+            names = _journal_names(folder)
+            yield from (path for name in names if (path := folder / name) not in known)
+        yield from (path for path in self.live if path not in known)
+
+    def _open(self, path: Path) -> None:
+        try:
+            source = Source(self.live.get(path, path), self.clock)
+        except JournalError as problem:
+            self._problems[path] = str(problem)
+            return
+        self._problems.pop(path, None)
+        self._sources[path] = source
+        if source.track is None:
+            self._controllers.append(source)
+            return
+        attempt = self._attempt(source.identity.attempt)
+        if attempt.steps.gave:
+            self.superseded = True
+        attempt.sources.append(source)
+        attempt.steps.add(source.track)
+
+    def _active(self) -> Iterator[Source]:
+        """Journals that may have grown; the others are left closed."""
+        newest = max(self._attempts, default=0)
+        for source in self._sources.values():
+            if source.track is None:
+                over = source not in self._controllers[-2:]
+            else:
+                over = source.identity.attempt < newest - 1
+            if not over or source.fresh:
+                yield source
+            if over:
+                source.rest()
+
+    # --- statements -------------------------------------------------------------------------
+
+    def _take(self, statement: SpanFact | Statement, facts: list[Fact]) -> None:
+        match statement:
+            case RunStated():
+                self._stated.append(statement)
+            case AttemptStarted(number, at_ns):
+                self._attempt(number).started_ns = at_ns
+            case AttemptEnded(number, at_ns, cause):
+                attempt = self._attempt(number)
+                attempt.ended_ns, attempt.cause = at_ns, cause
+            case RunEnded(at_ns):
+                self._ended_ns.append(at_ns)
+            case _:
+                facts.append(statement)
+
+    def _attempt(self, number: int) -> _Attempt:
+        return self._attempts.setdefault(number, _Attempt(number))
+
+    def _thinned(self, seen_ns: list[int]) -> Iterator[SeenFact]:
+        """Signs of life, fewer, yet a pause of a minute shows where it did before."""
+        after = self._seen_ns[-1] if self._seen_ns else 0
+        seen_ns = sorted(at_ns for at_ns in seen_ns if at_ns > after)
+        for at_ns, next_ns in zip(seen_ns, [*seen_ns[1:], None], strict=True):
+            paused = next_ns is None or next_ns - at_ns > _SEEN_GAP_NS
+            if paused or at_ns - self._kept_seen_ns >= _SEEN_SPACING_NS:
+                self._kept_seen_ns = at_ns
+                self._seen_ns.append(at_ns)
+                yield SeenFact(at_ns)
+
+    # --- attempts ---------------------------------------------------------------------------
+
+    def _settle(self, now_ns: int, facts: list[Fact]) -> list[tuple[int, Rows]]:
+        """Facts of attempts, and their new steps."""
+        rows: list[tuple[int, Rows]] = []
+        numbers = sorted(self._attempts)
+        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+            attempt = self._attempts[number]
+            if following is not None and attempt.closed and number < numbers[-1] - 1:
+                continue  # nothing reads its journals any more
+            restores, pieces = attempt.steps.take()
+            if pieces:
+                attempt.last_step_end_ns = int(pieces[-1].end[-1])
+            if attempt.closed and (restores or pieces):
+                self.superseded = True
+            facts += restores
+            rows += [(number, piece) for piece in pieces]
+            next_ns = None if following is None else self._attempts[following].start_ns()
+            fact = self._attempt_fact(attempt, next_ns)
+            if fact is None:
+                continue
+            if fact != attempt.told:
+                attempt.told = fact
+                facts.append(fact)
+            over = fact.end_ns is not None or now_ns - attempt.alive_ns() > NOBODY_LEFT_AFTER_NS
+            if over and not attempt.closed:
+                attempt.closed = True
+                facts += attempt.left_open()
+        return rows
+
+    def _attempt_fact(self, attempt: _Attempt, next_ns: int | None) -> AttemptFact | None:
+        start_ns = attempt.start_ns()
+        if start_ns is None:
+            return None  # created, but nothing of it has ever run
+        if attempt.ended_ns is not None:
+            # All processes were gone then; a step ends later only by another host's clock.
+            end_ns = max(start_ns, attempt.ended_ns, attempt.last_step_end_ns)
+            cause = attempt.cause
+        elif next_ns is not None:
+            seen = self._seen_ns[: bisect_right(self._seen_ns, next_ns)]
+            alive_ns = max(attempt.alive_ns(), seen[-1] if seen else 0)
+            end_ns, cause = max(start_ns, alive_ns), SUPERVISOR_LOST
+        else:
+            return AttemptFact(attempt.number, start_ns, None, None)
+        if next_ns is not None:
+            end_ns = max(start_ns, min(end_ns, next_ns))
+        return AttemptFact(attempt.number, start_ns, end_ns, cause)
+
+    def _run_fact(self) -> RunFact | None:
+        told = [a.told for a in self._attempts.values() if a.told is not None]
+        starts = [fact.start_ns for fact in told]
+        if not self._stated and not starts:
+            return None
+        last_start_ns = max(starts, default=0)
+        ended = [at_ns for at_ns in self._ended_ns if at_ns >= last_start_ns]
+        ended_ns = None
+        if ended and all(fact.end_ns is not None for fact in told):
+            ended_ns = max([*ended, *(fact.end_ns for fact in told if fact.end_ns is not None)])
+        if not self._stated:
+            return RunFact(self._name(), min(starts), ended_ns, 1)
+        requested_ns = min([stated.requested_ns for stated in self._stated] + starts)
+        newest = self._stated[-1]
+        return RunFact(newest.name, requested_ns, ended_ns, newest.chips)
+
+    def _name(self) -> str:
+        return next(iter(self._sources.values())).identity.run
+
+
+def _attempt_folders(attempts: Path) -> Iterator[tuple[int, Path]]:
+    try:
+        with os.scandir(attempts) as entries:
+            names = [entry.name for entry in entries if entry.name.isdecimal()]
+    except OSError:
+        return
+    yield from ((int(name), attempts / name) for name in names)
+
+
+def _journal_names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if e.name.endswith(JOURNAL_SUFFIX))
+    except OSError:
+        return []

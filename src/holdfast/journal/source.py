@@ -1,0 +1,163 @@
+"""One journal of a run being followed: its new records, as facts on the run-wide clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.core.facts import SpanFact
+from holdfast.journal.clocks import RunClock
+from holdfast.journal.layout import (
+    CONTROLLER_RANK,
+    FIRST_CUSTOM_SPAN,
+    SPAN_KINDS,
+    SPAN_SLOTS,
+    Kind,
+    NoteType,
+)
+from holdfast.journal.rank_steps import RankTrack
+from holdfast.journal.reader import JournalReader, Records, argument
+from holdfast.journal.sidecar import Payload
+from holdfast.journal.statements import Statement, parse_statement
+
+CHUNK_RECORDS = 1 << 17  # 4 MiB of records at a time
+
+# An open or failed restore is time before the first step, or between steps; the RESTORE record
+# counts what was read.
+_NOT_COUNTED = SPAN_KINDS.index("restore")
+
+
+class Source:
+    """Follows one journal. `poll` may be called for ever; it costs little when nothing is new.
+
+    The file is kept open between polls until `rest`; a poll opens it again.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], clock: RunClock) -> None:
+        """Reads the header, so that `clock` knows this boot; raises JournalError."""
+        self.path = Path(path)
+        self._clock = clock
+        with JournalReader(path) as reader:
+            self.identity = reader.identity
+            self.words = reader.words()
+            pairs = reader.clocks()
+        self._first_boot_ns = pairs[0].boottime_ns if pairs else None
+        if pairs:
+            clock.learn(self.identity.boot_id, pairs[0])
+        is_rank = self.identity.rank != CONTROLLER_RANK
+        self.track = RankTrack(self.identity.attempt) if is_rank else None
+        self.fresh = True  # not polled yet
+        self.damaged_lines = 0
+        self._reader: JournalReader | None = None
+        self._count = 0
+        self._last_record_ns = 0
+        self._text_offset = 0
+        self._lines: dict[int, Payload] = {}
+        self._span_names: dict[int, str] = {}
+        self._closed: set[tuple[int, int]] = set()
+
+    @property
+    def offset_ns(self) -> int:
+        """What brings this file's times onto the run-wide clock (0: no clock was ever read)."""
+        return self._clock.offset_ns(self.identity.boot_id) or 0
+
+    @property
+    def first_ns(self) -> int | None:
+        """When the file was made."""
+        return None if self._first_boot_ns is None else self._first_boot_ns + self.offset_ns
+
+    def poll(self) -> tuple[int, list[SpanFact | Statement], list[int]]:
+        """What is new: how many records, which facts, and when the supervisor was seen.
+
+        Raises JournalError when the file has gone.
+        """
+        self.fresh = False
+        reader = self._reader = self._reader or JournalReader(self.path)
+        facts: list[SpanFact | Statement] = []
+        seen: list[int] = []
+        before = self._count
+        while len(records := reader.read_new(self._count, CHUNK_RECORDS)):
+            self._count += len(records)
+            self._take(reader, records, facts, seen)
+        # After the records: a span that was closed meanwhile is then merely still open.
+        words = reader.words()
+        if words.supervisor_alive_at_ns > self.words.supervisor_alive_at_ns:
+            seen.append(words.supervisor_alive_at_ns + self.offset_ns)
+        self.words = words
+        return self._count - before, facts, seen
+
+    def rest(self) -> None:
+        """Close the file until the next poll."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def alive_ns(self) -> int:
+        """The last sign of life in records and words."""
+        words = self.words
+        beat = max(words.step_at_ns, words.owner_alive_at_ns, words.supervisor_alive_at_ns)
+        newest = beat + self.offset_ns if beat else 0
+        return max(self._last_record_ns, self.first_ns or 0, newest)
+
+    def open_spans(self) -> Iterator[SpanFact]:
+        """Spans that had begun and not ended at the last poll."""
+        for span in self.words.open_spans:
+            if span.kind != _NOT_COUNTED and span not in self._closed:
+                start_ns = span.start_ns + self.offset_ns
+                yield SpanFact(self.identity.attempt, self._span_name(span.kind), start_ns, None)
+
+    def _take(
+        self,
+        reader: JournalReader,
+        records: Records,
+        facts: list[SpanFact | Statement],
+        seen: list[int],
+    ) -> None:
+        offset_ns = self.offset_ns
+        self._last_record_ns = max(self._last_record_ns, int(records["time"].max()) + offset_ns)
+        kinds = records["kind"]
+        if self.track is not None:
+            self.track.consume(records, offset_ns)
+            if (kinds == Kind.STEP).all():
+                return
+        spans, notes = records[kinds == Kind.SPAN], records[kinds == Kind.NOTE]
+        if len(notes) or (argument(spans) >= FIRST_CUSTOM_SPAN).any():
+            self._read_text(reader)
+        facts.extend(self._spans(spans, offset_ns))
+        facts.extend(self._statements(notes, offset_ns))
+        signs = (kinds == Kind.SEEN) | (kinds == Kind.PROGRESS)
+        seen.extend((records["time"][signs] + offset_ns).tolist())
+
+    def _spans(self, spans: Records, offset_ns: int) -> Iterator[SpanFact]:
+        kinds = argument(spans).tolist()
+        starts, ends = spans["value"].tolist(), spans["time"].tolist()
+        if kinds:  # a slot is taken back right after its record: only the newest can be in both
+            self._closed = set(zip(kinds[-SPAN_SLOTS:], starts[-SPAN_SLOTS:], strict=True))
+        attempt = self.identity.attempt
+        for kind, start, end in zip(kinds, starts, ends, strict=True):
+            if kind != _NOT_COUNTED:
+                start_ns = min(start, end) + offset_ns
+                yield SpanFact(attempt, self._span_name(kind), start_ns, end + offset_ns)
+
+    def _span_name(self, kind: int) -> str:
+        if kind < len(SPAN_KINDS):
+            return SPAN_KINDS[kind]
+        return f"custom:{self._span_names.get(kind, 'unnamed')}"
+
+    def _statements(self, notes: Records, offset_ns: int) -> Iterator[Statement]:
+        for offset in notes["value"][argument(notes) == NoteType.FACT].tolist():
+            payload = self._lines.pop(offset, None)
+            statement = None if payload is None else parse_statement(payload, offset_ns)
+            if statement is None:
+                self.damaged_lines += 1
+            else:
+                yield statement
+
+    def _read_text(self, reader: JournalReader) -> None:
+        lines, self._text_offset = reader.read_sidecar(self._text_offset)
+        for line in lines:
+            if "fact" in line.payload:
+                self._lines[line.offset] = line.payload
+            elif isinstance(number := line.payload.get("span_id"), int):
+                self._span_names[number] = str(line.payload.get("name"))

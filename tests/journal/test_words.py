@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.core.word import Agreed, Order, pack
+from holdfast.journal.layout import Phase, Word
+from holdfast.journal.words import OpenSpan, WordsPage
+
+
+def test_each_side_reads_what_the_other_stores(make_writer):
+    writer = make_writer()
+    agent = WordsPage.open(writer.path)
+    agent.store(Word.ORDER, pack(3, 41_000, Order.STOP))
+    assert writer.record_step(40_999) == pack(3, 41_000, Order.STOP)
+    assert agent.load(Word.STEP) == 40_999
+    writer.words.store(Word.SNAP, pack(3, 41_000))
+    writer.words.store(Word.PHASE, Phase.WAITING)
+    writer.words.increment(Word.SIGTERMS)
+    token = writer.open_span("save")
+    words = agent.snapshot()
+    assert words.step == 40_999
+    assert words.snap == Agreed(3, 0, 41_000)
+    assert words.order == Agreed(3, Order.STOP, 41_000)
+    assert words.phase is Phase.WAITING
+    assert words.sigterms == 1
+    assert words.owner_pid == os.getpid()
+    assert [span.kind for span in words.open_spans] == [2]
+    assert isinstance(words.open_spans[0], OpenSpan)
+    writer.close_span(token)
+    agent.detach()
+
+
+def test_every_word_is_in_the_snapshot(make_writer):
+    words = WordsPage.private()
+    for at in Word:
+        if at is not Word.OPEN_SPANS:
+            words.store(at, 1 if at is Word.PHASE else 100 + at)
+    snapshot = words.snapshot()
+    assert snapshot.count == 100
+    assert snapshot.watermark == 118
+    assert snapshot.committed == 360
+    assert snapshot.supervisor_alive_at_ns == 359
+    assert snapshot.deadline_at_ns == 358
+    assert snapshot.step_under_way_since_ns == max(103, 106)
+    values = [
+        value if isinstance(value, int) else value.step
+        for name in snapshot.__slots__
+        if name not in ("open_spans", "phase")
+        for value in [getattr(snapshot, name)]
+    ]
+    assert sorted(values) == sorted(
+        106 if at is Word.STEP_STARTED else 100 + at
+        for at in Word
+        if at not in (Word.OPEN_SPANS, Word.PHASE)
+    )
+
+
+def test_the_largest_word_is_kept_and_larger_is_refused():
+    words = WordsPage.private()
+    words.store(Word.ORDER, (1 << 64) - 1)
+    assert words.load(Word.ORDER) == (1 << 64) - 1
+    for value in (-1, 1 << 64):
+        with pytest.raises(ValueError):
+            words.store(Word.ORDER, value)
+
+
+def test_a_phase_of_a_later_version_is_starting():
+    words = WordsPage.private()
+    words.store(Word.PHASE, 99)
+    assert words.snapshot().phase is Phase.STARTING
+
+
+def test_after_detach_stores_go_nowhere(make_writer):
+    writer = make_writer()
+    agent = WordsPage.open(writer.path)
+    agent.store(Word.VERDICT, 5)
+    agent.detach()
+    agent.store(Word.VERDICT, 6)
+    assert writer.words.load(Word.VERDICT) == 5
+
+
+def test_a_forked_child_does_not_touch_the_page(make_writer):
+    writer = make_writer()
+    agent = WordsPage.open(writer.path)
+    agent.store(Word.ORDER, 5)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            agent.store(Word.ORDER, 6)
+            status = 10 + agent.snapshot().order.step
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 16  # its own page, not ours
+    assert writer.words.load(Word.ORDER) == 5
+    agent.detach()
