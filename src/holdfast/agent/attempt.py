@@ -30,6 +30,7 @@ class LiveAttempt:
         attempt: int,
         ranks: int,
         *,
+        resume_step: int,
         scratch: Path,
         commands: Commands,
         screen: Callable[[int, str], None],
@@ -39,7 +40,7 @@ class LiveAttempt:
         self.scratch.mkdir(mode=0o700, exist_ok=True)
         self.outputs = [RankOutput(rank, self.scratch / log_name(rank)) for rank in range(ranks)]
         journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
-        self.pages = RankPages(attempt, journals)
+        self.pages = RankPages(attempt, resume_step, journals)
         self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
         self.pids: dict[int, int] = {}
         self._folder = folder

@@ -7,9 +7,10 @@ all) there is nothing to read. Orders given before a page appears are stored whe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import word
 from holdfast.errors import JournalError
@@ -35,38 +36,33 @@ class RankView:
     live: Path
     page: WordsPage | None = None
     words: RankWords | None = None
-    told_snap: int = 0
-    told_durable: int = 0
-    told_failed: int = 0
-    told_end: bool = False
+    told: news.RankWords = field(default_factory=news.RankWords)
     told_sigterms: int = 0
     told_save_asked: int = 0
-    stops: list[str] = field(default_factory=list)
 
 
 class RankPages:
     """All ranks of one attempt on this host."""
 
-    def __init__(self, attempt: int, journals: dict[int, Path]) -> None:
+    def __init__(self, attempt: int, resume_step: int, journals: dict[int, Path]) -> None:
         self.attempt = attempt
-        self.orders = Orders()
-        self.views = [RankView(rank, path) for rank, path in sorted(journals.items())]
+        self.orders = Orders(committed=resume_step)
+        told = news.RankWords(step=resume_step)
+        self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
 
     def poll(self, now_ns: int, *, with_progress: bool) -> Iterator[ev.Event]:
-        """Read all pages; events for what changed since the last call."""
+        """Read all pages; events for what changed since the last call.
+
+        Without `with_progress` a rank that only took steps is left for a later call: answers are
+        news at once, progress a few times a second.
+        """
         for view in self.views:
             if view.page is None:
                 if not self._open(view):
                     continue
                 yield ev.Joined(now_ns, self.attempt, view.rank)
             if view.page is not None:
-                view.words = view.page.snapshot()
-        if with_progress and any(view.words for view in self.views):
-            steps = tuple(view.words.step if view.words else 0 for view in self.views)
-            yield ev.Progressed(now_ns, self.attempt, steps)
-        for view in self.views:
-            if view.words is not None:
-                yield from self._changes(now_ns, view, view.words)
+                yield from self._changes(now_ns, view, view.page.snapshot(), with_progress)
 
     def _open(self, view: RankView) -> bool:
         if not view.live.exists():
@@ -78,26 +74,29 @@ class RankPages:
         self._store(view.page)
         return True
 
-    def _changes(self, now_ns: int, view: RankView, words: RankWords) -> Iterator[ev.Event]:
-        attempt, rank = self.attempt, view.rank
-        if (packed := word.pack(words.snap.epoch, words.snap.step)) != view.told_snap:
-            view.told_snap = packed
-            yield ev.Snapped(
-                now_ns, attempt, rank, words.snap.epoch, words.snap.step, words.save_blocked_ns
-            )
-        if (packed := word.pack(words.durable.epoch, words.durable.step)) != view.told_durable:
-            view.told_durable = packed
-            durable = words.durable
-            yield ev.ShardDurable(now_ns, attempt, rank, durable.epoch, durable.step)
-        if (packed := word.pack(words.failed.epoch, words.failed.step)) != view.told_failed:
-            view.told_failed = packed
-            yield ev.ShardFailed(now_ns, attempt, rank, words.failed.epoch, words.failed.step)
-        if words.phase is Phase.LOOP_ENDED and not view.told_end:
-            view.told_end = True
-            yield ev.LoopEnded(now_ns, attempt, rank, words.step)
+    def _changes(
+        self, now_ns: int, view: RankView, words: RankWords, with_progress: bool
+    ) -> Iterator[ev.Event]:
+        view.words = words
+        before = view.told
+        # Until its first step the rank's word is 0, whatever it was restored from.
+        step = max(words.step, before.step) if with_progress else before.step
+        view.told = news.RankWords(
+            step=step,
+            loop_ended=before.loop_ended or words.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
+            snap=words.snap,
+            durable=words.durable,
+            failed=words.failed,
+        )
+        if words.phase in (Phase.LOOP_ENDED, Phase.FINISHED):
+            view.told = replace(view.told, step=max(words.step, before.step))
+        if words.snap != before.snap:
+            yield ev.SaveTook(now_ns, self.attempt, words.save_blocked_ns)
+        for item in news.changes(now_ns, view.rank, before, view.told):
+            yield ev.Heard(now_ns, self.attempt, item)
         if words.save_asked != view.told_save_asked:
             view.told_save_asked = words.save_asked
-            yield ev.SaveAsked(now_ns, f"rank {rank}'s script")
+            yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script")
 
     def new_sigterms(self) -> list[int]:
         """Ranks that have received a SIGTERM of their own since the last call."""

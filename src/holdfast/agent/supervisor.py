@@ -70,6 +70,9 @@ class Screen:
     def show(self, supervisor: Supervisor) -> None:
         """Called several times a second: time to redraw."""
 
+    def close(self) -> None:
+        """Nothing more will come."""
+
 
 class Supervisor:
     """One run under supervision, from the lease to the exit code."""
@@ -258,6 +261,7 @@ class Supervisor:
             self.folder,
             launch.attempt,
             self.job.policy.ranks,
+            resume_step=launch.resume.step,
             scratch=self.job.scratch,
             commands=commands,
             screen=self._screen.line,

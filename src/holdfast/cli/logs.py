@@ -20,7 +20,9 @@ BLOCK_BYTES = 1 << 16
 @click.option("--attempt", type=int, help="Which attempt; the newest by default.")
 @click.option("--rank", type=int, help="Only this rank; all by default.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last N lines of each rank.")
-def logs(run: str, store: str | None, attempt: int | None, rank: int | None, tail: int | None) -> None:
+def logs(
+    run: str, store: str | None, attempt: int | None, rank: int | None, tail: int | None
+) -> None:
     """Print what the ranks of RUN wrote."""
     folder = open_run(run, store)
     known = [record.attempt for record in attempts(folder).records]
@@ -28,12 +30,13 @@ def logs(run: str, store: str | None, attempt: int | None, rank: int | None, tai
         raise ConfigurationError(f"run {run!r} has no attempts yet: nothing was printed")
     number = known[-1] if attempt is None else attempt
     if number not in known:
-        raise ConfigurationError(f"run {run!r} has no attempt {number}; it has {known[0]}..{known[-1]}")
+        span = f"{known[0]}..{known[-1]}"
+        raise ConfigurationError(f"run {run!r} has no attempt {number}; it has {span}")
     files = sorted(folder.logs_dir(number).glob("rank-*.log"))
     if rank is not None:
         files = [file for file in files if file.stem == f"rank-{rank:05d}"]
         if not files:
-            raise ConfigurationError(f"attempt {number} of run {run!r} has no output of rank {rank}")
+            raise ConfigurationError(f"attempt {number} of {run!r} has no output of rank {rank}")
     for file in files:
         prefix = f"[{int(file.stem.removeprefix('rank-'))}] " if len(files) > 1 else ""
         _print(file, prefix, tail)

@@ -20,21 +20,24 @@ if TYPE_CHECKING:
 
 REDRAW_S = 0.25
 PLAIN_STATUS_S = 60.0
+LEVELS = ("error", "warning", "info")
 MARKS = {"info": "", "warning": "! ", "error": "!! "}
 
 
 class PlainScreen(Screen):
     """One line per event; a line of status once a minute."""
 
-    def __init__(self, run: str, *, status: bool = True) -> None:
+    def __init__(self, run: str, log_level: str = "info", *, status: bool = True) -> None:
         self._run = run
+        self._level = LEVELS.index(log_level)
         self._status = status
         self._lock = threading.Lock()
         self._next_status_s = time.monotonic() + PLAIN_STATUS_S
 
     def say(self, level: str, words: str) -> None:
         """To standard error, with a prefix that grep can find."""
-        self._write(sys.stderr, f"holdfast: {MARKS[level]}{words}\n")
+        if LEVELS.index(level) <= self._level:
+            self._write(sys.stderr, f"holdfast: {MARKS[level]}{words}\n")
 
     def line(self, rank: int, text: str) -> None:
         """To standard output."""
@@ -63,10 +66,11 @@ class PlainScreen(Screen):
 class LiveScreen(Screen):
     """A block at the bottom of the terminal, redrawn in place; output scrolls above it."""
 
-    def __init__(self, run: str, console: Console) -> None:
+    def __init__(self, run: str, console: Console, log_level: str = "info") -> None:
         from rich.live import Live
 
         self._run = run
+        self._level = LEVELS.index(log_level)
         self._console = console
         self._next_redraw_s = 0.0
         self._live: Live = Live(console=console, auto_refresh=False, transient=True)
@@ -74,6 +78,8 @@ class LiveScreen(Screen):
 
     def say(self, level: str, words: str) -> None:
         """Above the block."""
+        if LEVELS.index(level) > self._level:
+            return
         from rich.text import Text
 
         style = {"info": "cyan", "warning": "yellow", "error": "bold red"}[level]

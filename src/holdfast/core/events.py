@@ -17,7 +17,7 @@ from holdfast.core.exits import Exit, RankReport
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What an attempt starts from: the set, and its place in the lineage. `set_name` None: scratch."""
+    """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch."""
 
     set_name: str | None
     step: int

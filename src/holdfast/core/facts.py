@@ -23,7 +23,7 @@ class RunFact:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFact:
-    """One launch: `start_ns` all processes launched, `end_ns` all gone. `cause` None: unknown yet."""
+    """One launch: all processes launched, all gone. `cause` None: not known yet."""
 
     attempt: int
     start_ns: int
@@ -89,7 +89,7 @@ class SpanFact:
 
 @dataclass(frozen=True, slots=True)
 class StepsFact:
-    """A row of equal steps `first`..`last`; one step has first == last; `end_ns` None: under way."""
+    """A row of equal steps `first`..`last`; one step: first == last; `end_ns` None: under way."""
 
     attempt: int
     first: int

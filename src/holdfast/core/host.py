@@ -163,9 +163,7 @@ class HostMachine:
         if not self._alive:
             self.state = HostState.ENDING
         return [
-            Tell(
-                ev.RankExited(event.at_ns, self.attempt, event.rank, event.died_at_ns, event.exit)
-            )
+            Tell(ev.RankExited(event.at_ns, self.attempt, event.rank, event.died_at_ns, event.exit))
         ]
 
     def _on_end(self, _: End) -> list[HostAction]:

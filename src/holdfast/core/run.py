@@ -20,9 +20,8 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events
+from holdfast.core import agree_events, exits, restart, saves
 from holdfast.core import events as ev
-from holdfast.core import exits, restart, saves
 from holdfast.core.saving import Saving
 from holdfast.errors import (
     EXIT_CONFIGURATION,
@@ -208,7 +207,10 @@ class RunMachine:
         if wake_ns != self._wake_ns:
             self._wake_ns = wake_ns
             timer = Timer.SAVES
-            answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
+            if wake_ns is None:
+                answer.append(act.CancelTimer(timer))
+            else:
+                answer.append(act.SetTimer(timer, wake_ns))
         if self.saving.is_over and self.stop is not None and not self._leaving:
             self._leaving = True
             limit_ns = at_ns + self.policy.leave_limit_ns
@@ -392,7 +394,8 @@ class RunMachine:
         if not self.saving.joined:
             return "stopped; the command has no session, so its progress is its own"
         if reached > committed:
-            return f"stopped; step {committed} is saved, {reached - committed} steps after it are not"
+            lost = reached - committed
+            return f"stopped; step {committed} is saved, {lost} steps after it are not"
         return f"stopped; step {committed} is saved"
 
     def _restart(
@@ -425,9 +428,7 @@ class RunMachine:
 
 
 def _wait_record(start_ns: int, end_ns: int) -> act.Record:
-    return act.Record(
-        {"fact": "wait", "kind": "backoff", "start_ns": start_ns, "end_ns": end_ns}
-    )
+    return act.Record({"fact": "wait", "kind": "backoff", "start_ns": start_ns, "end_ns": end_ns})
 
 
 def _exit_code(cause: exits.ExitCause) -> int:

@@ -26,7 +26,8 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     # The deepest frame of the user's own code tells more than one inside a library.
     own = [f for f in frames if "site-packages" not in f.filename and not _is_ours(f.filename)]
-    at = (own or list(frames) or [None])[-1]
+    shown = own or list(frames)
+    at = shown[-1] if shown else None
     if isinstance(error, SyntaxError) and error.filename:
         where = f"{error.filename}:{error.lineno}"
     else:

@@ -51,6 +51,10 @@ class Run:
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
 
+    def close(self) -> None:
+        """End the session; the interpreter's exit calls it."""
+        self._attachment.close()
+
     # --- who and where ----------------------------------------------------------------------
 
     @property

@@ -6,13 +6,14 @@ import atexit
 import os
 import sys
 
-from holdfast.config import RankEnvironment, session_settings
+from holdfast.config import RankEnvironment, claim_rank, inside_claimed, session_settings
 from holdfast.errors import ConfigurationError
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, signals
 from holdfast.session.alone import Alone
 from holdfast.session.attachment import Attachment
+from holdfast.session.inert import Inert
 from holdfast.session.run import Run
 from holdfast.session.supervised import Supervised
 from holdfast.snapshot.retention import Keep
@@ -40,19 +41,30 @@ def start(
                 f"holdfast.start({name!r}): this process is already run {_the_run.name!r}"
             )
         return _the_run
-    environment = RankEnvironment.from_environ()
-    attachment: Attachment
-    if environment is not None:
-        attachment = Supervised(environment, keep)
-    else:
-        attachment = _alone(name, store, keep)
-        signals.install_sigint(attachment.on_sigint)
-    chain = environment is None
-    signals.install_sigterm(attachment.on_sigterm, chain=chain)
+    if inside_claimed():
+        # A data loader's worker that imported the script again: the run is its parent's.
+        _the_run = Run(Inert(name or "worker"))
+        return _the_run
+    attachment = _attach(name, store, keep)
+    claim_rank()
     crash.install(attachment.report_path, attachment.failed)
     atexit.register(_close)
     _the_run = Run(attachment)
     return _the_run
+
+
+def _attach(
+    name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
+) -> Attachment:
+    environment = RankEnvironment.from_environ()
+    if environment is not None:
+        supervised = Supervised(environment, keep)
+        signals.install_sigterm(supervised.on_sigterm, chain=False)
+        return supervised
+    alone = _alone(name, store, keep)
+    signals.install_sigterm(alone.on_sigterm, chain=True)
+    signals.install_sigint(alone.on_sigint)
+    return alone
 
 
 def _alone(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None) -> Alone:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from holdfast.core.events import Resume
-from holdfast.errors import CorruptCheckpoint, HoldfastError
-from holdfast.journal.attempts import attempts, lineage
+from holdfast.journal.attempts import AttemptRecord, attempts, lineage
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.choose import choose
+from holdfast.snapshot.choose import Chain, choose
 from holdfast.snapshot.retention import Keep, collect, pin
 from holdfast.snapshot.sets import SetInfo, commit, list_sets, set_name
 
@@ -30,11 +29,18 @@ class Catalog:
         """
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
-        chain = tuple((part.attempt, part.up_to_step) for part in lineage(records))
-        chosen, words = choose(sets, chain, damage | self.bad)
+        chosen, words = choose(sets, _chain(records), damage | self.bad)
         if chosen is None:
             return Resume(None, 0, None), words
         return Resume(chosen.name, chosen.step, chosen.attempt), words
+
+    def at_step(self, step: int | None) -> str | None:
+        """The name of the lineage's set of that step (None: the newest), if there is one."""
+        sets, damage = list_sets(self._folder.ckpt_dir)
+        wanted = sets if step is None else [one for one in sets if one.step == step]
+        chain = _chain(attempts(self._folder).records)
+        chosen, _ = choose(wanted, chain, damage if step is None else {})
+        return chosen.name if chosen else None
 
     def reject(self, name: str, why: str) -> None:
         """Never choose this set again."""
@@ -42,15 +48,16 @@ class Catalog:
 
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable."""
-        place = self._folder.ckpt_dir / set_name(attempt, step)
-        try:
-            info = commit(place, world_size)
-        except CorruptCheckpoint as error:
-            raise HoldfastError(str(error)) from error
+        info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
         for tag in info.tags:
             pin(self._folder.pins_path, tag, info.name)
         return info
 
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what retention does not keep; returns the names of the deleted sets."""
-        return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use)
+        chain = _chain(attempts(self._folder).records)
+        return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use, chain)
+
+
+def _chain(records: Sequence[AttemptRecord]) -> Chain:
+    return [(part.attempt, part.up_to_step) for part in lineage(records)]

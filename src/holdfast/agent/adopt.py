@@ -1,0 +1,69 @@
+"""What earlier supervisors of a run left on this host: brought home, and their attempts closed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from holdfast.agent.upkeep import LogCopy
+from holdfast.errors import HoldfastError, JournalError
+from holdfast.journal.attempts import AttemptEnd, attempts, end_attempt
+from holdfast.journal.layout import CONTROLLER_RANK
+from holdfast.journal.reader import JournalReader
+from holdfast.journal.replicate import Replicator
+from holdfast.journal.store import RunFolder
+
+LOST_CAUSE = "killed"
+
+
+def adopt(folder: RunFolder, scratch: Path) -> list[str]:
+    """Copy what is left in `scratch` to the store, then close attempts that nobody ended.
+
+    Only the holder of the run's lease may call it. Returns sentences for people. Trouble with one
+    file costs that file's tail, which stays where it is.
+    """
+    said = []
+    for place in sorted(path for path in scratch.iterdir() if path.is_dir()):
+        try:
+            _bring_home(folder, place)
+        except (HoldfastError, OSError) as error:
+            said.append(f"{place} could not be brought home: {error}")
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+    for record in attempts(folder).records:
+        if record.end is None:
+            words = "its supervisor ended without recording why"
+            end = AttemptEnd(LOST_CAUSE, words, (None,) * record.ranks, time.time_ns())
+            end_attempt(folder, record.attempt, end)
+            said.append(f"attempt {record.attempt} was left open: {words}")
+    return said
+
+
+def _bring_home(folder: RunFolder, place: Path) -> None:
+    for live in sorted(place.glob("*.hfj")):
+        target = _home(folder, live)
+        if target is not None:
+            replicator = Replicator(live, target)
+            try:
+                replicator.sync(durable=True)
+            finally:
+                replicator.close()
+    number = place.name.removeprefix("attempt-")
+    if number.isdecimal():
+        for log in sorted(place.glob("*.log")):
+            LogCopy(log, folder.logs_dir(int(number)) / log.name).sync()
+
+
+def _home(folder: RunFolder, live: Path) -> Path | None:
+    """Where a live journal belongs; None: it is none, or its attempt never came to be."""
+    try:
+        with JournalReader(live) as reader:
+            identity = reader.identity
+    except JournalError:
+        return None
+    if identity.rank == CONTROLLER_RANK:
+        return folder.journal_dir / live.name
+    if not folder.attempt_dir(identity.attempt).is_dir():
+        return None
+    return folder.attempt_journal_dir(identity.attempt) / live.name

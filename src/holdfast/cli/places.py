@@ -1,0 +1,23 @@
+"""Where a command finds its run: the options that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.config import run_store
+from holdfast.journal.store import RunFolder, RunStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_option(command: F) -> F:
+    """`--store FOLDER`."""
+    return click.option("--store", metavar="FOLDER", help="Where runs live.")(command)
+
+
+def open_run(name: str, store: str | None) -> RunFolder:
+    """The run of that name; raises UnknownRun, StoreUnavailable or ConfigurationError."""
+    return RunStore.at(run_store(store)).get(name)

@@ -1,0 +1,140 @@
+"""Putting a supervisor together: store, lease, journal, policies; and its last words."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from holdfast.agent.adopt import adopt
+from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.launch import Command
+from holdfast.agent.supervisor import Job, Screen, Supervisor
+from holdfast.agent.upkeep import LiveFiles
+from holdfast.config import inherited_environment
+from holdfast.config.settings import Settings
+from holdfast.core import events as ev
+from holdfast.core.facts import DONE
+from holdfast.core.run import RunPolicy
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.journal.attempts import Attempts, attempts, next_number
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.control import ControlInbox
+from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.names import check_name, default_name, new_id
+from holdfast.journal.replicate import Replicator
+from holdfast.journal.scratch import BASES, scratch_dir
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.writer import JournalWriter
+from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.sets import list_sets
+
+SECOND_NS = 1_000_000_000
+
+
+def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> int:
+    """Supervise a command until it is done or stopped; the exit code.
+
+    Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
+    """
+    place = _working_directory()
+    name = check_name(settings.name) if settings.name else default_name(command)
+    folder = RunStore.at(settings.store).open(name, command=command)
+    lease = acquire(folder, on_wait=lambda words: screen.say("info", words))
+    try:
+        bases = (Path(settings.scratch),) if settings.scratch else BASES
+        scratch = scratch_dir(folder.scratch_key, bases=bases)
+        for sentence in adopt(folder, scratch):
+            screen.say("warning", sentence)
+        job = Job(
+            command=Command(command, place, inherited_environment()),
+            policy=RunPolicy(
+                ranks=settings.ranks,
+                save=settings.save_policy(),
+                restart=settings.restart_policy(),
+            ),
+            keep=Keep(last=settings.keep_last),
+            grace_ns=int(settings.grace_s * SECOND_NS),
+            chips=settings.total_chips,
+            store=str(folder.path.parent),
+            incarnation=new_id(),
+            scratch=scratch,
+        )
+        return _run(folder, lease, job, screen)
+    finally:
+        with contextlib.suppress(HoldfastError):
+            lease.release()
+
+
+def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
+    live = job.scratch / f"controller-{lease.epoch:06d}" / f"controller-{lease.epoch:06d}.hfj"
+    live.parent.mkdir(mode=0o700, exist_ok=True)
+    writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
+    chronicle = Chronicle(writer)
+    supervisor = Supervisor(folder, lease, job, chronicle, screen)
+    supervisor.upkeep.add(
+        LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)])
+    )
+    inbox = ControlInbox(folder, lease.epoch)
+    supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
+    finish = supervisor.run(_opened(folder))
+    level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
+    screen.say(level, f"run {folder.name!r}: {finish.words}")
+    screen.close()
+    return finish.exit_code
+
+
+def _working_directory() -> str:
+    """Where the command runs; raises ConfigurationError when that folder is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise ConfigurationError(f"the working directory is gone ({error}); change it") from error
+
+
+def _opened(folder: RunFolder) -> ev.Opened:
+    known = attempts(folder)
+    sets, _ = list_sets(folder.ckpt_dir)
+    observed_ns, failures = _past(known)
+    return ev.Opened(
+        now_ns(),
+        next_attempt=next_number(folder),
+        high_water=max((one.step for one in sets), default=0),
+        failures_seen=failures,
+        observed_ns=observed_ns,
+    )
+
+
+def _past(known: Attempts) -> tuple[int, int]:
+    """How long this run has been watched, and how many failures that brought."""
+    observed_ns = failures = 0
+    for record in known.records:
+        if record.end is not None:
+            observed_ns += max(0, record.end.ended_unix_ns - record.created_unix_ns)
+            failures += record.end.cause not in (DONE, "stopped", "preempted")
+    return observed_ns, failures
+
+
+def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
+    """What people asked for through the store; called by the upkeep thread."""
+    try:
+        taken = inbox.take()
+    except HoldfastError:
+        return  # the store is away: upkeep says so
+    for asked in taken.requests:
+        who = f"holdfast {asked.verb} by {asked.sender}"
+        if asked.verb == "save":
+            supervisor.post(lambda at_ns, who=who: ev.SaveAsked(at_ns, who))  # type: ignore[misc]
+        elif asked.args["now"]:
+            supervisor.post(lambda at_ns, who=who: ev.StopNowAsked(at_ns, who))  # type: ignore[misc]
+        else:
+            grace_s = asked.args["grace_s"]
+            supervisor.post(
+                lambda at_ns, who=who, grace_s=grace_s: ev.StopAsked(  # type: ignore[misc]
+                    at_ns,
+                    who,
+                    None if grace_s is None else at_ns + int(grace_s * SECOND_NS),
+                    notice=False,
+                )
+            )
+
+

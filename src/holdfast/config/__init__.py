@@ -1,0 +1,200 @@
+"""What the process's environment says: settings, and what a supervisor tells its ranks.
+
+The only reader of os.environ in the package. The settings themselves stand in
+`holdfast.config.settings`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config import settings as table
+from holdfast.config.settings import CONFIG_VARIABLE, PREFIX, Resolved, Settings, near, shown
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.core.saves import SavePolicy
+
+DEBUG_VARIABLE = "HOLDFAST_DEBUG"
+OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
+
+
+def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None = None) -> Resolved:
+    """The settings of this process, from all sources: default < file < environment < flag.
+
+    `flags` maps names of settings to values, None meaning "not given". The file is `config_file`,
+    else what HOLDFAST_CONFIG names, else ./holdfast.toml if there is one. Raises ConfigurationError
+    for a value that cannot be meant (naming its source) and for an unknown key in the file.
+    """
+    return table.resolve(os.environ, flags or {}, config_file)
+
+
+def strange_variables() -> tuple[str, ...]:
+    """A sentence for each variable that starts like ours and is none: likely misspelled."""
+    known = {row.variable for row in table.TABLE} | set(_RANK_VARIABLES.values())
+    known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE}
+    strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a training process without a supervisor goes by."""
+
+    name: str | None
+    store: str
+    chips: int
+    grace_s: float
+    keep_last: int
+    world_size: int  # what a launcher other than ours says (WORLD_SIZE); 1 without one
+    settings: Settings
+
+    def save_policy(self) -> SavePolicy:
+        """When to save."""
+        return self.settings.save_policy()
+
+
+def session_settings() -> SessionSettings:
+    """The settings of a training process without a supervisor (it has no flags)."""
+    settings = resolve().settings
+    world_size = os.environ.get("WORLD_SIZE", "")
+    return SessionSettings(
+        name=settings.name,
+        store=settings.store,
+        chips=settings.total_chips,
+        grace_s=settings.grace_s,
+        keep_last=settings.keep_last,
+        world_size=int(world_size) if world_size.isdecimal() else 1,
+        settings=settings,
+    )
+
+
+def run_store(flag: str | None) -> str:
+    """The store that a command should look in; `flag` is its --store."""
+    return resolve({"store": flag}).settings.store
+
+
+def scratch_folder() -> str | None:
+    """The configured scratch folder, if any."""
+    return resolve().settings.scratch
+
+
+def debugging() -> bool:
+    """Whether errors come with their traceback: HOLDFAST_DEBUG is set, and not to 0."""
+    return os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
+
+
+def inherited_environment() -> dict[str, str]:
+    """A copy of this process's environment, for the command that it starts."""
+    return dict(os.environ)
+
+
+# Fields of RankEnvironment, and the variables that carry them.
+_RANK_VARIABLES = {
+    "run": "HOLDFAST_RUN",
+    "store": "HOLDFAST_STORE",
+    "attempt": "HOLDFAST_ATTEMPT",
+    "incarnation": "HOLDFAST_INCARNATION",
+    "journal": "HOLDFAST_JOURNAL",
+    "resume_set": "HOLDFAST_RESUME",
+    "resume_step": "HOLDFAST_RESUME_STEP",
+    "resume_parent": "HOLDFAST_RESUME_PARENT",
+    "chips": "HOLDFAST_CHIPS",
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "world_size": "WORLD_SIZE",
+    "local_world_size": "LOCAL_WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+    "coordinator_port": "HOLDFAST_COORDINATOR_PORT",
+}
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnvironment:
+    """What the agent tells a rank at its start, by environment variables.
+
+    The rank's first act is to create the journal at `journal`, exclusively: whoever succeeds is
+    the rank. That holds through wrappers (`bash -c`, a launcher in between), where a pid would not.
+    """
+
+    run: str
+    store: str
+    attempt: int
+    incarnation: str
+    journal: str  # path of the live journal, on local scratch
+    resume_set: str | None  # the checkpoint set to restore; None: from scratch
+    resume_step: int  # the last step that it contains; 0: from scratch
+    resume_parent: int | None  # the attempt that wrote it
+    chips: int  # of the whole run
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    master_addr: str
+    master_port: int  # for torch.distributed
+    coordinator_port: int  # for jax.distributed, which runs beside it
+
+    def to_environ(self) -> dict[str, str]:
+        """The variables to start the rank with.
+
+        Of JAX's, `jax.distributed.initialize` (0.10) itself reads only JAX_COORDINATOR_ADDRESS;
+        the script passes the other two: `num_processes=int(os.environ["JAX_NUM_PROCESSES"])`.
+        """
+        values = asdict(self)
+        variables = {
+            variable: _NONE if values[name] is None else str(values[name])
+            for name, variable in _RANK_VARIABLES.items()
+        }
+        return variables | {
+            "JAX_COORDINATOR_ADDRESS": f"{self.master_addr}:{self.coordinator_port}",
+            "JAX_NUM_PROCESSES": str(self.world_size),
+            "JAX_PROCESS_ID": str(self.rank),
+            # A supervisor started inside a rank gives its own ranks a fresh start.
+            OWNER_VARIABLE: "",
+        }
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> RankEnvironment | None:
+        """The inverse; None when no supervisor started this process.
+
+        Raises ConfigurationError when a supervisor's variables are there in part, or not readable.
+        """
+        environ = os.environ if environ is None else environ
+        if not environ.get(_RANK_VARIABLES["journal"]):
+            return None
+        values: dict[str, Any] = {}
+        for rule in fields(cls):
+            variable = _RANK_VARIABLES[rule.name]
+            text = environ.get(variable, "")
+            try:
+                values[rule.name] = _rank_value(str(rule.type), text)
+            except ValueError:
+                raise ConfigurationError(
+                    f"the variable {variable} is {shown(text)}: the environment that `holdfast "
+                    "run` gave to this process was changed on the way; pass it on unchanged"
+                ) from None
+        return cls(**values)
+
+
+def _rank_value(kind: str, text: str) -> str | int | None:
+    if kind.endswith("| None") and text == _NONE:
+        return None
+    if not text:
+        raise ValueError
+    return int(text) if kind.startswith("int") else text
+
+
+def claim_rank() -> None:
+    """Mark this process as the one that is the run's: what it starts inherits the mark."""
+    os.environ[OWNER_VARIABLE] = str(os.getpid())
+
+
+def inside_claimed() -> bool:
+    """Whether a parent of this process is the run's (data loader workers): then this one is not."""
+    owner = os.environ.get(OWNER_VARIABLE)
+    return bool(owner) and owner != str(os.getpid())

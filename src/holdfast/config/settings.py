@@ -1,0 +1,316 @@
+"""Settings: one table, four sources. Pure of the process's own environment, which is an argument.
+
+A setting is one field of `Settings`, with its flag, its kind and its meaning; the variable
+`HOLDFAST_<NAME>`, the key in holdfast.toml, `holdfast config` and the table in
+docs/reference/configuration.md all follow from that field. A value's source, weakest first: the
+default, holdfast.toml, the environment, a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.core.restart import RestartPolicy
+    from holdfast.core.saves import SavePolicy
+
+CONFIG_FILE = "holdfast.toml"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+PREFIX = "HOLDFAST_"
+_T = TypeVar("_T")
+
+
+class Kind(NamedTuple):
+    """What values a setting takes: in words, and a parser that raises ValueError for others."""
+
+    words: str
+    parse: Callable[[object], Any]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    return int(value)
+
+
+def _count(least: int) -> Kind:
+    def parse(value: object) -> int:
+        number = _whole(value)
+        if number < least:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number, {least} or more", parse)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    number = float(value)
+    if not 0 <= number < 1e9:
+        raise ValueError
+    return number
+
+
+def _choice(*words: str) -> Kind:
+    def parse(value: object) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return Kind(" or ".join(f"`{word}`" for word in words), parse)
+
+
+TEXT = Kind("text", _text)
+FOLDER = Kind("a folder", _text)
+SECONDS = Kind("seconds", _seconds)
+
+
+def _setting(default: _T, flag: str, kind: Kind, doc: str, default_words: str = "") -> _T:
+    words = default_words or (f"`{default}`" if default is not None else "")
+    return field(
+        default=default,
+        metadata={"flag": flag, "kind": kind, "doc": doc, "default_words": words},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set. None: as the table says under "default"."""
+
+    store: str = _setting(
+        "~/.holdfast/store",
+        "--store",
+        FOLDER,
+        "Where runs live: a folder, or a file:// URL of one.",
+    )
+    name: str | None = _setting(
+        None, "--name", TEXT, "The run's name.", default_words="the script's name"
+    )
+    scratch: str | None = _setting(
+        None,
+        "--scratch",
+        FOLDER,
+        "Where live journals and logs are written: a local disk or memory, never NFS or FUSE.",
+        default_words="`/var/tmp`, else `/dev/shm`",
+    )
+    ranks: int = _setting(1, "--ranks", _count(1), "Training processes on this host.")
+    chips: int | None = _setting(
+        None,
+        "--chips",
+        _count(1),
+        "Accelerators that the run occupies; goodput counts their time.",
+        default_words="one per rank",
+    )
+    grace_s: float = _setting(
+        30.0,
+        "--grace",
+        SECONDS,
+        "From a SIGTERM to the moment by which all must be saved and gone.",
+    )
+    save_every_s: float | None = _setting(
+        None,
+        "--save-every-s",
+        SECONDS,
+        "Save that often, instead of at the optimum.",
+        default_words="the optimum of measured cost and failure rate",
+    )
+    save_every_steps: int | None = _setting(
+        None,
+        "--save-every",
+        _count(1),
+        "Save every that many steps, instead of at the optimum.",
+        default_words="the optimum of measured cost and failure rate",
+    )
+    keep_last: int = _setting(
+        3, "--keep", _count(1), "How many of the newest checkpoints stay; pinned ones always do."
+    )
+    max_failures: int = _setting(
+        10,
+        "--max-failures",
+        _count(1),
+        "Give up after that many failures in a row without a new step.",
+    )
+    status: str = _setting(
+        "auto",
+        "--status",
+        _choice("auto", "live", "plain", "off"),
+        "The status block: live on a terminal, plain lines elsewhere; or as named.",
+    )
+    log_level: str = _setting(
+        "info",
+        "--log-level",
+        _choice("error", "warning", "info"),
+        "Which of the supervisor's sentences are printed.",
+    )
+
+    @property
+    def total_chips(self) -> int:
+        """The chips whose time is counted: as set, else one per rank."""
+        return self.ranks if self.chips is None else self.chips
+
+    def save_policy(self) -> SavePolicy:
+        """When to save: at the intervals that were set, whichever is due first; else the optimum."""
+        from holdfast.core import saves
+
+        seconds, steps = self.save_every_s, self.save_every_steps
+        by_time = None if seconds is None else saves.EverySeconds(round(seconds * 1e9))
+        by_steps = None if steps is None else saves.EverySteps(steps)
+        if by_time and by_steps:
+            return by_time | by_steps
+        return by_time or by_steps or saves.Optimal()
+
+    def restart_policy(self) -> RestartPolicy:
+        """When to start again after a failure: `max_failures` is the budget."""
+        from holdfast.core import restart
+
+        return (
+            restart.HopelessCauses()
+            | restart.SameFailure()
+            | restart.Budget(self.max_failures)
+            | restart.BackOff()
+        )
+
+
+class Setting(NamedTuple):
+    """One row of the table: a field of `Settings`, and how to set it."""
+
+    name: str
+    default: Any
+    default_words: str
+    flag: str
+    kind: Kind
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.name.upper()
+
+
+TABLE: tuple[Setting, ...] = tuple(
+    Setting(
+        f.name, f.default, **{k: f.metadata[k] for k in ("default_words", "flag", "kind", "doc")}
+    )
+    for f in fields(Settings)
+)
+
+
+class Source(Enum):
+    """Where a value came from; later ones win."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Origin(NamedTuple):
+    """A value's source, and its name there: a path, a variable, a flag."""
+
+    source: Source
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The settings in force, and where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+
+
+def resolve(
+    environ: Mapping[str, str], flags: Mapping[str, Any], config_file: str | None
+) -> Resolved:
+    """The settings from all sources; see `holdfast.config.resolve`."""
+    values = {row.name: row.default for row in TABLE}
+    origins = {row.name: Origin(Source.DEFAULT, "default") for row in TABLE}
+    named = config_file or environ.get(CONFIG_VARIABLE)
+    for row, origin, value in (
+        *_from_file(Path(named or CONFIG_FILE), must_exist=bool(named)),
+        *_from_variables(environ),
+        *_from_flags(flags),
+    ):
+        try:
+            values[row.name] = row.kind.parse(value)
+        except ValueError:
+            raise ConfigurationError(
+                f"{row.name} = {shown(value)} ({origin.where}) cannot be meant: "
+                f"give {row.kind.words.replace('`', '')}"
+            ) from None
+        origins[row.name] = origin
+    return Resolved(Settings(**values), origins)
+
+
+_Given = tuple[Setting, Origin, object]
+
+
+def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigurationError(f"there is no configuration file {path}") from None
+        return []
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    import tomllib  # 10 ms, and most runs have no file
+
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+    rows = {row.name: row for row in TABLE}
+    given = []
+    for key, value in raw.items():
+        if key not in rows:
+            raise ConfigurationError(f"{path}: {key!a} is not a setting{near(key, rows)}")
+        if rows[key].kind is FOLDER and isinstance(value, str) and value and "://" not in value:
+            value = str(path.parent / Path(value).expanduser())  # relative to the file, not to us
+        given.append((rows[key], Origin(Source.FILE, str(path)), value))
+    return given
+
+
+def _from_variables(environ: Mapping[str, str]) -> list[_Given]:
+    """An empty variable is one that is not set, as shells and launchers mean it."""
+    return [
+        (row, Origin(Source.ENVIRONMENT, row.variable), environ[row.variable])
+        for row in TABLE
+        if environ.get(row.variable)
+    ]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> list[_Given]:
+    rows = {row.name: row for row in TABLE}
+    return [
+        (rows[name], Origin(Source.FLAG, rows[name].flag), value)
+        for name, value in flags.items()
+        if value is not None
+    ]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What may have been meant instead of `name`, as the end of a sentence."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else "; see `holdfast config`"
+
+
+def shown(value: object) -> str:
+    """A value quoted, escaped and shortened for a message."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,43 @@
+"""`holdfast.load`: a run's state for inference or analysis; no run, no attempt, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigurationError, NoGoodCheckpoint
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.retention import read_pins
+
+
+def load(reference: str, *, like: Any = None, only: str | None = None) -> Any:
+    """The state of `STORE/RUN`, `STORE/RUN@TAG` or `STORE/RUN@STEP`, with every byte verified.
+
+    Without `@` the newest good checkpoint on the run's lineage. `like` and `only` as in
+    `Run.restore`: without `like`, plain containers of numpy arrays. Raises UnknownRun,
+    NoGoodCheckpoint, StateMismatch, CorruptCheckpoint, ConfigurationError.
+    """
+    place, _, which = reference.partition("@")
+    root, _, name = place.rstrip("/").rpartition("/")
+    if not root or not name:
+        raise ConfigurationError(f"load({reference!r}): write STORE/RUN, STORE/RUN@TAG or @STEP")
+    folder = RunStore.at(root).get(name)
+    from holdfast.snapshot.restore import load_path
+
+    return load_path(_set_of(folder, which), like=like, only=only)
+
+
+def _set_of(folder: RunFolder, which: str) -> Path:
+    if which:
+        tagged = read_pins(folder.pins_path).get(which)
+        if tagged is not None:
+            return folder.ckpt_dir / tagged
+        if not which.isdecimal():
+            known = ", ".join(sorted(read_pins(folder.pins_path))) or "none"
+            raise ConfigurationError(f"run {folder.name!r} has no tag {which!r}; its tags: {known}")
+    chosen = Catalog(folder).at_step(int(which) if which else None)
+    if chosen is None:
+        what = f"of step {which}" if which else "yet"
+        raise NoGoodCheckpoint(f"run {folder.name!r} has no checkpoint {what}")
+    return folder.ckpt_dir / chosen
