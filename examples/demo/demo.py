@@ -50,7 +50,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["HOLDFAST_STORE"] = f"{folder}/store"
-        os.environ["HOLDFAST_SCRATCH"] = f"{folder}/scratch"
+        os.environ["HOLDFAST_SCRATCH"] = folder
         try:
             demonstrate(args, Path(folder), World(console, args.steps))
         except KeyboardInterrupt:
