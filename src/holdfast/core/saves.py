@@ -1,0 +1,247 @@
+"""When a save is due: small policies that compose with `|` (either) and `&` (both).
+
+    policy = EverySteps(1000) | EverySeconds(600)
+    due, reason = policy.decide(view)
+
+A policy sees one candidate boundary at a time and knows no more than the view. It is asked again
+and again, and for later boundaries too: being due never ends by waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.optimum import exact_interval_s
+
+SECOND_NS = 1_000_000_000
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SaveView:
+    """What is known when the question is asked. Times in nanoseconds; 0: not measured yet.
+
+    `step`: the boundary at which the save would be, reached at `now_ns`. `last_committed_step` and
+    `last_committed_ns`: the newest durable set, at first the step and time at which the attempt
+    began. `save_blocked_ns`: how long the last save kept training from running; `save_total_ns`:
+    from its order to its commit. `failures_seen` in `observed_ns` of running.
+    """
+
+    now_ns: int
+    step: int
+    last_committed_step: int
+    last_committed_ns: int
+    step_time_ns: int = 0
+    save_blocked_ns: int = 0
+    save_total_ns: int = 0
+    failures_seen: int = 0
+    observed_ns: int = 0
+    save_under_way: bool = False
+
+    @property
+    def steps_since(self) -> int:
+        """Steps that the newest set does not hold."""
+        return self.step - self.last_committed_step
+
+    @property
+    def since_ns(self) -> int:
+        """Time since the newest set was committed."""
+        return self.now_ns - self.last_committed_ns
+
+
+class SavePolicy:
+    """Base of the policies."""
+
+    __slots__ = ()
+
+    def decide(self, view: SaveView) -> tuple[bool, str]:
+        """Whether a save is due, and the rule that says so, in words."""
+        if view.save_under_way:
+            return False, "a save is under way"
+        if view.steps_since <= 0:
+            return False, f"step {view.step} is saved"
+        return self.rule(view)
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """The policy's own part: a step is unsaved, and no save under way."""
+        raise NotImplementedError
+
+    def __or__(self, other: SavePolicy) -> SavePolicy:
+        return Either(self, other)
+
+    def __and__(self, other: SavePolicy) -> SavePolicy:
+        return Both(self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Either(SavePolicy):
+    """What `|` makes: due when one of the two is."""
+
+    first: SavePolicy
+    second: SavePolicy
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """The first that is due gives the reason."""
+        due, first = self.first.rule(view)
+        if due:
+            return True, first
+        due, second = self.second.rule(view)
+        return due, second if due else f"{first}, or {second}"
+
+
+@dataclass(frozen=True, slots=True)
+class Both(SavePolicy):
+    """What `&` makes: due when both are."""
+
+    first: SavePolicy
+    second: SavePolicy
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """The first that is not due gives the reason."""
+        due, first = self.first.rule(view)
+        if not due:
+            return False, first
+        due, second = self.second.rule(view)
+        return due, f"{first}, and {second}" if due else second
+
+
+@dataclass(frozen=True, slots=True)
+class Never(SavePolicy):
+    """Only when somebody asks; a stop and the last step are saved all the same."""
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:  # noqa: ARG002 - the protocol
+        """Never due."""
+        return False, "only when asked"
+
+
+@dataclass(frozen=True, slots=True)
+class EverySteps(SavePolicy):
+    """At every multiple of `steps`, or at the next boundary if that one was missed."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"saving every {self.steps} steps: at least every 1 step")
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """Whether a multiple of `steps` lies after the newest set."""
+        due = view.step // self.steps > view.last_committed_step // self.steps
+        return due, f"every {self.steps} steps"
+
+
+@dataclass(frozen=True, slots=True)
+class EverySeconds(SavePolicy):
+    """When the newest set is `seconds` old."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ValueError(f"saving every {self.seconds} s: the time must be positive")
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """Whether that time has passed."""
+        return view.since_ns >= self.seconds * SECOND_NS, f"every {_time(self.seconds)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimal(SavePolicy):
+    """The interval that loses least, from the measured cost of a save and the failures seen.
+
+    Failure rate: the mean of a Gamma posterior, (prior_weight + failures) / (prior_weight ×
+    prior_failure_every_s + time observed). The prior is one failure in four hours, which counts as
+    much as one real failure: a run that never fails earns long intervals slowly, and a run that
+    fails often gets short ones after its second failure.
+
+    Cost of a save: the time it blocks training, and `background_share` of the time it writes
+    beside training, which takes processors, memory bandwidth and disk from it. Not less than
+    `max_duty` allows: writing is at most that share of the time, however cheap it looks.
+
+    As long as no save was measured, the first one is due `first_s` after the attempt began, or
+    after `first_steps` steps, whichever is first: it measures the cost on which all later ones
+    depend, and gives a young run, whose failures are likeliest, something to come back to. Not
+    after the first step, which holds the compilation.
+    """
+
+    prior_failure_every_s: float = 4 * HOUR_S
+    prior_weight: float = 1.0
+    background_share: float = 0.05
+    max_duty: float = 0.25
+    min_s: float = 1.0
+    max_s: float = HOUR_S
+    first_s: float = 30.0
+    first_steps: int = 20
+
+    def __post_init__(self) -> None:
+        if not (self.prior_failure_every_s > 0 and self.prior_weight > 0):
+            raise ValueError(
+                f"a prior of {self.prior_weight} failures, one every "
+                f"{self.prior_failure_every_s} s, says nothing: both must be positive"
+            )
+        if not (0 <= self.background_share <= 1 and 0 < self.max_duty <= 1):
+            raise ValueError(
+                f"shares of time lie between 0 and 1: background_share is "
+                f"{self.background_share}, max_duty is {self.max_duty}"
+            )
+        if not 0 < self.min_s <= self.max_s:
+            raise ValueError(f"no interval lies between {self.min_s} s and {self.max_s} s")
+        if not (self.first_s >= 0 and self.first_steps >= 1):
+            raise ValueError(
+                f"a first save after {self.first_s} s or {self.first_steps} steps is impossible"
+            )
+
+    def rule(self, view: SaveView) -> tuple[bool, str]:
+        """Whether the newest set is as old as the best interval is long."""
+        if view.save_total_ns <= 0:
+            return self._first(view)
+        interval_s, why = self.interval_s(view)
+        return view.since_ns >= interval_s * SECOND_NS, why
+
+    def _first(self, view: SaveView) -> tuple[bool, str]:
+        enough = view.steps_since >= self.first_steps or (
+            view.since_ns >= self.first_s * SECOND_NS and view.steps_since > 1
+        )
+        return enough, (
+            f"the first save, after {_time(self.first_s)} or {self.first_steps} steps: "
+            "it measures what a save costs"
+        )
+
+    def mtbf_s(self, view: SaveView) -> float:
+        """The mean time between failures that prior and observation make likely."""
+        observed_s = self.prior_weight * self.prior_failure_every_s + view.observed_ns / SECOND_NS
+        return observed_s / (self.prior_weight + view.failures_seen)
+
+    def interval_s(self, view: SaveView) -> tuple[float, str]:
+        """The interval now, and why."""
+        blocked_s = view.save_blocked_ns / SECOND_NS
+        total_s = max(view.save_total_ns / SECOND_NS, blocked_s)
+        mtbf_s = self.mtbf_s(view)
+        cost_s = blocked_s + self.background_share * (total_s - blocked_s)
+        best_s = exact_interval_s(cost_s, mtbf_s)
+        floor_s = max(self.min_s, total_s / self.max_duty)
+        # The floor wins over the ceiling: a store that takes an hour cannot be written hourly.
+        interval_s = max(min(best_s, self.max_s), floor_s)
+        why = (
+            f"every {_time(interval_s)}: a save blocks {_time(blocked_s)} and takes "
+            f"{_time(total_s)}, failures every {_time(mtbf_s)}"
+        )
+        if interval_s > best_s:
+            limit = "writing would not keep up" if floor_s > self.min_s else "no use in more"
+            why += f" ({_time(best_s)} would be best, but {limit})"
+        elif interval_s < best_s:
+            why += f" ({_time(best_s)} would be best, but that is much to lose)"
+        return interval_s, why
+
+
+_UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))
+
+
+def _time(seconds: float) -> str:
+    """One to four digits and a unit: 12 ms, 0.9 s, 41 s, 3.8 h."""
+    below = (unit for unit in _UNITS if seconds < unit[0])
+    _, scale, name = next(below, (0.0, 1 / HOUR_S, "h"))
+    value = seconds * scale
+    if value >= 9.95 or value % 1 == 0:
+        return f"{value:.0f} {name}"
+    return f"{value:.1f} {name}"
