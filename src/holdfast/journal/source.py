@@ -54,7 +54,7 @@ class Source:
         self._last_record_ns = 0
         self._text_offset = 0
         self._lines: dict[int, Payload] = {}
-        self._span_names: dict[int, str] = {}
+        self._span_names = dict(enumerate(SPAN_KINDS))
         self._closed: set[tuple[int, int]] = set()
 
     @property
@@ -84,6 +84,8 @@ class Source:
         words = reader.words()
         if words.supervisor_alive_at_ns > self.words.supervisor_alive_at_ns:
             seen.append(words.supervisor_alive_at_ns + self.offset_ns)
+        if any(span.kind not in self._span_names for span in words.open_spans):
+            self._read_text(reader)
         self.words = words
         return self._count - before, facts, seen
 
@@ -122,7 +124,7 @@ class Source:
             if (kinds == Kind.STEP).all():
                 return
         spans, notes = records[kinds == Kind.SPAN], records[kinds == Kind.NOTE]
-        if len(notes) or (argument(spans) >= FIRST_CUSTOM_SPAN).any():
+        if len(notes) or (len(spans) and (argument(spans) >= FIRST_CUSTOM_SPAN).any()):
             self._read_text(reader)
         facts.extend(self._spans(spans, offset_ns))
         facts.extend(self._statements(notes, offset_ns))
@@ -141,9 +143,7 @@ class Source:
                 yield SpanFact(attempt, self._span_name(kind), start_ns, end + offset_ns)
 
     def _span_name(self, kind: int) -> str:
-        if kind < len(SPAN_KINDS):
-            return SPAN_KINDS[kind]
-        return f"custom:{self._span_names.get(kind, 'unnamed')}"
+        return self._span_names.get(kind, "custom:unnamed")
 
     def _statements(self, notes: Records, offset_ns: int) -> Iterator[Statement]:
         for offset in notes["value"][argument(notes) == NoteType.FACT].tolist():
@@ -160,4 +160,4 @@ class Source:
             if "fact" in line.payload:
                 self._lines[line.offset] = line.payload
             elif isinstance(number := line.payload.get("span_id"), int):
-                self._span_names[number] = str(line.payload.get("name"))
+                self._span_names[number] = f"custom:{line.payload.get('name')}"
