@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.session.load import load
     from holdfast.session.run import Run
     from holdfast.session.start import start
-    from holdfast.snapshot.retention import Keep
+    from holdfast.snapshot.keep import Keep
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ _HOMES = {
     "Stop": "holdfast.errors",
     "StoreUnavailable": "holdfast.errors",
     "Unstorable": "holdfast.errors",
-    "Keep": "holdfast.snapshot.retention",
+    "Keep": "holdfast.snapshot.keep",
     "Run": "holdfast.session.run",
     "load": "holdfast.session.load",
     "start": "holdfast.session.start",

@@ -49,6 +49,8 @@ def log_name(rank: int) -> str:
 def rank_commands(
     command: Command,
     folder: RunFolder,
+    outputs: Sequence[RankOutput],
+    scratch: Path,
     *,
     store: str,
     attempt: int,
@@ -56,8 +58,6 @@ def rank_commands(
     ranks: int,
     chips: int,
     resume: Resume,
-    scratch: Path,
-    outputs: Sequence[RankOutput],
 ) -> list[RankCommand]:
     """One command per rank of this host."""
     port, coordinator_port = free_port(), free_port()

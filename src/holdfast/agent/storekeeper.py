@@ -19,7 +19,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
 
 Later = Callable[[Callable[[], None]], None]
 

@@ -34,7 +34,7 @@ from holdfast.core.word import pack
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
 
 ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000

@@ -20,14 +20,14 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 
 # Each command's line in `holdfast --help`, in the order in which a user meets them.
 COMMANDS = {
-    "run": "Run a training command, keep it going, and record where its time went.",
-    "report": "Show a run's goodput, what it lost, and why.",
+    "run": "Run COMMAND, keep it going, and record where its time went.",
+    "report": "Show the goodput of RUN, what it lost, and why.",
     "ls": "List the runs of a store.",
-    "logs": "Print what a run's ranks wrote.",
-    "stop": "Ask a run to save and stop.",
-    "save": "Ask a run to save now and go on.",
+    "logs": "Print what the ranks of RUN wrote.",
+    "stop": "Ask RUN to save at its next step and stop.",
+    "save": "Ask RUN to save at its next step and go on.",
     "ckpt": "List, verify and pin checkpoints.",
-    "export": "Write a run's history as JSON lines.",
+    "export": "Write the history of RUN as JSON lines.",
     "config": "Show every setting and where its value came from.",
 }
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -55,8 +55,8 @@ class LazyGroup(click.Group):
         """Like click's, with the nearest names where there is no such command."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see holdfast --help"
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see holdfast --help"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -81,14 +81,15 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit: 0 done, 75 saved, 1 the user's failure, 69, 78 (see errors)."""
+    code = 0
     try:
-        # Not standalone: click would print usage errors over three lines and exit with 2.
-        code = cli.main(
-            args=arguments if arguments is None else list(arguments),
-            prog_name="holdfast",
-            standalone_mode=False,
-        )
+        # Not cli.main(): click would print usage errors over three lines and exit with 2.
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        with cli.make_context("holdfast", words) as context:
+            cli.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as finished:
+        code = finished.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = EXIT_CONFIGURATION
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _say(f"{error.filename}: {error.strerror}", EXIT_UNAVAILABLE)
     except (KeyboardInterrupt, click.Abort):
         code = EXIT_INTERRUPTED
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
 
 
 def _say(sentence: str, code: int) -> int:
@@ -118,7 +119,7 @@ def _say(sentence: str, code: int) -> int:
 
 def _sentence(error: click.ClickException) -> str:
     """Click's message in our form, with the way to the right help text."""
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace(". (Did", " (did")
     message = message[:1].lower() + message[1:]
     context = getattr(error, "ctx", None)
     if context is None or "--help" in message or message.endswith("?"):

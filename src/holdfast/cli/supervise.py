@@ -25,7 +25,7 @@ from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.sets import list_sets
 
 SECOND_NS = 1_000_000_000

@@ -162,7 +162,7 @@ class Settings:
         return self.ranks if self.chips is None else self.chips
 
     def save_policy(self) -> SavePolicy:
-        """When to save: at the intervals that were set, whichever is due first; else the optimum."""
+        """When to save: at the intervals that were set, whichever is due; else the optimum."""
         from holdfast.core import saves
 
         seconds, steps = self.save_every_s, self.save_every_steps

@@ -93,6 +93,7 @@ class JournalReader:
             ) from problem
         # Followers forget readers rather than close them: the descriptor goes with the object.
         self._closes = weakref.finalize(self, os.close, self._fd)
+        self._closes.atexit = False  # a session still copies its journal while Python exits
         self._header = self._map_header()
         check_header(self._header, path)
         self.identity = self._read_identity()

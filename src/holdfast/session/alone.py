@@ -7,10 +7,11 @@ begins), so that a set that turns out corrupt costs a sentence and not a restart
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.events import Resume
 from holdfast.core.facts import DONE
@@ -22,15 +23,17 @@ from holdfast.journal.clocks import CLOCK_ID, now_ns
 from holdfast.journal.layout import NoteType, Phase
 from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
 from holdfast.journal.names import new_id
-from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import scratch_dir
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.boundary import say
 from holdfast.session.conductor import Conductor, Duties
-from holdfast.snapshot.catalog import Catalog
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
+
+if TYPE_CHECKING:
+    from holdfast.journal.replicate import Replicator
+    from holdfast.snapshot.catalog import Catalog
 
 HEARTBEAT_NS = int(HEARTBEAT_S * 1e9)
 
@@ -53,8 +56,7 @@ class Alone(Attachment):
         self._incarnation = incarnation
         self._grace_ns = int(grace_s * 1e9)
         self._chips = chips
-        self._catalog = Catalog(folder)
-        self._replicator = Replicator(live, folder.attempt_journal_dir(attempt) / live.name)
+        self._live = live
         self._renewed_ns = now_ns()
         self._created = False
         self._store_trouble = ""
@@ -65,6 +67,21 @@ class Alone(Attachment):
             Saving(1, policy),
             Duties(commit=self._commit, upkeep=self._upkeep, note_stop=self._note_stop),
         )
+
+    # Both pull in numpy: not before somebody needs them, so that `start` stays quick.
+
+    @functools.cached_property
+    def _catalog(self) -> Catalog:
+        from holdfast.snapshot.catalog import Catalog
+
+        return Catalog(self.folder)
+
+    @functools.cached_property
+    def _replicator(self) -> Replicator:
+        from holdfast.journal.replicate import Replicator
+
+        place = self.folder.attempt_journal_dir(self.attempt)
+        return Replicator(self._live, place / self._live.name)
 
     def resume(self) -> tuple[Resume, str]:
         """The newest set that can be trusted."""
@@ -130,12 +147,14 @@ class Alone(Attachment):
             if cause == DONE:
                 self._fact(fact="run_end", at_ns=at_ns)
         self.writer.flush()
-        with contextlib.suppress(HoldfastError, OSError):
+        try:
             if self._created:
                 self._replicator.sync()
                 end = AttemptEnd(cause, words, (None,), time.time_ns())
                 end_attempt(self.folder, self.attempt, end)
                 _remove(self._scratch)
+        except (HoldfastError, OSError) as error:
+            say(f"{error}; the journal's end is kept in {self._scratch}")
         super().close()
         with contextlib.suppress(HoldfastError, OSError):
             self._lease.release()

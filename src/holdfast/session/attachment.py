@@ -14,7 +14,7 @@ from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
 
 
 class Attachment(ABC):

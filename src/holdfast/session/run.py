@@ -47,13 +47,16 @@ class Run:
         self._boundary.watch = completion.offer
         self._restored = False
         self._stepped = False
+        self._closed = False
         self._compilation_watched = False
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
 
     def close(self) -> None:
-        """End the session; the interpreter's exit calls it."""
-        self._attachment.close()
+        """End the session; the interpreter's exit calls it. Again: no effect."""
+        if not self._closed:
+            self._closed = True
+            self._attachment.close()
 
     # --- who and where ----------------------------------------------------------------------
 

@@ -8,20 +8,28 @@ copy and the thread: a sealed buffer that outlives this process.)
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.word import pack
-from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 from holdfast.session.boundary import say
 from holdfast.session.contents import Contents
-from holdfast.snapshot.sets import set_name
-from holdfast.snapshot.shard import write_shard
-from holdfast.snapshot.staging import Captured, Staging
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.staging import Captured, Staging
+
+
+class _Work(NamedTuple):
+    captured: Captured
+    epoch: int
+    step: int
+    started_ns: int
+    tags: tuple[str, ...]
 
 
 class Saver:
@@ -43,12 +51,17 @@ class Saver:
         self._attempt = attempt
         self._rank = rank
         self._world_size = world_size
-        self._staging = Staging()
-        self._work: tuple[Captured, int, int, int] | None = None
+        self._work: _Work | None = None
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._warming: threading.Thread | None = None
+
+    @functools.cached_property
+    def _staging(self) -> Staging:
+        from holdfast.snapshot.staging import Staging  # numpy: not before the first step
+
+        return Staging()
 
     def prepare(self, state: Any) -> None:
         """Check that everything can be stored (raises Unstorable) and start warming the memory."""
@@ -71,7 +84,7 @@ class Saver:
             self._contents.gather(state), rank=self._rank, world_size=self._world_size
         )
         with self._wake:
-            self._work = (captured, epoch, step, started_ns)
+            self._work = _Work(captured, epoch, step, started_ns, self._contents.take_tags())
             self._wake.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="holdfast-save", daemon=True)
@@ -92,27 +105,32 @@ class Saver:
                 self._wake.wait_for(lambda: self._work is not None or self._closing)
                 if self._work is None:
                     return
-                captured, epoch, step, started_ns = self._work
+                work = self._work
             try:
-                self._write_one(captured, step)
-                self._words.store(Word.SAVE_TOTAL_NS, now_ns() - started_ns)
-                self._words.store(Word.DURABLE, pack(epoch, step))
-            except (HoldfastError, OSError) as error:
+                self._write_one(work)
+                self._words.store(Word.SAVE_TOTAL_NS, now_ns() - work.started_ns)
+                self._words.store(Word.DURABLE, pack(work.epoch, work.step))
+            except Exception as error:
+                # Whatever it was, the agreement must hear of it, and the training must not.
                 self._words.increment(Word.ERRORS)
-                self._words.store(Word.FAILED, pack(epoch, step))
-                say(f"step {step} could not be saved: {error}; training goes on")
+                self._words.store(Word.FAILED, pack(work.epoch, work.step))
+                say(f"step {work.step} could not be saved: {error}; training goes on")
             finally:
-                captured.release()
+                work.captured.release()
                 with self._wake:
                     self._work = None
                     self._wake.notify_all()
 
-    def _write_one(self, captured: Captured, step: int) -> None:
+    def _write_one(self, work: _Work) -> None:
+        from holdfast.snapshot.sets import set_name
+        from holdfast.snapshot.shard import write_shard
+
         write_shard(
-            self._ckpt_dir / set_name(self._attempt, step),
-            captured,
+            self._ckpt_dir / set_name(self._attempt, work.step),
+            work.captured,
             attempt=self._attempt,
-            step=step,
+            step=work.step,
             rank=self._rank,
             world_size=self._world_size,
+            tags=work.tags,
         )

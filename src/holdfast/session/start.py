@@ -5,18 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from holdfast.config import RankEnvironment, claim_rank, inside_claimed, session_settings
 from holdfast.errors import ConfigurationError
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, signals
-from holdfast.session.alone import Alone
 from holdfast.session.attachment import Attachment
-from holdfast.session.inert import Inert
 from holdfast.session.run import Run
-from holdfast.session.supervised import Supervised
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
+
+if TYPE_CHECKING:
+    from holdfast.session.alone import Alone
 
 _the_run: Run | None = None
 
@@ -43,6 +44,8 @@ def start(
         return _the_run
     if inside_claimed():
         # A data loader's worker that imported the script again: the run is its parent's.
+        from holdfast.session.inert import Inert
+
         _the_run = Run(Inert(name or "worker"))
         return _the_run
     attachment = _attach(name, store, keep)
@@ -58,6 +61,8 @@ def _attach(
 ) -> Attachment:
     environment = RankEnvironment.from_environ()
     if environment is not None:
+        from holdfast.session.supervised import Supervised
+
         supervised = Supervised(environment, keep)
         signals.install_sigterm(supervised.on_sigterm, chain=False)
         return supervised
@@ -68,6 +73,8 @@ def _attach(
 
 
 def _alone(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None) -> Alone:
+    from holdfast.session.alone import Alone
+
     settings = session_settings()
     if settings.world_size > 1:
         raise ConfigurationError(

@@ -16,7 +16,7 @@ from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.crash import write_report
-from holdfast.snapshot.retention import Keep
+from holdfast.snapshot.keep import Keep
 
 
 class Supervised(Attachment):

@@ -8,7 +8,8 @@ from holdfast.core.events import Resume
 from holdfast.journal.attempts import AttemptRecord, attempts, lineage
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.choose import Chain, choose
-from holdfast.snapshot.retention import Keep, collect, pin
+from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.retention import collect, pin
 from holdfast.snapshot.sets import SetInfo, commit, list_sets, set_name
 
 BAD_CHECKPOINT = "bad_checkpoint"

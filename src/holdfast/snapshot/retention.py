@@ -9,35 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.snapshot.atomic import replace, store_errors
 from holdfast.snapshot.choose import Chain, newest_first
+from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.sets import SetInfo, delete_set, list_sets, parse_set_name
 
 MAX_PINS_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Keep the `last` newest sets and, with `every`, the first set of each `every` steps.
-
-    Tagged and best ones are kept besides. Raises ConfigurationError for what keeps nothing.
-    """
-
-    last: int = 3
-    every: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("last", self.last), ("every", self.every)):
-            if name == "every" and value is None:
-                continue
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(
-                    f"Keep({name}={value!r}): give a whole number of at least 1"
-                )
 
 
 def plan(

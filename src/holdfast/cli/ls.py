@@ -1,0 +1,185 @@
+"""`holdfast ls`: the runs of a store, and how each is doing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.config import run_store
+from holdfast.errors import HoldfastError
+from holdfast.journal.attempts import AttemptRecord, attempts, lineage
+from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView, view
+from holdfast.journal.store import RunFolder, RunStore
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STYLES = {
+    "running": "bold green",
+    "silent": "yellow",
+    "interrupted": "yellow",
+    "failed": "bold red",
+    "done": "green",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run of the list.
+
+    `state` is running, silent (its supervisor, on another host, shows no life), new, done, stopped,
+    failed, or interrupted (nobody was left to record its end).
+    """
+
+    name: str
+    state: str
+    why: str
+    saved_step: int | None
+    attempts: int
+    seen_unix_ns: int | None
+    holder: str | None
+
+
+@click.command()
+@click.option("--store", metavar="FOLDER", help="Which store to list.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def ls(store: str | None, as_json: bool) -> None:
+    """List the runs of a store."""
+    place = RunStore.at(run_store(store))
+    folders, damage = place.runs()
+    now_unix_ns = time.time_ns()
+    rows: list[Row] = []
+    problems = list(damage)
+    for folder in folders:
+        row, trouble = look_at(folder, now_unix_ns)
+        rows.append(row)
+        problems += trouble
+    if as_json:
+        found = {"store": str(place.root), "runs": [asdict(row) for row in rows]}
+        json.dump(found | {"problems": problems}, sys.stdout, indent=1)
+        print()
+    elif rows:
+        _show(rows, now_unix_ns)
+    else:
+        click.echo(f"no runs in {place.root} yet; start one: holdfast run -- python train.py")
+    if not as_json:
+        for words in problems:
+            click.echo(f"holdfast: {words}", err=True)
+
+
+def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
+    """A run's row, and a sentence for all of it that could not be read."""
+    lease = LeaseView(LeaseState.FREE, 0, None, None)
+    records: tuple[AttemptRecord, ...] = ()
+    problems: list[str] = []
+    saved_step = None
+    try:
+        lease = view(folder)
+        records, damage = attempts(folder)
+        saved_step, damaged_sets = _saved_step(folder, records)
+        problems += [*damage, *damaged_sets]
+    except HoldfastError as error:
+        problems.append(f"run {folder.name!r}: {error}")
+    newest = records[-1] if records else None
+    state, why = state_of(lease, newest, now_unix_ns)
+    running = lease.state in (LeaseState.HELD, LeaseState.UNKNOWN)
+    row = Row(
+        name=folder.name,
+        state=state,
+        why=why,
+        saved_step=saved_step,
+        attempts=len(records),
+        seen_unix_ns=_last_sign_ns(lease, newest),
+        holder=str(lease.holder) if running and lease.holder else None,
+    )
+    return row, problems
+
+
+def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -> tuple[str, str]:
+    """The run's state in one word, and why.
+
+    The only place where a time stamp is compared with this host's clock: a heartbeat from another
+    host cannot be watched in passing, and nothing but a word on a screen depends on it.
+    """
+    if lease.state is LeaseState.HELD:
+        return "running", ""
+    if lease.state is LeaseState.UNKNOWN and lease.seen_unix_ns is not None:
+        silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
+        if silent_s < SILENT_AFTER_S:
+            return "running", ""
+        return "silent", "its supervisor, on another host, shows no life"
+    if newest is None:
+        return "new", "it was never launched"
+    if newest.end is None:
+        return "interrupted", "its supervisor died; start it again"
+    if newest.end.done:
+        return "done", ""
+    resumable = newest.end.cause in ("stopped", "preempted")
+    return ("stopped" if resumable else "failed"), newest.end.words
+
+
+def _saved_step(
+    folder: RunFolder, records: tuple[AttemptRecord, ...]
+) -> tuple[int | None, list[str]]:
+    """The step of the newest checkpoint that a restart could use, and what is wrong with others."""
+    from holdfast.snapshot.choose import newest_first
+    from holdfast.snapshot.sets import list_sets
+
+    sets, damage = list_sets(folder.ckpt_dir)
+    chain = tuple((part.attempt, part.up_to_step) for part in lineage(records))
+    usable = newest_first(sets, chain)
+    problems = [f"run {folder.name!r}: checkpoint {name}: {why}" for name, why in damage.items()]
+    return (usable[0].step if usable else None), problems
+
+
+def _last_sign_ns(lease: LeaseView, newest: AttemptRecord | None) -> int | None:
+    signs = [lease.seen_unix_ns]
+    if newest is not None:
+        signs += [newest.created_unix_ns, newest.end.ended_unix_ns if newest.end else None]
+    return max((sign for sign in signs if sign is not None), default=None)
+
+
+def _show(rows: list[Row], now_unix_ns: int) -> None:
+    from rich.console import Console
+
+    # Into a pipe, lines are for grep: never folded.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    console.print(_table(rows, now_unix_ns))
+
+
+def _table(rows: list[Row], now_unix_ns: int) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for heading in ("run", "state"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("saved step", "attempts", "last sign of life"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in rows:
+        table.add_row(
+            Text(row.name, style="bold"),
+            Text(row.state, style=STYLES.get(row.state, "")),
+            "–" if row.saved_step is None else f"{row.saved_step:,}",
+            str(row.attempts),
+            _ago(row.seen_unix_ns, now_unix_ns),
+            Text(" ".join((row.holder or row.why).split()), style="dim"),
+        )
+    return table
+
+
+def _ago(then_unix_ns: int | None, now_unix_ns: int) -> str:
+    if then_unix_ns is None:
+        return "–"
+    seconds = max(0, now_unix_ns - then_unix_ns) // 1_000_000_000
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
