@@ -47,7 +47,7 @@ format: $(STAMP) ## Put the code in order
 	$(BIN)/ruff format .
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo/demo.py
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py
@@ -56,7 +56,7 @@ docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py
 
 picture: $(STAMP) ## Train the demo again and draw its report into docs/images/report.svg
-	$(BIN)/python examples/demo.py --picture docs/images/report.svg
+	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

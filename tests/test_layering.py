@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "core": {"errors"},
     "config": {"core", "errors"},
     "journal": BASE,
-    "snapshot": BASE,
+    "snapshot": BASE | {"journal"},
     "session": BASE | {"journal", "snapshot"},
     "agent": BASE | {"journal", "snapshot"},
     "notices": BASE,

@@ -24,7 +24,7 @@ def findings() -> Findings:
     disruptions = (
         Disruption(0, "preempted", 0, 0, NS_PER_S * 4, NS_PER_S * 31, NS_PER_S * 35,
                    ns(drain=0.4, reschedule=0.05, startup=2, restore=0.1, compile=1.45, step=0.2)),
-        Disruption(1, "signal:9", 12, NS_PER_S * 3, NS_PER_S * 5, NS_PER_S * 70, NS_PER_S * 75,
+        Disruption(1, "killed", 12, NS_PER_S * 3, NS_PER_S * 5, NS_PER_S * 70, NS_PER_S * 75,
                    ns(lost=0.1, detect=0.01, backoff=1, startup=2.2, compile=1.49, step=0.2)),
         Disruption(2, "failed", 19, NS_PER_S * 3, None, NS_PER_S * 100, None, ns(startup=2)),
     )  # fmt: skip
@@ -34,7 +34,8 @@ def findings() -> Findings:
         store="/stores/here",
         command=("python", "train.py", "--steps", "400"),
         state="running",
-        requested_unix_ns=1_800_000_000 * NS_PER_S,
+        requested_ns=0,
+        unix_clock=True,
         attempts=4,
         evidence=(
             Evidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),

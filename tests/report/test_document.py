@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def test_an_incident_carries_its_story(findings: Findings) -> None:
 
 
 def test_the_run_says_when_it_was_asked_for(findings: Findings) -> None:
-    assert document(findings)["run"]["requested"] == "2027-01-15T08:00:00.000+00:00"
+    assert document(findings)["run"]["requested"] == "1970-01-01T00:00:00.000+00:00"
+    assert document(replace(findings, unix_clock=False))["run"]["requested"] is None
 
 
 def keys_of(value: object) -> set[str]:

@@ -33,18 +33,25 @@ class Findings:
     """Everything a report shows. Without a store (a history file) it is the account alone.
 
     `notes` are sentences about what could not be read or recorded: a report never hides a gap.
-    `requested_unix_ns` places the account's clock in the world; None: its origin is unknown.
+    `requested_ns` is the run's request on the account's clock: a window begins later. Only
+    with `unix_clock` does that clock count from 1970, so that times can be given as dates.
     """
 
     account: Account
     store: str | None = None
     command: tuple[str, ...] = ()
     state: str | None = None  # running, done, stopped, …
-    requested_unix_ns: int | None = None
+    requested_ns: int | None = None
+    unix_clock: bool = False
     attempts: int | None = None
     evidence: tuple[Evidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def origin_ns(self) -> int:
+        """Where the run began on the account's clock, as far as that is known."""
+        return self.account.start_ns if self.requested_ns is None else self.requested_ns
 
     def evidence_for(self, disruption: Disruption) -> Evidence:
         """What is known about a disruption; empty evidence if nothing is."""

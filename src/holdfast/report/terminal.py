@@ -246,7 +246,7 @@ def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
 def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[RenderableType]:
     account = findings.account
     evidence = findings.evidence_for(disruption)
-    at = duration(disruption.at_ns - account.start_ns)
+    at = duration(disruption.at_ns - findings.origin_ns)
     cause = evidence.words or cause_in_words(disruption.cause)
     none = page.glyph(MISSING, "-")
     down = "not yet" if disruption.downtime_ns is None else duration(disruption.downtime_ns)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import signal
-
 NANO = 1_000_000_000
 MISSING = "—"
 
+# Only where the cause's own name, with its underscores as spaces, does not say it well.
 CAUSES = {
-    "done": "done",
-    "preempted": "preempted",
     "stopped": "asked to stop",
     "failed": "the command failed",
+    "crashed": "crashed by a signal of its own making",
+    "killed": "killed by a signal from outside",
+    "accelerator": "accelerator fault",
+    "peer_lost": "lost contact with another rank",
     "hang": "hung",
-    "host_lost": "host lost",
-    "oom": "out of memory",
-    "killed": "killed",
+    "bad_checkpoint": "no checkpoint that can be trusted",
+    "exited_early": "exited before the run was done",
+    "supervisor_lost": "its supervisor died with it",
+    "unknown": "unknown cause",
 }
 
 
 def cause_in_words(cause: str) -> str:
-    """A cause as the ledger knows it, for people; signal names are as the system has them."""
-    if cause in CAUSES:
-        return CAUSES[cause]
-    head, _, rest = cause.partition(":")
-    if head == "signal" and rest.isdigit():
-        try:
-            return f"killed by {signal.Signals(int(rest)).name}"
-        except ValueError:
-            return f"killed by signal {rest}"
-    return cause.replace("_", " ")
+    """A cause as the ledger knows it, for people; one of other people's histories as it stands."""
+    return CAUSES.get(cause, cause.replace("_", " "))
 
 
 def percent(share: float | None) -> str:
