@@ -206,11 +206,19 @@ def test_scratch_falls_back_and_says_why(tmp_path: Path) -> None:
         base.mkdir()
     (planted / f"holdfast-{uid}").symlink_to(good)
     assert scratch_dir("k", bases=[planted, good]) == good / f"holdfast-{uid}" / "k"
-    with pytest.raises(StoreUnavailable, match=r"is not a folder; .* is not there; name one with"):
-        scratch_dir("k", bases=[planted, tmp_path / "none"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match=r"is not a folder; .* a file, .*; name one with"):
+        scratch_dir("k", bases=[planted, tmp_path / "file"])
     (good / f"holdfast-{uid + 1}").mkdir()
     with pytest.raises(StoreUnavailable, match=f"belongs to user id {uid}"):
         scratch_dir("k", bases=[good], uid=uid + 1)
+
+
+def test_a_configured_scratch_is_created_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SCRATCH", str(tmp_path / "fast" / "disk"))
+    assert scratch_dir("k") == tmp_path / "fast" / "disk" / f"holdfast-{os.getuid()}" / "k"
 
 
 MOUNTS = """\

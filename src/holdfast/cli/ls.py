@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.errors import HoldfastError
 from holdfast.journal.attempts import AttemptRecord, attempts, lineage
@@ -46,7 +47,7 @@ class Row:
 
 
 @click.command()
-@click.option("--store", metavar="FOLDER", help="Which store to list.")
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def ls(store: str | None, as_json: bool) -> None:
     """List the runs of a store."""

@@ -64,6 +64,13 @@ def _seconds(value: object) -> float:
     return number
 
 
+def _period(value: object) -> float:
+    number = _seconds(value)
+    if not number:
+        raise ValueError
+    return number
+
+
 def _choice(*words: str) -> Kind:
     def parse(value: object) -> str:
         if value not in words:
@@ -76,6 +83,7 @@ def _choice(*words: str) -> Kind:
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
 SECONDS = Kind("seconds", _seconds)
+PERIOD = Kind("seconds, more than 0", _period)
 
 
 def _setting(default: _T, flag: str, kind: Kind, doc: str, default_words: str = "") -> _T:
@@ -123,7 +131,7 @@ class Settings:
     save_every_s: float | None = _setting(
         None,
         "--save-every-s",
-        SECONDS,
+        PERIOD,
         "Save that often, instead of at the optimum.",
         default_words="the optimum of measured cost and failure rate",
     )
@@ -166,7 +174,7 @@ class Settings:
         from holdfast.core import saves
 
         seconds, steps = self.save_every_s, self.save_every_steps
-        by_time = None if seconds is None else saves.EverySeconds(round(seconds * 1e9))
+        by_time = None if seconds is None else saves.EverySeconds(seconds)
         by_steps = None if steps is None else saves.EverySteps(steps)
         if by_time and by_steps:
             return by_time | by_steps

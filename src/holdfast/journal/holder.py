@@ -7,7 +7,6 @@ if the boot, the pid namespace, the pid and the kernel's start time of the proce
 from __future__ import annotations
 
 import os
-import socket
 import time
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -37,10 +36,10 @@ class Holder:
 
     @classmethod
     def current(cls) -> Holder:
-        """This process."""
+        """The calling process."""
         state = _state_and_start(os.getpid())
         return cls(
-            host=socket.gethostname(),
+            host=os.uname().nodename,
             boot_id=_boot_id(),
             pid_namespace=_pid_namespace(),
             pid=os.getpid(),

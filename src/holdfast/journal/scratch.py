@@ -12,8 +12,9 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.config import scratch_folder
 from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import PRIVATE_FOLDER
+from holdfast.journal.atomic import PRIVATE_FOLDER, make_folder
 
 BASES = (Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - checked for owner, mode and links
 
@@ -25,15 +26,20 @@ REMOTE_FILESYSTEMS = frozenset(
 )
 
 
-def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] = BASES) -> Path:
+def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] | None = None) -> Path:
     """`BASE/holdfast-UID/KEY/` on the first of `bases` that is local and ours; created, mode 0700.
 
     `key` is a run's `scratch_key`, which holds the run id: two stores may have runs of one name.
-    Raises StoreUnavailable with the reason for each base when none will do.
+    `bases` is by default the configured scratch folder, else /var/tmp, else /dev/shm; one that was
+    configured is created. Raises StoreUnavailable with the reason for each when none will do.
     """
     uid = os.getuid() if uid is None else uid
+    if bases is None:
+        configured = scratch_folder()
+        bases = BASES if configured is None else (Path(configured),)
     refused = []
-    for base in bases:
+    for given in bases:
+        base = given.expanduser().absolute()
         reason = _unfit(base)
         if not reason:
             own = base / f"holdfast-{uid}"
@@ -78,6 +84,11 @@ def is_remote(filesystem: str) -> bool:
 
 
 def _unfit(base: Path) -> str:
+    if base not in BASES:  # the system's own are there, or are not ours to create
+        try:
+            make_folder(base)
+        except StoreUnavailable as error:
+            return str(error)
     if not base.is_dir():
         return f"{base} is not there"
     kind = filesystem_of(base)

@@ -1,0 +1,128 @@
+"""`holdfast ls` and `holdfast config`: the truth about each run and setting."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.config import config
+from holdfast.cli.ls import ls, state_of
+from holdfast.journal.attempts import AttemptEnd, AttemptRecord, create_attempt, end_attempt
+from holdfast.journal.holder import Holder
+from holdfast.journal.lease import LeaseState, LeaseView, acquire
+from holdfast.journal.store import RunStore
+
+SCRATCH = {"parent": None, "resume_step": 0, "restore_set": None}
+
+
+def run(command: object, *arguments: str) -> Result:
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def populated(store: Path) -> Path:
+    runs = RunStore(store)
+    acquire(runs.create("alive"))
+    for name, end in {
+        "finished": AttemptEnd("done", "", (0,), 1),
+        "broken": AttemptEnd("failed", "ValueError: [red]no[/]\nsecond line", (1,), 1),
+        "paused": AttemptEnd("preempted", "notice from SIGTERM", (75,), 1),
+        "orphan": None,
+    }.items():
+        folder = runs.create(name)
+        create_attempt(folder, 0, **SCRATCH)
+        if end:
+            end_attempt(folder, 0, end)
+    runs.create("fresh")
+    return store
+
+
+def test_every_state_is_told(populated: Path) -> None:
+    found = json.loads(run(ls, "--json").stdout)
+    assert found["store"] == str(populated)
+    assert {row["name"]: row["state"] for row in found["runs"]} == {
+        "alive": "running",
+        "broken": "failed",
+        "finished": "done",
+        "fresh": "new",
+        "orphan": "interrupted",
+        "paused": "stopped",
+    }
+    assert found["problems"] == []
+    rows = {row["name"]: row for row in found["runs"]}
+    assert f"pid {os.getpid()} on host" in rows["alive"]["holder"]
+    assert rows["orphan"]["attempts"] == 1
+    assert rows["orphan"]["seen_unix_ns"] > 0
+    assert rows["fresh"]["saved_step"] is None
+
+
+def test_the_table_has_a_line_per_run(populated: Path) -> None:
+    lines = run(ls).stdout.splitlines()
+    broken = next(line for line in lines if line.startswith("broken"))
+    assert "failed" in broken
+    assert "ValueError: [red]no[/] second line" in broken
+    assert sum(line.split(" ")[0] in os.listdir(populated) for line in lines) == 6  # noqa: PTH208
+
+
+def test_damage_is_said_and_hides_nothing(populated: Path) -> None:
+    (populated / "fresh" / "run.json").write_text("{")
+    (populated / "orphan" / "attempts" / "0000" / "attempt.json").write_text("[]")
+    result = run(ls)
+    assert "finished" in result.stdout
+    assert result.stderr.count("is damaged") == 2
+    assert len(json.loads(run(ls, "--json").stdout)["problems"]) == 2
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    result = run(ls, "--store", str(tmp_path / "nothing"))
+    assert "no runs in" in result.stdout
+    assert not (tmp_path / "nothing").exists()
+    assert json.loads(run(ls, "--json", "--store", str(tmp_path)).stdout)["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("lease", "end", "state"),
+    [
+        (LeaseState.HELD, None, "running"),
+        (LeaseState.HELD, "failed", "running"),  # between two attempts
+        (LeaseState.DEAD, None, "interrupted"),
+        (LeaseState.RELEASED, "done", "done"),
+        (LeaseState.RELEASED, "stopped", "stopped"),
+        (LeaseState.DEAD, "killed", "failed"),
+    ],
+)
+def test_states(lease: LeaseState, end: str | None, state: str) -> None:
+    ended = AttemptEnd(end, "", (), 1) if end else None
+    attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0, end=ended)
+    assert state_of(LeaseView(lease, 1, None, 0), attempt, 10**12)[0] == state
+
+
+def test_a_supervisor_elsewhere_is_silent_after_a_while() -> None:
+    far = replace(Holder.current(), boot_id="other")
+    lease = LeaseView(LeaseState.UNKNOWN, 1, far, 10**12)
+    assert state_of(lease, None, 10**12 + 5 * 10**9)[0] == "running"
+    assert state_of(lease, None, 10**12 + 60 * 10**9)[0] == "silent"
+
+
+def test_config_says_where_values_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "holdfast.toml").write_text("ranks = 2")
+    monkeypatch.setenv("HOLDFAST_GRACE_S", "60")
+    monkeypatch.setenv("HOLDFAST_RANK", "1")
+    result = run(config)
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert lines["ranks"].split("= ")[1].split() == ["2", "#", "holdfast.toml"]
+    assert lines["grace_s"].endswith("# HOLDFAST_GRACE_S")
+    assert "(the script's name)" in lines["name"]
+    assert "HOLDFAST_RANK is not a variable of ours; did you mean HOLDFAST_RANKS?" in result.stderr
+    entry = json.loads(run(config, "--json").stdout)["ranks"]
+    assert entry == {"value": 2, "source": "file", "where": "holdfast.toml"}

@@ -1,0 +1,275 @@
+"""Settings: who wins, what is refused, what the reference says; and what a rank is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import config
+from holdfast.cli.config import reference_table
+from holdfast.config import RankEnvironment, resolve, run_store, session_settings
+from holdfast.config.settings import TABLE, Settings, Source
+from holdfast.errors import ConfigurationError
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# Sources
+
+
+def test_each_source_beats_the_weaker_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def now(flags: dict[str, object] | None = None) -> tuple[int, Source, str]:
+        found = resolve(flags)
+        return found.settings.ranks, *found.origins["ranks"]
+
+    assert now() == (1, Source.DEFAULT, "default")
+    (tmp_path / "holdfast.toml").write_text("ranks = 2\ngrace_s = 1.5\n")
+    assert now() == (2, Source.FILE, "holdfast.toml")
+    monkeypatch.setenv("HOLDFAST_RANKS", "3")
+    assert now() == (3, Source.ENVIRONMENT, "HOLDFAST_RANKS")
+    assert now({"ranks": 4}) == (4, Source.FLAG, "--ranks")
+    assert now({"ranks": None}) == (3, Source.ENVIRONMENT, "HOLDFAST_RANKS")
+    monkeypatch.setenv("HOLDFAST_RANKS", "")
+    assert now() == (2, Source.FILE, "holdfast.toml")
+    assert resolve().settings.grace_s == 1.5
+
+
+def test_the_file_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "sub" / "big.toml"
+    file.parent.mkdir()
+    file.write_text('store = "runs"\nscratch = "/fast"\n')
+    assert resolve(config_file=str(file)).settings.store == str(file.parent / "runs")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
+    assert resolve().settings.scratch == "/fast"
+    assert resolve().origins["store"].where == str(file)
+    with pytest.raises(ConfigurationError, match="there is no configuration file elsewhere"):
+        resolve(config_file="elsewhere.toml")
+
+
+@pytest.mark.parametrize("place", ["~/s", "file:///s", "gs://b/s"])
+def test_a_store_in_the_file_that_is_not_relative_stays(place: str) -> None:
+    Path("holdfast.toml").write_text(f'store = "{place}"')
+    assert resolve().settings.store == os.path.expanduser(place)  # noqa: PTH111
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("rank = 2", "holdfast.toml: 'rank' is not a setting; did you mean ranks?"),
+        ("qqqq = 2", "'qqqq' is not a setting; see `holdfast config`"),
+        ("ranks = ", "holdfast.toml is not TOML"),
+        ('ranks = "two"', r"ranks = 'two' \(holdfast.toml\) cannot be meant: give a whole number"),
+        ("ranks = 0", "give a whole number, 1 or more"),
+        ("ranks = true", "cannot be meant"),
+        ("ranks = 1.5", "cannot be meant"),
+        ("grace_s = -1", r"grace_s = -1 .* give seconds"),
+        ("grace_s = nan", "give seconds"),
+        ("save_every_s = 0", "give seconds, more than 0"),
+        ("grace_s = [1]", "give seconds"),
+        ('status = "loud"', "give auto or live or plain or off"),
+        ('name = ""', "give text"),
+        ('name = "a\\u001b"', "give text"),
+        ("store = 5", "give a folder"),
+        ("[run]\nranks = 2", "'run' is not a setting"),
+    ],
+)
+def test_a_file_that_cannot_be_meant(content: str, words: str) -> None:
+    Path("holdfast.toml").write_text(content)
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        resolve()
+    assert str(caught.value).isprintable()
+    assert caught.value.exit_code == 78
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    Path("holdfast.toml").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(ConfigurationError, match=r"holdfast.toml cannot be read"):
+        resolve()
+
+
+def test_bad_variables_and_flags_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_GRACE_S", "soon")
+    with pytest.raises(ConfigurationError, match=r"grace_s = 'soon' \(HOLDFAST_GRACE_S\)"):
+        resolve()
+    monkeypatch.delenv("HOLDFAST_GRACE_S")
+    with pytest.raises(ConfigurationError, match=r"max_failures = 0 \(--max-failures\)"):
+        resolve({"grace_s": 1, "max_failures": 0})
+
+
+def test_a_misspelled_variable_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.strange_variables() == ()
+    monkeypatch.setenv("HOLDFAST_STOER", "/x")
+    monkeypatch.setenv("HOLDFAST_STORE", "/x")
+    assert config.strange_variables() == (
+        "HOLDFAST_STOER is not a variable of ours; did you mean HOLDFAST_STORE?",
+    )
+
+
+def test_what_a_session_and_a_command_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert session_settings().world_size == 1
+    assert session_settings().chips == 1
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("HOLDFAST_CHIPS", "8")
+    monkeypatch.setenv("HOLDFAST_STORE", "/s")
+    assert session_settings().world_size == 4
+    assert session_settings().chips == 8
+    assert run_store(None) == "/s"
+    assert run_store("/t") == "/t"
+    assert Settings(ranks=3).total_chips == 3
+
+
+@pytest.mark.parametrize(("text", "answer"), [("", False), ("0", False), ("1", True)])
+def test_debugging(monkeypatch: pytest.MonkeyPatch, text: str, answer: bool) -> None:
+    monkeypatch.setenv("HOLDFAST_DEBUG", text)
+    assert config.debugging() is answer
+
+
+# The table
+
+
+def test_every_default_is_a_value_that_may_be_given() -> None:
+    for row in TABLE:
+        if row.default is not None:
+            assert row.kind.parse(row.default) == row.default
+            assert row.kind.parse(str(row.default)) == row.default
+        assert row.default_words, row.name
+        assert row.doc.endswith("."), row.name
+
+
+def test_flags_and_variables_are_unique() -> None:
+    assert len({row.flag for row in TABLE}) == len({row.variable for row in TABLE}) == len(TABLE)
+    assert [row.name for row in TABLE] == [f.name for f in fields(Settings)]
+
+
+def test_the_reference_has_the_table() -> None:
+    table = reference_table()
+    assert table in REFERENCE.read_text(), f"put this into {REFERENCE}:\n\n{table}"
+
+
+# What a rank is told
+
+RANK = RankEnvironment(
+    run="r",
+    store="/s",
+    attempt=7,
+    incarnation="ab-7-1",
+    journal="/var/tmp/holdfast-0/r/rank-00001.hfj",
+    resume_set="0006-000000041000",
+    resume_step=41_000,
+    resume_parent=6,
+    chips=8,
+    rank=1,
+    local_rank=1,
+    world_size=2,
+    local_world_size=2,
+    master_addr="127.0.0.1",
+    master_port=29_500,
+    coordinator_port=29_501,
+)
+WORDS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1)
+
+
+def test_a_rank_reads_what_the_agent_wrote() -> None:
+    assert RankEnvironment.from_environ(RANK.to_environ()) == RANK
+    assert RankEnvironment.from_environ({"PATH": "/bin", "RANK": "0"}) is None
+    scratch = replace(RANK, resume_set=None, resume_step=0, resume_parent=None)
+    environ = scratch.to_environ()
+    assert environ["HOLDFAST_RESUME"] == "none"
+    assert RankEnvironment.from_environ(environ) == scratch
+
+
+@given(WORDS, WORDS, st.integers(0, 2**40), st.none() | st.integers(0, 9999))
+def test_every_value_survives(run: str, journal: str, step: int, parent: int | None) -> None:
+    told = replace(RANK, run=run, journal=journal, resume_step=step, resume_parent=parent)
+    assert RankEnvironment.from_environ(told.to_environ()) == told
+
+
+def test_launchers_variables_are_there() -> None:
+    environ = RANK.to_environ()
+    assert environ["RANK"] == environ["LOCAL_RANK"] == environ["JAX_PROCESS_ID"] == "1"
+    assert environ["WORLD_SIZE"] == environ["LOCAL_WORLD_SIZE"] == environ["JAX_NUM_PROCESSES"]
+    assert environ["MASTER_ADDR"] == "127.0.0.1"
+    assert environ["MASTER_PORT"] == "29500"
+    assert environ["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:29501"
+
+
+def test_a_broken_contract_is_named() -> None:
+    environ = RANK.to_environ()
+    for variable in ("HOLDFAST_RUN", "RANK", "HOLDFAST_RESUME", "MASTER_PORT"):
+        with pytest.raises(ConfigurationError, match=f"variable {variable} is ''"):
+            RankEnvironment.from_environ({k: v for k, v in environ.items() if k != variable})
+    with pytest.raises(ConfigurationError, match="variable HOLDFAST_ATTEMPT is 'x'"):
+        RankEnvironment.from_environ(environ | {"HOLDFAST_ATTEMPT": "x"})
+
+
+def test_the_contract_is_not_taken_for_a_misspelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in RANK.to_environ().items():
+        monkeypatch.setenv(name, value)
+    assert config.strange_variables() == ()
+    assert RankEnvironment.from_environ() == RANK
+
+
+CHILD = "from holdfast import config; print(config.inside_claimed())"
+
+
+def test_a_child_of_the_claimed_process_knows_that_it_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_child(environ: dict[str, str]) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD], env=environ, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setenv(config.OWNER_VARIABLE, "")
+    assert not config.inside_claimed()
+    assert in_child(config.inherited_environment()) == "False"
+    config.claim_rank()
+    assert not config.inside_claimed()
+    assert in_child(config.inherited_environment()) == "True"
+    # A supervisor inside a rank starts its own ranks afresh.
+    assert in_child(config.inherited_environment() | RANK.to_environ()) == "False"
+
+
+def test_config_is_light() -> None:
+    heavy = ["numpy", "click", "rich", "tomllib", "difflib", "json", "socket", "subprocess"]
+    program = (
+        "import sys, holdfast.config as c; c.session_settings(); "
+        f"print(sorted(set({heavy}) & sys.modules.keys()))"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (out.stdout.strip(), out.stderr) == ("[]", "")
+
+
+def test_policies_follow_the_settings() -> None:
+    from holdfast.core import restart, saves
+
+    assert isinstance(Settings().save_policy(), saves.Optimal)
+    assert Settings(save_every_s=1.5).save_policy() == saves.EverySeconds(1.5)
+    assert Settings(save_every_steps=7).save_policy() == saves.EverySteps(7)
+    both = Settings(save_every_s=10, save_every_steps=7).save_policy()
+    view = saves.SaveView(now_ns=0, step=8, last_committed_step=0, last_committed_ns=0)
+    assert both.decide(view)[0]
+    assert not both.decide(replace(view, step=3))[0]
+    failed = [
+        restart.Failure(
+            n, restart.ExitCause.KILLED, str(n), completed_before=5, completed_after=5, at_ns=n
+        )
+        for n in range(4)
+    ]
+    last, enough = Settings(max_failures=4), Settings(max_failures=5)
+    assert isinstance(last.restart_policy().decide(failed, 9)[0], restart.GiveUp)
+    assert isinstance(enough.restart_policy().decide(failed, 9)[0], restart.Restart)
+    assert Settings().restart_policy() == restart.DEFAULT
