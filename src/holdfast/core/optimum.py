@@ -80,7 +80,7 @@ def one_plus_lambert_w(epsilon: float) -> float:
 
 
 def _y_plus_log_of_rest(y: float) -> float:
-    """The sum y + ln(1−y), by its series −(y²/2 + y³/3 + …) where the sum of the two would cancel."""
+    """The sum y + ln(1−y), by its series −(y²/2 + y³/3 + …) where it would cancel."""
     if y > 0.25:
         return y + log1p(-y)
     total, power, n = 0.0, y * y, 2
