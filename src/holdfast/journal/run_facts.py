@@ -10,6 +10,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -96,9 +97,8 @@ class RunFacts:
         self.clock = RunClock()
         self.superseded = False
         """What was told is no longer right (a rank turned up late): start anew with a new sink."""
-        self._sink = sink
         self.live = dict(live or {})
-
+        self._sink = sink
         self._sources: dict[Path, Source] = {}
         self._problems: dict[Path, str] = {}
         self._attempts: dict[int, _Attempt] = {}
@@ -228,7 +228,7 @@ class RunFacts:
         """Signs of life, fewer, yet a pause of a minute shows where it did before."""
         after = self._seen_ns[-1] if self._seen_ns else 0
         seen_ns = sorted(at_ns for at_ns in seen_ns if at_ns > after)
-        for at_ns, next_ns in zip(seen_ns, [*seen_ns[1:], None], strict=True):
+        for at_ns, next_ns in zip_longest(seen_ns, seen_ns[1:]):
             paused = next_ns is None or next_ns - at_ns > _SEEN_GAP_NS
             if paused or at_ns - self._kept_seen_ns >= _SEEN_SPACING_NS:
                 self._kept_seen_ns = at_ns
@@ -241,7 +241,7 @@ class RunFacts:
         """Facts of attempts, and their new steps."""
         rows: list[tuple[int, Rows]] = []
         numbers = sorted(self._attempts)
-        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+        for number, following in zip_longest(numbers, numbers[1:]):
             attempt = self._attempts[number]
             if following is not None and attempt.closed and number < numbers[-1] - 1:
                 continue  # nothing reads its journals any more

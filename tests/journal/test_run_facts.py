@@ -1,0 +1,302 @@
+"""From journal files, written by the real writer, to the facts of the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from holdfast.core.facts import (
+    AttemptFact,
+    CapacityFact,
+    FaultFact,
+    NoticeFact,
+    RestoreFact,
+    RunFact,
+    SeenFact,
+    SpanFact,
+    StepsFact,
+    WaitFact,
+)
+from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
+from holdfast.journal.run_facts import SUPERVISOR_LOST, RunFacts
+
+S = 1_000_000_000
+
+
+class Told:
+    """A sink: everything told, steps written out; of an attempt or the run the last counts."""
+
+    def __init__(self) -> None:
+        self.facts = []
+
+    def add(self, facts) -> None:
+        self.facts += facts
+
+    def add_steps(self, attempt, first, last, start_ns, end_ns) -> None:
+        columns = (first.tolist(), last.tolist(), start_ns.tolist(), end_ns.tolist())
+        self.facts += (StepsFact(attempt, *row) for row in zip(*columns, strict=True))
+
+    def of(self, kind) -> list:
+        facts = [fact for fact in self.facts if isinstance(fact, kind)]
+        if kind is RunFact:
+            return facts[-1:]
+        if kind is AttemptFact:
+            return list({fact.attempt: fact for fact in facts}.values())
+        return facts
+
+
+def rank_file(attempt, rank=0) -> str:
+    return f"attempts/{attempt:04d}/journal/rank-{rank:05d}.hfj"
+
+
+def steps(writer, first, last, start, each) -> int:
+    for step in range(first, last + 1):
+        writer.append(start + each, Kind.STEP, Flag.CONTINUES, 0, step, start)
+        start += each
+    return start
+
+
+def fact(writer, what, /, **payload) -> None:
+    writer.note(NoteType.FACT, {"fact": what, **payload})
+
+
+@pytest.fixture
+def controller(make_writer):
+    return make_writer("journal/controller-1.hfj", rank=CONTROLLER_RANK, clock=(0, 1000 * S))
+
+
+def told_of(tmp_path, now_ns=None) -> Told:
+    told = Told()
+    RunFacts(tmp_path, told).refresh(now_ns)
+    return told
+
+
+def test_a_supervised_run_from_end_to_end(make_writer, controller, tmp_path):
+    at = 1000 * S  # boottime 0 on the run-wide clock
+    fact(controller, "run", name="demo", requested_ns=1 * S, chips=4)
+    fact(controller, "attempt_start", attempt=0, at_ns=2 * S)
+    first = make_writer(rank_file(0), clock=(3 * S, 1003 * S))
+    first.record_restore(3 * S, 4 * S, 0)
+    first.append(4 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)
+    end = steps(first, 1, 10, 4 * S, S)
+    first.record_span("data", 5 * S, 6 * S)
+    first.record_span("evaluation", 7 * S, 8 * S)
+    controller.append(15 * S, Kind.SEEN, 0, 0, 0, 0)
+    fact(controller, "notice", at_ns=13 * S, deadline_ns=None, source="SIGTERM")
+    fact(controller, "fault", attempt=0, at_ns=end, detected_ns=end + S, cause="failed")
+    fact(controller, "attempt_end", attempt=0, at_ns=16 * S, cause="failed")
+    fact(controller, "wait", kind="backoff", start_ns=16 * S, end_ns=20 * S)
+    fact(controller, "attempt_start", attempt=1, at_ns=20 * S)
+    second = make_writer(rank_file(1), attempt=1, clock=(21 * S, 1021 * S))
+    second.record_restore(21 * S, 22 * S, 8, 0)
+    end = steps(second, 9, 12, 22 * S, S)
+    second.append(end, Kind.LOOP_END, 0, 0, 12, 0)
+    fact(controller, "attempt_end", attempt=1, at_ns=27 * S, cause="done")
+    fact(controller, "run_end", at_ns=27 * S)
+    fact(controller, "capacity", at_ns=20 * S, chips=3)
+    told = told_of(tmp_path)
+    assert told.of(RunFact) == [RunFact("demo", at + S, at + 27 * S, 4)]
+    assert told.of(AttemptFact) == [
+        AttemptFact(0, at + 2 * S, at + 16 * S, "failed"),
+        AttemptFact(1, at + 20 * S, at + 27 * S, "done"),
+    ]
+    assert told.of(RestoreFact) == [
+        RestoreFact(0, at + 3 * S, at + 4 * S, 0, None),
+        RestoreFact(1, at + 21 * S, at + 22 * S, 8, 0),
+    ]
+    assert told.of(SpanFact) == [
+        SpanFact(0, "data", at + 5 * S, at + 6 * S),
+        SpanFact(0, "custom:evaluation", at + 7 * S, at + 8 * S),
+    ]
+    assert told.of(WaitFact) == [WaitFact("backoff", at + 16 * S, at + 20 * S)]
+    assert told.of(FaultFact) == [FaultFact(0, at + 14 * S, at + 15 * S, "failed")]
+    assert told.of(NoticeFact) == [NoticeFact(at + 13 * S, None, "SIGTERM")]
+    assert told.of(CapacityFact) == [CapacityFact(at + 20 * S, 3)]
+    assert told.of(SeenFact) == [SeenFact(at + 15 * S)]
+    completed = [f for f in told.of(StepsFact) if f.end_ns is not None]
+    under_way = [f for f in told.of(StepsFact) if f.end_ns is None]
+    assert [(f.attempt, f.first) for f in completed] == [
+        *((0, n) for n in range(1, 11)),
+        *((1, n) for n in range(9, 13)),
+    ]
+    assert completed[0] == StepsFact(0, 1, 1, at + 4 * S, at + 5 * S)
+    assert under_way == [StepsFact(0, 11, 11, at + 14 * S, None)]
+
+
+def test_a_bare_session_says_everything_in_its_own_file(make_writer, tmp_path):
+    writer = make_writer(rank_file(0), clock=(5, 105))
+    fact(writer, "run", name="bare", requested_ns=1, chips=1)
+    fact(writer, "attempt_start", attempt=0, at_ns=2)
+    steps(writer, 1, 3, 10, 10)
+    fact(writer, "attempt_end", attempt=0, at_ns=45, cause="preempted")
+    told = told_of(tmp_path)
+    assert told.of(RunFact) == [RunFact("bare", 101, None, 1)]
+    assert told.of(AttemptFact) == [AttemptFact(0, 102, 145, "preempted")]
+
+
+def test_wall_clock_steps_within_a_boot_move_nothing(make_writer, tmp_path):
+    first = make_writer(rank_file(0), clock=(100, 10_100))
+    steps(first, 1, 2, 200, 50)
+    second = make_writer(rank_file(1), attempt=1, clock=(1000, 999_999_000))  # set, hours ahead
+    steps(second, 3, 4, 2000, 50)
+    told = told_of(tmp_path)
+    ends = [f.end_ns for f in told.of(StepsFact) if f.end_ns is not None]
+    assert ends == [10_250, 10_300, 12_050, 12_100]
+
+
+def test_two_boots_meet_on_one_clock(make_writer, tmp_path):
+    first = make_writer(rank_file(0), boot="monday", clock=(5_000 * S, 1_000_000 * S))
+    steps(first, 1, 2, 5_001 * S, S)
+    second = make_writer(rank_file(1), attempt=1, boot="tuesday", clock=(7 * S, 1_000_100 * S))
+    steps(second, 3, 4, 8 * S, S)
+    told = told_of(tmp_path)
+    ends = [f.end_ns // S for f in told.of(StepsFact) if f.end_ns is not None]
+    assert ends == [1_000_002, 1_000_003, 1_000_102, 1_000_103]
+
+
+def test_an_attempt_whose_supervisor_was_lost_ends_with_its_last_sign_of_life(
+    make_writer, controller, tmp_path
+):
+    at = 1000 * S
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
+    first = make_writer(rank_file(0), clock=(2 * S, 1002 * S))
+    end = steps(first, 1, 5, 3 * S, S)
+    first.words.store(Word.OWNER_ALIVE_AT, end + S)
+    fact(controller, "attempt_start", attempt=1, at_ns=500 * S)
+    told = told_of(tmp_path)
+    assert told.of(AttemptFact) == [
+        AttemptFact(0, at + 1 * S, at + end + S, SUPERVISOR_LOST),
+        AttemptFact(1, at + 500 * S, None, None),
+    ]
+
+
+def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
+    fact(controller, "attempt_end", attempt=0, at_ns=2 * S, cause="done")
+    fact(controller, "run_end", at_ns=2 * S)
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    facts.refresh()
+    assert told.of(RunFact)[0].ended_ns == 1002 * S
+    fact(controller, "attempt_start", attempt=1, at_ns=9 * S)
+    facts.refresh()
+    assert told.of(RunFact)[0].ended_ns is None
+
+
+def test_what_was_open_is_told_when_its_attempt_is_over(make_writer, controller, tmp_path):
+    fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
+    writer = make_writer(rank_file(0), clock=(2 * S, 1002 * S))
+    writer.open_span("compile")
+    (slot,) = writer.words.snapshot().open_spans
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    facts.refresh(now_ns=1003 * S)
+    assert told.of(SpanFact) == []  # it may yet be closed
+    fact(controller, "attempt_end", attempt=0, at_ns=slot.start_ns + S, cause="failed")
+    facts.refresh(now_ns=1003 * S)
+    assert told.of(SpanFact) == [SpanFact(0, "compile", slot.start_ns + 1000 * S, None)]
+    facts.refresh(now_ns=1003 * S)
+    assert len(told.of(SpanFact)) == 1
+
+
+def test_refreshing_tells_only_what_is_new(make_writer, tmp_path):
+    writer = make_writer(rank_file(0), clock=(0, 0))
+    end = steps(writer, 1, 100, 1, 10)
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    assert facts.refresh(now_ns=0) == 100
+    before = len(told.facts)
+    steps(writer, 101, 110, end, 10)
+    assert facts.refresh(now_ns=0) == 10
+    assert [f.first for f in told.facts[before:]] == list(range(101, 111))
+    assert facts.refresh(now_ns=0) == 0
+    assert len(told.facts) == before + 10
+    assert not facts.superseded
+
+
+def test_a_rank_that_turns_up_late_supersedes_what_was_told(make_writer, tmp_path):
+    steps(make_writer(rank_file(0), clock=(0, 0)), 1, 5, 1, 10)
+    facts = RunFacts(tmp_path, Told())
+    facts.refresh(now_ns=0)
+    assert not facts.superseded
+    steps(make_writer(rank_file(0, 1), rank=1, clock=(0, 0)), 1, 3, 1, 20)
+    facts.refresh(now_ns=0)
+    assert facts.superseded
+    anew = Told()
+    RunFacts(tmp_path, anew).refresh(now_ns=0)
+    assert [f.end_ns for f in anew.of(StepsFact)] == [21, 41, 61]
+
+
+def test_growth_after_an_attempt_was_over_supersedes_what_was_told(make_writer, tmp_path):
+    writer = make_writer(rank_file(0), clock=(0, 0))
+    fact(writer, "attempt_start", attempt=0, at_ns=1)
+    end = steps(writer, 1, 5, 1, 10)
+    fact(writer, "attempt_end", attempt=0, at_ns=end, cause="failed")
+    facts = RunFacts(tmp_path, Told())
+    facts.refresh(now_ns=0)
+    assert not facts.superseded
+    steps(writer, 6, 6, end, 10)
+    facts.refresh(now_ns=0)
+    assert facts.superseded
+
+
+def test_many_signs_of_life_are_thinned_but_a_pause_stays(controller, tmp_path):
+    times = [*range(1, 100), 400, 401, 402]
+    for at in times:
+        controller.append(at * S, Kind.SEEN, 0, 0, 0, 0)
+    seen = [(f.at_ns - 1000 * S) // S for f in told_of(tmp_path).of(SeenFact)]
+    assert len(seen) < 15
+    for now in range(1, 500):
+        truly = max((at for at in times if at <= now), default=None)
+        kept = max((at for at in seen if at <= now), default=None)
+        assert (truly is not None and now - truly > 60) == (kept is not None and now - kept > 60)
+
+
+def test_damage_is_left_out_and_said(make_writer, controller, tmp_path):
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    fact(controller, "attempt_start", attempt=0, at_ns="soon")
+    fact(controller, "a fact of a later version", at_ns=3)
+    (tmp_path / "attempts/0003/journal").mkdir(parents=True)
+    (tmp_path / "attempts/0003/journal/rank-00000.hfj").write_bytes(b"torn")
+    (tmp_path / "attempts/not-a-number").mkdir()
+    facts = RunFacts(tmp_path, Told())
+    facts.refresh()
+    notes = facts.notes()
+    assert any("2 facts" in note for note in notes)
+    assert any("cut short at 4 bytes" in note for note in notes)
+    shutil.rmtree(tmp_path / "attempts/0003")
+    make_writer("attempts/0003/journal/rank-00000.hfj", attempt=3, clock=(0, 0))
+    facts.refresh()
+    assert not any("cut short" in note for note in facts.notes())
+
+
+def test_a_live_file_is_read_instead_of_its_copy(make_writer, tmp_path):
+    live = make_writer("live/rank-00000.hfj", clock=(0, 0))
+    steps(live, 1, 3, 1, 10)
+    stored = tmp_path / rank_file(0)
+    stored.parent.mkdir(parents=True)
+    shutil.copy(live.path, stored)
+    steps(live, 4, 5, 31, 10)
+    told = Told()
+    RunFacts(tmp_path, told, {stored: live.path}).refresh(now_ns=0)
+    assert len(told.of(StepsFact)) == 5
+
+
+def test_a_folder_without_journals_tells_nothing(tmp_path):
+    assert told_of(tmp_path).facts == []
+    assert told_of(tmp_path / "missing").facts == []
+
+
+def test_files_of_old_attempts_are_not_kept_open(make_writer, tmp_path):
+    for attempt in range(30):
+        writer = make_writer(rank_file(attempt), attempt=attempt, clock=(attempt, attempt))
+        steps(writer, 1, 2, attempt * 100 + 1, 1)
+        writer.close()
+    before = len(os.listdir("/proc/self/fd"))
+    facts = RunFacts(tmp_path, Told())
+    facts.refresh(now_ns=0)
+    assert len(os.listdir("/proc/self/fd")) <= before + 4  # the last two; a mapping holds one too
