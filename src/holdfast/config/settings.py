@@ -87,7 +87,8 @@ PERIOD = Kind("seconds, more than 0", _period)
 
 
 def _setting(default: _T, flag: str, kind: Kind, doc: str, default_words: str = "") -> _T:
-    words = default_words or (f"`{default}`" if default is not None else "")
+    shown_default = f"{default:g}" if isinstance(default, float) else str(default)
+    words = default_words or f"`{shown_default}`"
     return field(
         default=default,
         metadata={"flag": flag, "kind": kind, "doc": doc, "default_words": words},
