@@ -197,12 +197,16 @@ class Supervisor:
         else:
             self._feed(self.notice(name))
 
+    def _read_progress(self) -> None:
+        if self.attempt is not None:
+            for event in list(self.attempt.pages.poll(now_ns(), with_progress=True)):
+                self._feed(event)
+
     def _on_host_event(self, event: host.HostEvent) -> None:
         attempt = self.attempt
         if attempt is not None and isinstance(event, host.Died | host.ReaperLost):
             # A dead rank's last words count: a set may have become durable just before.
-            for last in attempt.pages.poll(now_ns(), with_progress=True):
-                self._feed(last)
+            self._read_progress()
         if isinstance(event, host.Empty):
             self._close_attempt()
         for action in self._host.handle(event):
@@ -217,6 +221,8 @@ class Supervisor:
 
     def _feed(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""
+        if isinstance(event, ev.StopAsked | ev.SaveAsked):
+            self._read_progress()  # an order must be ahead of where the ranks are now
         self._chronicle.event(event)
         for action in self.machine.handle(event):
             DO[type(action)](self, action)

@@ -11,8 +11,8 @@ before the commit. docs/explanation/agreement.md tells why; tests/core/test_agre
 checks every interleaving for two and three ranks.
 
 Rules that the functions below rely on:
-- An epoch's step and flags never change once published; a newer epoch always has a larger step,
-  so that a rank that waits for the old one goes on.
+- An epoch's step and flags never change once published; an epoch that follows a stop's always has
+  a larger step, so that a rank that waits for the old one goes on.
 - A snapshot counts for the epoch it names and for no other, so late news does no harm.
 - A rank whose loop has ended answers any order with its last step: a set may be of an earlier
   step than was ordered, but only if all ranks answered with that same step.
@@ -165,12 +165,13 @@ def _stop_instead(state: Agreement, event: StopAsked) -> _Result:
     """Turn a save that is not yet agreed into a stop: under a new epoch, never in place.
 
     In place, a rank that had read the order without STOP would go on into a step whose collective
-    its peers, which read it with STOP, never enter.
+    its peers, which read it with STOP, never enter. The new order may name an earlier step than the
+    old one, which may have been ordered far ahead: nobody waits at that one, it was no stop.
     """
     if state.is_stop or all(rank.ended for rank in state.ranks):
         return _stop_later(state, event)
     state, aborted = _call_off(state, f"superseded by a stop: {event.why}")
-    state, actions = _stop(state, event)
+    state, actions = _stop(replace(state, step=0), event)
     return state, (*aborted, *actions)
 
 

@@ -89,10 +89,6 @@ class Conductor:
     def _turn(self, at_ns: int) -> None:
         self._words.store(Word.SUPERVISOR_ALIVE_AT, at_ns)
         words = self._words.snapshot()
-        if self._stop_asked is not None and not self._stop_begun:
-            self._stop_begun = True
-            self._duties.note_stop(*self._stop_asked)
-            self._do(self._saving.stop(at_ns, *self._stop_asked))
         # Before the first step the step word is 0, whatever was restored.
         reading = news.RankWords(
             step=max(words.step, self._before.step),
@@ -107,6 +103,10 @@ class Conductor:
         self._before = reading
         for event in heard:
             self._do(self._saving.hear(event))
+        if self._stop_asked is not None and not self._stop_begun:
+            self._stop_begun = True
+            self._duties.note_stop(*self._stop_asked)
+            self._do(self._saving.stop(at_ns, *self._stop_asked))
         if words.save_asked != self._save_asked:
             self._save_asked = words.save_asked
             self._do(self._saving.ask(at_ns, "the script asked for it"))
