@@ -13,7 +13,6 @@ import time
 import numpy as np
 import pytest
 
-from holdfast.core.facts import SpanFact
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.layout import Kind
@@ -133,10 +132,11 @@ def test_an_open_span_survives_a_kill(make_writer):
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     source = Source(writer.path.parent / "killed" / "rank-00000.hfj", RunClock())
-    _, facts, _ = source.poll()
-    assert [fact.kind for fact in facts if isinstance(fact, SpanFact)] == ["data"]
-    (left,) = source.open_spans()
-    assert (left.kind, left.end_ns) == ("custom:evaluation", None)
+    news = source.poll()
+    assert [rows.kinds for rows in news.spans] == [["data"]]
+    ((kind, start_ns),) = source.open_spans()
+    assert kind == "custom:evaluation"
+    assert start_ns > news.spans[0].end[0]
     source.rest()
 
 
@@ -147,7 +147,7 @@ def test_a_span_that_is_both_recorded_and_in_its_slot_counts_once(make_writer):
     (slot,) = writer.words.snapshot().open_spans
     writer.append(slot.start_ns + 5, Kind.SPAN, 0, slot.kind, 0, slot.start_ns)
     source = Source(writer.path, RunClock())
-    _, facts, _ = source.poll()
-    assert len(facts) == 1
+    (rows,) = source.poll().spans
+    assert (rows.end - rows.start).tolist() == [5]
     assert list(source.open_spans()) == []
     source.rest()

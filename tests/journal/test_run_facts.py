@@ -30,6 +30,7 @@ class Told:
 
     def __init__(self) -> None:
         self.facts = []
+        self.open = {}
 
     def add(self, facts) -> None:
         self.facts += facts
@@ -37,6 +38,13 @@ class Told:
     def add_steps(self, attempt, first, last, start_ns, end_ns) -> None:
         columns = (first.tolist(), last.tolist(), start_ns.tolist(), end_ns.tolist())
         self.facts += (StepsFact(attempt, *row) for row in zip(*columns, strict=True))
+
+    def add_spans(self, attempt, kinds, kind, start_ns, end_ns) -> None:
+        columns = (kind.tolist(), start_ns.tolist(), end_ns.tolist())
+        self.facts += (SpanFact(attempt, kinds[k], s, e) for k, s, e in zip(*columns, strict=True))
+
+    def set_open(self, attempt, spans, step) -> None:
+        self.open[attempt] = (list(spans), step)
 
     def of(self, kind) -> list:
         facts = [fact for fact in self.facts if isinstance(fact, kind)]
@@ -67,9 +75,9 @@ def controller(make_writer):
     return make_writer("journal/controller-1.hfj", rank=CONTROLLER_RANK, clock=(0, 1000 * S))
 
 
-def told_of(tmp_path, now_ns=None) -> Told:
+def told_of(tmp_path) -> Told:
     told = Told()
-    RunFacts(tmp_path, told).refresh(now_ns)
+    RunFacts(tmp_path, told).refresh()
     return told
 
 
@@ -115,14 +123,13 @@ def test_a_supervised_run_from_end_to_end(make_writer, controller, tmp_path):
     assert told.of(NoticeFact) == [NoticeFact(at + 13 * S, None, "SIGTERM")]
     assert told.of(CapacityFact) == [CapacityFact(at + 20 * S, 3)]
     assert told.of(SeenFact) == [SeenFact(at + 15 * S)]
-    completed = [f for f in told.of(StepsFact) if f.end_ns is not None]
-    under_way = [f for f in told.of(StepsFact) if f.end_ns is None]
+    completed = told.of(StepsFact)
     assert [(f.attempt, f.first) for f in completed] == [
         *((0, n) for n in range(1, 11)),
         *((1, n) for n in range(9, 13)),
     ]
     assert completed[0] == StepsFact(0, 1, 1, at + 4 * S, at + 5 * S)
-    assert under_way == [StepsFact(0, 11, 11, at + 14 * S, None)]
+    assert told.open == {0: ([], (11, at + 14 * S))}
 
 
 def test_a_bare_session_says_everything_in_its_own_file(make_writer, tmp_path):
@@ -142,7 +149,7 @@ def test_wall_clock_steps_within_a_boot_move_nothing(make_writer, tmp_path):
     second = make_writer(rank_file(1), attempt=1, clock=(1000, 999_999_000))  # set, hours ahead
     steps(second, 3, 4, 2000, 50)
     told = told_of(tmp_path)
-    ends = [f.end_ns for f in told.of(StepsFact) if f.end_ns is not None]
+    ends = [f.end_ns for f in told.of(StepsFact)]
     assert ends == [10_250, 10_300, 12_050, 12_100]
 
 
@@ -152,7 +159,7 @@ def test_two_boots_meet_on_one_clock(make_writer, tmp_path):
     second = make_writer(rank_file(1), attempt=1, boot="tuesday", clock=(7 * S, 1_000_100 * S))
     steps(second, 3, 4, 8 * S, S)
     told = told_of(tmp_path)
-    ends = [f.end_ns // S for f in told.of(StepsFact) if f.end_ns is not None]
+    ends = [f.end_ns // S for f in told.of(StepsFact)]
     assert ends == [1_000_002, 1_000_003, 1_000_102, 1_000_103]
 
 
@@ -187,20 +194,22 @@ def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
     assert told.of(RunFact)[0].ended_ns is None
 
 
-def test_what_was_open_is_told_when_its_attempt_is_over(make_writer, controller, tmp_path):
-    fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
-    writer = make_writer(rank_file(0), clock=(2 * S, 1002 * S))
-    writer.open_span("compile")
+def test_what_is_open_is_told_until_it_is_closed(make_writer, tmp_path):
+    writer = make_writer(rank_file(0), clock=(0, 1000 * S))
+    writer.append(1 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)
+    token = writer.open_span("compile")
     (slot,) = writer.words.snapshot().open_spans
     told = Told()
     facts = RunFacts(tmp_path, told)
-    facts.refresh(now_ns=1003 * S)
-    assert told.of(SpanFact) == []  # it may yet be closed
-    fact(controller, "attempt_end", attempt=0, at_ns=slot.start_ns + S, cause="failed")
-    facts.refresh(now_ns=1003 * S)
-    assert told.of(SpanFact) == [SpanFact(0, "compile", slot.start_ns + 1000 * S, None)]
-    facts.refresh(now_ns=1003 * S)
-    assert len(told.of(SpanFact)) == 1
+    facts.refresh()
+    assert told.open == {0: ([("compile", slot.start_ns + 1000 * S)], (1, 1001 * S))}
+    writer.close_span(token)
+    writer.append(2 * S, Kind.LOOP_END, 0, 0, 0, 0)
+    facts.refresh()
+    assert told.open == {0: ([], None)}
+    assert [(f.kind, f.start_ns) for f in told.of(SpanFact)] == [
+        ("compile", slot.start_ns + 1000 * S)
+    ]
 
 
 def test_refreshing_tells_only_what_is_new(make_writer, tmp_path):
@@ -208,12 +217,12 @@ def test_refreshing_tells_only_what_is_new(make_writer, tmp_path):
     end = steps(writer, 1, 100, 1, 10)
     told = Told()
     facts = RunFacts(tmp_path, told)
-    assert facts.refresh(now_ns=0) == 100
+    assert facts.refresh() == 100
     before = len(told.facts)
     steps(writer, 101, 110, end, 10)
-    assert facts.refresh(now_ns=0) == 10
+    assert facts.refresh() == 10
     assert [f.first for f in told.facts[before:]] == list(range(101, 111))
-    assert facts.refresh(now_ns=0) == 0
+    assert facts.refresh() == 0
     assert len(told.facts) == before + 10
     assert not facts.superseded
 
@@ -221,27 +230,28 @@ def test_refreshing_tells_only_what_is_new(make_writer, tmp_path):
 def test_a_rank_that_turns_up_late_supersedes_what_was_told(make_writer, tmp_path):
     steps(make_writer(rank_file(0), clock=(0, 0)), 1, 5, 1, 10)
     facts = RunFacts(tmp_path, Told())
-    facts.refresh(now_ns=0)
+    facts.refresh()
     assert not facts.superseded
     steps(make_writer(rank_file(0, 1), rank=1, clock=(0, 0)), 1, 3, 1, 20)
-    facts.refresh(now_ns=0)
+    facts.refresh()
     assert facts.superseded
     anew = Told()
-    RunFacts(tmp_path, anew).refresh(now_ns=0)
+    RunFacts(tmp_path, anew).refresh()
     assert [f.end_ns for f in anew.of(StepsFact)] == [21, 41, 61]
 
 
-def test_growth_after_an_attempt_was_over_supersedes_what_was_told(make_writer, tmp_path):
+def test_growth_after_an_attempt_was_over_is_told(make_writer, tmp_path):
     writer = make_writer(rank_file(0), clock=(0, 0))
     fact(writer, "attempt_start", attempt=0, at_ns=1)
     end = steps(writer, 1, 5, 1, 10)
     fact(writer, "attempt_end", attempt=0, at_ns=end, cause="failed")
-    facts = RunFacts(tmp_path, Told())
-    facts.refresh(now_ns=0)
-    assert not facts.superseded
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    facts.refresh()
     steps(writer, 6, 6, end, 10)
-    facts.refresh(now_ns=0)
-    assert facts.superseded
+    facts.refresh()
+    assert [f.first for f in told.of(StepsFact)] == [1, 2, 3, 4, 5, 6]
+    assert told.of(AttemptFact) == [AttemptFact(0, 1, end + 10, "failed")]
 
 
 def test_many_signs_of_life_are_thinned_but_a_pause_stays(controller, tmp_path):
@@ -282,7 +292,7 @@ def test_a_live_file_is_read_instead_of_its_copy(make_writer, tmp_path):
     shutil.copy(live.path, stored)
     steps(live, 4, 5, 31, 10)
     told = Told()
-    RunFacts(tmp_path, told, {stored: live.path}).refresh(now_ns=0)
+    RunFacts(tmp_path, told, {stored: live.path}).refresh()
     assert len(told.of(StepsFact)) == 5
 
 
@@ -298,5 +308,5 @@ def test_files_of_old_attempts_are_not_kept_open(make_writer, tmp_path):
         writer.close()
     before = len(os.listdir("/proc/self/fd"))
     facts = RunFacts(tmp_path, Told())
-    facts.refresh(now_ns=0)
+    facts.refresh()
     assert len(os.listdir("/proc/self/fd")) <= before + 4  # the last two; a mapping holds one too

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact, SpanFact, StepsFact
+from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.layout import JOURNAL_SUFFIX
-from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows
-from holdfast.journal.source import Source
+from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
+from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
     AttemptEnded,
     AttemptStarted,
@@ -31,7 +31,6 @@ from holdfast.journal.statements import (
 SUPERVISOR_LOST = "supervisor_lost"
 """Cause of an attempt that nobody was left to record the end of."""
 
-NOBODY_LEFT_AFTER_NS = 60_000_000_000  # without a sign of life for so long, an attempt is over
 _SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
 _SEEN_GAP_NS = 30_000_000_000
 
@@ -47,6 +46,19 @@ class Sink(Protocol):
     ) -> None:
         """Take rows of equal steps of one attempt, completed, in the order run."""
 
+    def add_spans(
+        self, attempt: int, kinds: Sequence[str], kind: Ints, start_ns: Ints, end_ns: Ints
+    ) -> None:
+        """Take closed spans of one attempt; `kind` holds positions in `kinds`."""
+
+    def set_open(
+        self, attempt: int, spans: Iterable[tuple[str, int]], step: tuple[int, int] | None
+    ) -> None:
+        """What is open in an attempt from now on: (kind, start) of spans, (number, start)."""
+
+
+_Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -58,7 +70,7 @@ class _Attempt:
     cause: str | None = None
     last_step_end_ns: int = 0
     told: AttemptFact | None = None
-    closed: bool = False  # what was open when it ended has been told
+    told_open: _Open = ((), None)
 
     def start_ns(self) -> int | None:
         """When it was launched, or else when its first journal was made."""
@@ -70,20 +82,16 @@ class _Attempt:
         """Its ranks' last sign of life."""
         return max((source.alive_ns() for source in self.sources), default=0)
 
-    def left_open(self) -> Iterator[Fact]:
+    def open_now(self) -> _Open:
         """Spans and a step that had begun and not ended."""
-        for source in self.sources:
-            yield from source.open_spans()
-        under_way = self.steps.under_way()
-        if under_way is not None:
-            step, start_ns = under_way
-            yield StepsFact(self.number, step, step, start_ns, None)
+        spans = tuple(span for source in self.sources for span in source.open_spans())
+        return spans, self.steps.under_way()
 
 
 class RunFacts:
     """Follows all journals of a run, and tells a sink what they say.
 
-    `now_ns` is on the run-wide clock: unix nanoseconds, as each boot's first clock reading has it.
+    Times told are unix nanoseconds, as each boot's first clock reading has them.
     """
 
     def __init__(
@@ -128,38 +136,57 @@ class RunFacts:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
         return notes
 
-    def refresh(self, now_ns: int | None = None) -> int:
-        """Tell the sink what is new since the last call; gives the number of new records.
-
-        `now_ns` decides whether an attempt that shows no sign of life is over; None: the clock's.
-        """
+    def refresh(self) -> int:
+        """Tell the sink what is new since the last call; gives the number of new records."""
         for path in self._new_journals():
             self._open(path)
-        now_ns = self.clock.now_ns() if now_ns is None else now_ns
         facts: list[Fact] = []
-        seen: list[int] = []
+        spans: list[tuple[int, SpanRows]] = []
+        seen_ns: list[int] = []
         records = 0
         for source in self._active():
             try:
-                new, told, seen_here = source.poll()
+                news = source.poll()
             except JournalError as problem:
                 self._problems[source.path] = str(problem)
                 continue
-            records += new
-            seen += seen_here
-            for statement in told:
+            records += news.records
+            seen_ns += news.seen_ns
+            spans += [(source.identity.attempt, rows) for rows in news.spans]
+            for statement in news.statements:
                 self._take(statement, facts)
-        facts += self._thinned(seen)
-        rows = self._settle(now_ns, facts)
+        facts += self._thinned(seen_ns)
+        self._tell(facts, spans)
+        return records
+
+    def _tell(self, facts: list[Fact], spans: list[tuple[int, SpanRows]]) -> None:
+        steps: list[tuple[int, Rows]] = []
+        opened: list[tuple[int, _Open]] = []
+        for attempt, next_ns in self._still_read():
+            restores, pieces = attempt.steps.take()
+            facts += restores
+            steps += [(attempt.number, piece) for piece in pieces]
+            if pieces:
+                attempt.last_step_end_ns = int(pieces[-1].end[-1])
+            fact = self._attempt_fact(attempt, next_ns)
+            if fact is not None and fact != attempt.told:
+                attempt.told = fact
+                facts.append(fact)
+            if (open_now := attempt.open_now()) != attempt.told_open:
+                attempt.told_open = open_now
+                opened.append((attempt.number, open_now))
         run = self._run_fact()
         if run is not None and run != self._told_run:
             self._told_run = run
             facts.append(run)
         if facts:
             self._sink.add(facts)
-        for attempt, piece in rows:
-            self._sink.add_steps(attempt, piece.step, piece.step, piece.start, piece.end)
-        return records
+        for number, rows in spans:
+            self._sink.add_spans(number, *rows)
+        for number, piece in steps:
+            self._sink.add_steps(number, piece.step, piece.step, piece.start, piece.end)
+        for number, open_now in opened:
+            self._sink.set_open(number, *open_now)
 
     # --- files ------------------------------------------------------------------------------
 
@@ -207,7 +234,7 @@ class RunFacts:
 
     # --- statements -------------------------------------------------------------------------
 
-    def _take(self, statement: SpanFact | Statement, facts: list[Fact]) -> None:
+    def _take(self, statement: Statement, facts: list[Fact]) -> None:
         match statement:
             case RunStated():
                 self._stated.append(statement)
@@ -237,33 +264,14 @@ class RunFacts:
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def _settle(self, now_ns: int, facts: list[Fact]) -> list[tuple[int, Rows]]:
-        """Facts of attempts, and their new steps."""
-        rows: list[tuple[int, Rows]] = []
+    def _still_read(self) -> Iterator[tuple[_Attempt, int | None]]:
+        """Attempts whose journals may have grown, and when the next one started."""
         numbers = sorted(self._attempts)
         for number, following in zip_longest(numbers, numbers[1:]):
             attempt = self._attempts[number]
-            if following is not None and attempt.closed and number < numbers[-1] - 1:
-                continue  # nothing reads its journals any more
-            restores, pieces = attempt.steps.take()
-            if pieces:
-                attempt.last_step_end_ns = int(pieces[-1].end[-1])
-            if attempt.closed and (restores or pieces):
-                self.superseded = True
-            facts += restores
-            rows += [(number, piece) for piece in pieces]
-            next_ns = None if following is None else self._attempts[following].start_ns()
-            fact = self._attempt_fact(attempt, next_ns)
-            if fact is None:
-                continue
-            if fact != attempt.told:
-                attempt.told = fact
-                facts.append(fact)
-            over = fact.end_ns is not None or now_ns - attempt.alive_ns() > NOBODY_LEFT_AFTER_NS
-            if over and not attempt.closed:
-                attempt.closed = True
-                facts += attempt.left_open()
-        return rows
+            if attempt.told is None or number >= numbers[-1] - 1:
+                next_ns = None if following is None else self._attempts[following].start_ns()
+                yield attempt, next_ns
 
     def _attempt_fact(self, attempt: _Attempt, next_ns: int | None) -> AttemptFact | None:
         start_ns = attempt.start_ns()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from holdfast.core.facts import SpanFact
+import numpy as np
+
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
@@ -16,7 +19,7 @@ from holdfast.journal.layout import (
     Kind,
     NoteType,
 )
-from holdfast.journal.rank_steps import RankTrack
+from holdfast.journal.rank_steps import Ints, RankTrack
 from holdfast.journal.reader import JournalReader, Records, argument
 from holdfast.journal.sidecar import Payload
 from holdfast.journal.statements import Statement, parse_statement
@@ -26,6 +29,25 @@ CHUNK_RECORDS = 1 << 17  # 4 MiB of records at a time
 # An open or failed restore is time before the first step, or between steps; the RESTORE record
 # counts what was read.
 _NOT_COUNTED = SPAN_KINDS.index("restore")
+
+
+class SpanRows(NamedTuple):
+    """Closed spans; `kind` holds positions in `kinds`, times are ns on the run-wide clock."""
+
+    kinds: list[str]
+    kind: Ints
+    start: Ints
+    end: Ints
+
+
+@dataclass(slots=True)
+class News:
+    """What a poll found: records, statements, closed spans, when the supervisor was seen."""
+
+    records: int = 0
+    statements: list[Statement] = field(default_factory=list)
+    spans: list[SpanRows] = field(default_factory=list)
+    seen_ns: list[int] = field(default_factory=list)
 
 
 class Source:
@@ -67,27 +89,24 @@ class Source:
         """When the file was made."""
         return None if self._first_boot_ns is None else self._first_boot_ns + self.offset_ns
 
-    def poll(self) -> tuple[int, list[SpanFact | Statement], list[int]]:
-        """What is new: how many records, which facts, and when the supervisor was seen.
-
-        Raises JournalError when the file has gone.
-        """
+    def poll(self) -> News:
+        """What is new; steps go to `track`. Raises JournalError when the file has gone."""
         self.fresh = False
         reader = self._reader = self._reader or JournalReader(self.path)
-        facts: list[SpanFact | Statement] = []
-        seen: list[int] = []
+        news = News()
         before = self._count
         while len(records := reader.read_new(self._count, CHUNK_RECORDS)):
             self._count += len(records)
-            self._take(reader, records, facts, seen)
+            self._take(reader, records, news)
         # After the records: a span that was closed meanwhile is then merely still open.
         words = reader.words()
         if words.supervisor_alive_at_ns > self.words.supervisor_alive_at_ns:
-            seen.append(words.supervisor_alive_at_ns + self.offset_ns)
+            news.seen_ns.append(words.supervisor_alive_at_ns + self.offset_ns)
         if any(span.kind not in self._span_names for span in words.open_spans):
             self._read_text(reader)
         self.words = words
-        return self._count - before, facts, seen
+        news.records = self._count - before
+        return news
 
     def rest(self) -> None:
         """Close the file until the next poll."""
@@ -102,20 +121,13 @@ class Source:
         newest = beat + self.offset_ns if beat else 0
         return max(self._last_record_ns, self.first_ns or 0, newest)
 
-    def open_spans(self) -> Iterator[SpanFact]:
-        """Spans that had begun and not ended at the last poll."""
+    def open_spans(self) -> Iterator[tuple[str, int]]:
+        """Kind and start of the spans that had begun and not ended at the last poll."""
         for span in self.words.open_spans:
             if span.kind != _NOT_COUNTED and span not in self._closed:
-                start_ns = span.start_ns + self.offset_ns
-                yield SpanFact(self.identity.attempt, self._span_name(span.kind), start_ns, None)
+                yield self._span_name(span.kind), span.start_ns + self.offset_ns
 
-    def _take(
-        self,
-        reader: JournalReader,
-        records: Records,
-        facts: list[SpanFact | Statement],
-        seen: list[int],
-    ) -> None:
+    def _take(self, reader: JournalReader, records: Records, news: News) -> None:
         offset_ns = self.offset_ns
         self._last_record_ns = max(self._last_record_ns, int(records["time"].max()) + offset_ns)
         kinds = records["kind"]
@@ -126,21 +138,25 @@ class Source:
         spans, notes = records[kinds == Kind.SPAN], records[kinds == Kind.NOTE]
         if len(notes) or (len(spans) and (argument(spans) >= FIRST_CUSTOM_SPAN).any()):
             self._read_text(reader)
-        facts.extend(self._spans(spans, offset_ns))
-        facts.extend(self._statements(notes, offset_ns))
+        if len(spans):
+            # A slot is taken back right after its record: only the newest can be in both.
+            newest = spans[-SPAN_SLOTS:]
+            self._closed = set(
+                zip(argument(newest).tolist(), newest["value"].tolist(), strict=True)
+            )
+            news.spans.append(self._spans(spans, offset_ns))
+        news.statements.extend(self._statements(notes, offset_ns))
         signs = (kinds == Kind.SEEN) | (kinds == Kind.PROGRESS)
-        seen.extend((records["time"][signs] + offset_ns).tolist())
+        news.seen_ns.extend((records["time"][signs] + offset_ns).tolist())
 
-    def _spans(self, spans: Records, offset_ns: int) -> Iterator[SpanFact]:
-        kinds = argument(spans).tolist()
-        starts, ends = spans["value"].tolist(), spans["time"].tolist()
-        if kinds:  # a slot is taken back right after its record: only the newest can be in both
-            self._closed = set(zip(kinds[-SPAN_SLOTS:], starts[-SPAN_SLOTS:], strict=True))
-        attempt = self.identity.attempt
-        for kind, start, end in zip(kinds, starts, ends, strict=True):
-            if kind != _NOT_COUNTED:
-                start_ns = min(start, end) + offset_ns
-                yield SpanFact(attempt, self._span_name(kind), start_ns, end + offset_ns)
+    def _spans(self, spans: Records, offset_ns: int) -> SpanRows:
+        ids = argument(spans)
+        if (ids == _NOT_COUNTED).any():
+            spans, ids = spans[ids != _NOT_COUNTED], ids[ids != _NOT_COUNTED]
+        known, kind = np.unique(ids, return_inverse=True)
+        end = spans["time"] + offset_ns
+        start = np.minimum(spans["value"] + offset_ns, end)
+        return SpanRows([self._span_name(number) for number in known.tolist()], kind, start, end)
 
     def _span_name(self, kind: int) -> str:
         return self._span_names.get(kind, "custom:unnamed")
