@@ -67,6 +67,7 @@ class Alone(Attachment):
             Saving(1, policy),
             Duties(commit=self._commit, upkeep=self._upkeep, note_stop=self._note_stop),
         )
+        self._conductor.start()
 
     # Both pull in numpy: not before somebody needs them, so that `start` stays quick.
 
@@ -116,9 +117,7 @@ class Alone(Attachment):
 
     def ready(self, step: int) -> None:
         """Start conducting."""
-        if not self._created:
-            self.resumed(Resume(None, 0, None))
-        self._conductor.start(step)
+        self._conductor.conduct(step)
 
     def stopping(self) -> bool:
         """Whether somebody sent a signal."""

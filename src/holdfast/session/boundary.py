@@ -227,6 +227,7 @@ class Boundary:
 
     def _leave(self, reason: str) -> NoReturn:
         self.stop_reason = reason
+        self._writer.end_steps(None)  # no step is under way any more: what follows is leaving
         raise Stop(reason)
 
     def _supervisor_lost(self) -> bool:

@@ -46,16 +46,21 @@ class Conductor:
         self._stop_begun = False
         self._ending = threading.Event()
         self._save_asked = 0
+        self._conducting = False
         self._next_upkeep_ns = 0
         self._thread = threading.Thread(target=self._run, name="holdfast-conductor", daemon=True)
 
-    def start(self, resume_step: int) -> None:
-        """Begin; `resume_step` is the step restored from (0: scratch)."""
+    def start(self) -> None:
+        """Begin the upkeep: a long restore must not let the lease grow old."""
+        self._words.store(Word.SUPERVISOR_ALIVE_AT, now_ns())
+        self._thread.start()
+
+    def conduct(self, resume_step: int) -> None:
+        """The loop begins after `resume_step` (0: from scratch): saves are decided from now on."""
         self._saving.begin(now_ns(), resume_step)
         self._saving.join(0)
         self._before = news.RankWords(step=resume_step)
-        self._words.store(Word.SUPERVISOR_ALIVE_AT, now_ns())
-        self._thread.start()
+        self._conducting = True
 
     def ask_stop(self, source: str, deadline_ns: int | None) -> None:
         """Save at the next boundary and leave. Only the first call counts."""
@@ -88,6 +93,13 @@ class Conductor:
 
     def _turn(self, at_ns: int) -> None:
         self._words.store(Word.SUPERVISOR_ALIVE_AT, at_ns)
+        if self._conducting:
+            self._conduct(at_ns)
+        if at_ns >= self._next_upkeep_ns:
+            self._next_upkeep_ns = at_ns + UPKEEP_NS
+            self._duties.upkeep()
+
+    def _conduct(self, at_ns: int) -> None:
         words = self._words.snapshot()
         # Before the first step the step word is 0, whatever was restored.
         reading = news.RankWords(
@@ -113,9 +125,6 @@ class Conductor:
         wake_ns = self._saving.wake_at_ns
         if wake_ns is not None and wake_ns <= at_ns:
             self._do(self._saving.hear(news.Tick(at_ns)))
-        if at_ns >= self._next_upkeep_ns:
-            self._next_upkeep_ns = at_ns + UPKEEP_NS
-            self._duties.upkeep()
 
     def _do(self, actions: tuple[news.Action, ...]) -> None:
         for action in actions:
