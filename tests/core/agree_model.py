@@ -24,7 +24,6 @@ from holdfast.core.word import Agreed, Order, pack, unpack
 
 DEADLINE_NS = 10**15
 STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
-SAVE = ev.SaveAsked(0, "every 41 s")
 
 
 class Broken(AssertionError):
@@ -86,10 +85,12 @@ class House:
         deadline: bool = False,
         delays: bool = True,
         save_at_once: bool = False,
+        save_lead: int = 1,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
         self.delays = delays
+        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
         self.faultless = not (deaths or fails or deadline)
         self._ranks: list[Rank] = []
         self._rank_ids: dict[Rank, int] = {}
@@ -106,7 +107,7 @@ class House:
         rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline)
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
-            self.start = self._hear(self.start, rest, SAVE)
+            self.start = self._hear(self.start, rest, self._save)
 
     # --- interning ------------------------------------------------------------------------------
 
@@ -297,7 +298,7 @@ class House:
                 yield "the manifest fails", self._hear(world, less, event), False
         if rest.saves:
             less = rest._replace(saves=rest.saves - 1)
-            yield "a save", self._hear(world, less, SAVE), False
+            yield "a save", self._hear(world, less, self._save), False
         if rest.stops:
             less = rest._replace(stops=rest.stops - 1)
             yield "a stop", self._hear(world, less, STOP), False
