@@ -112,8 +112,8 @@ def _registered(value: Any) -> Node | None:
     """A pytree node of a loaded jax, opened one level deep."""
     jax = sys.modules.get("jax")
     tree_util = getattr(jax, "tree_util", None)
-    if tree_util is None or value is None:
-        return None
+    if tree_util is None or value is None or hasattr(type(value), "__next__"):
+        return None  # an iterator is no container, and jax refuses to be asked
     keyed, treedef = tree_util.tree_flatten_with_path(
         value, is_leaf=lambda other: other is not value
     )

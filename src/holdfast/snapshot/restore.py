@@ -29,7 +29,7 @@ from holdfast.snapshot.reader import (
 )
 from holdfast.snapshot.receipt import Index, Tensor
 from holdfast.snapshot.sets import read_manifest
-from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decode, prune
+from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decode, leaves, prune
 
 STATE = "state"
 
@@ -102,24 +102,18 @@ def _check_ranks(manifest: Manifest, structure: Mapping[str, Structure], world_s
     """Refuse what has no meaning for another number of ranks; `world_size` 0: any (inference)."""
     if world_size == manifest.world_size:
         return
-    changed = (
-        f"the checkpoint was written by {manifest.world_size} ranks"
-        + (f" and is read by {world_size}" if world_size else "")
-        + ", and each rank has its own {}: say how it carries over, or start with as many ranks"
-    )
-    shared = tuple(manifest.structures)
+    own = [path for path, placed in manifest.structures.items() if placed is Placement.PER_RANK]
+    shared = tuple(path for path in manifest.structures if path not in own)
     for name, part in structure.items():
-        below = [path for path in shared if path == name or path.startswith(f"{name}/")]
-        if not below and part not in (None, {}, []):
-            raise DataTopologyChanged(changed.format(name))
-        for path in below:
-            if manifest.structures[path] is Placement.PER_RANK and manifest.world_size > 1:
-                raise DataTopologyChanged(changed.format(f"structure of {path}"))
-        for array in arrays(part, name):
-            stored = manifest.arrays.get(array.path)
-            own = stored is not None and stored.placement is Placement.PER_RANK
-            if own and (manifest.world_size > 1 or not is_shared(array.path, shared)):
-                raise DataTopologyChanged(changed.format(array.path))
+        for leaf in leaves(part, name):
+            stored = manifest.arrays.get(leaf.path)
+            per_rank = stored is not None and stored.placement is Placement.PER_RANK
+            if per_rank or not is_shared(leaf.path, shared):
+                readers = f" and is read by {world_size}" if world_size else ""
+                raise DataTopologyChanged(
+                    f"the checkpoint was written by {manifest.world_size} ranks{readers}, and each "
+                    f"has a {leaf.path} of its own: start with as many ranks, or leave {name} out"
+                )
 
 
 class _Assembly:

@@ -102,7 +102,12 @@ def write_shard(
         tags=tuple(tags),
         tensors=tensors,
     )
-    write_sealed(receipt_path, receipt.to_json())
+    try:
+        write_sealed(receipt_path, receipt.to_json())
+    except StoreUnavailable:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)  # a shard without a receipt is of no use: free its space
+        raise
     return receipt
 
 

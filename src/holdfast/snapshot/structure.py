@@ -179,16 +179,21 @@ def _scalar(tag: Any, said: dict[str, Any]) -> Any:
     raise ValueError(f"{said!r:.200} means nothing to this version")
 
 
-def arrays(said: Structure, path: str = "", depth: int = 0) -> Iterator[Array]:
-    """Every array of a structure, in tree order; ValueError on rubbish."""
+def leaves(said: Structure, path: str = "", depth: int = 0) -> Iterator[Array | Value]:
+    """Every leaf of a structure, in tree order; ValueError on rubbish."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     opened = open_structure(said, path)
-    if isinstance(opened, Array):
-        yield opened
-    elif isinstance(opened, Container):
+    if isinstance(opened, Container):
         for child_path, child in opened.items():
-            yield from arrays(child, child_path, depth + 1)
+            yield from leaves(child, child_path, depth + 1)
+    else:
+        yield opened
+
+
+def arrays(said: Structure, path: str = "") -> Iterator[Array]:
+    """Every array of a structure, in tree order; ValueError on rubbish."""
+    return (leaf for leaf in leaves(said, path) if isinstance(leaf, Array))
 
 
 class _Nothing:

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.errors import StateMismatch
+from holdfast.snapshot.tree import flatten, unflatten
+
+Point = namedtuple("Point", "x y")
+F32 = np.zeros((2, 3), np.float32)
+
+
+def differs(saved: Any, like: Any) -> StateMismatch:
+    with pytest.raises(StateMismatch) as caught:
+        unflatten(flatten(saved), like)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("saved", "like", "path", "want", "got"),
+    [
+        ({"w": F32}, {"w": np.zeros((2, 4), np.float32)}, "w", "float32[2, 4]", "float32[2, 3]"),
+        ({"w": F32}, {"w": np.zeros((2, 3), np.float64)}, "w", "float64[2, 3]", "float32[2, 3]"),
+        ({"w": F32}, {"v": F32}, "v", "float32[2, 3]", "nothing there"),
+        ({"w": F32, "x": 1}, {"w": F32}, "x", "nothing there", "a int"),
+        ({"w": [1, 2]}, {"w": [1]}, "w/1", "nothing there", "a int"),
+        ({"w": [1]}, {"w": [1, 2.0]}, "w/1", "a float", "nothing there"),
+        ({"w": [1]}, {"w": (1,)}, "w", "a tuple of 1", "a list of 1"),
+        ({"w": {0: 1}}, {"w": {"0": 1}}, "w/%30", "a int", "nothing there"),
+        ({"w": 1}, {"w": 1.0}, "w", "a float", "a int"),
+        ({"w": True}, {"w": 1}, "w", "a int", "a bool"),
+        ({"w": None}, {"w": {}}, "w", "an empty dict", "None"),
+        ({"w": {}}, {"w": None}, "w", "None", "an empty dict"),
+        ({"w": F32}, {"w": None}, "w", "None", "float32[2, 3]"),
+        ({"w": F32}, {"w": {"x": 1}}, "w", "a dict with x", "float32[2, 3]"),
+        ({"w": {"x": F32}}, {"w": F32}, "w", "float32[2, 3]", "a dict with x"),
+        ({"w": Point(1, 2)}, {"w": (1, 2)}, "w", "a tuple of 2", "a record with x, y"),
+        ({"w": "x" * 999}, {"w": b""}, "w", "a bytes", "a str"),
+        ({"w": 0.1}, {"w": np.zeros((), np.float32)}, "w", "float32[]", "a float"),
+        ({"w": np.zeros(())}, {"w": 1}, "w", "a int", "float64[]"),
+        (1, {"w": 1}, "", "a dict with w", "a int"),
+    ],
+)
+def test_the_first_difference_is_named(
+    saved: Any, like: Any, path: str, want: str, got: str
+) -> None:
+    error = differs(saved, like)
+    assert (error.path, error.want, error.got) == (path, want, got)
+
+
+def test_first_means_in_the_order_of_the_tree() -> None:
+    saved = {"a": {"x": 1, "y": F32}, "b": 2}
+    assert differs(saved, {"b": 2.0, "a": {"x": 1, "y": 2}}).path == "b"
+    assert differs(saved, {"a": {"x": 1, "y": 2}, "b": 2.0}).path == "a/y"
+
+
+def test_kinds_and_containers_come_from_like() -> None:
+    saved = {"p": {"x": F32 + 1, "y": np.float32(3)}, "n": np.int32(4), "f": 5, "g": math.nan}
+    like = {"p": Point(F32, np.zeros((), np.float32)), "n": 0, "f": np.zeros((), "i8"), "g": 1.0}
+    back = unflatten(flatten(saved), like)
+    assert type(back["p"]) is Point
+    assert back["p"].x.tolist() == (F32 + 1).tolist()
+    assert back["p"].y.shape == ()
+    assert back["n"] == 4
+    assert type(back["n"]) is int
+    assert back["f"].dtype == np.int64
+    assert back["f"] == 5
+    assert math.isnan(back["g"])
+
+
+def test_long_text_and_bytes_fit_short_ones() -> None:
+    back = unflatten(flatten({"t": "é" * 999, "b": b"z" * 999}), {"t": "", "b": b""})
+    assert back == {"t": "é" * 999, "b": b"z" * 999}
+
+
+def test_an_object_in_like_is_an_error_that_names_it() -> None:
+    assert differs({"w": 1}, {"w": object()}).want == "a object"
