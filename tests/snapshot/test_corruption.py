@@ -187,7 +187,7 @@ json_values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data())
 def test_a_manifest_with_a_good_seal_and_bad_contents(whole: Path, data: st.DataObject) -> None:
     """Whatever stands in it, reading ends in CorruptCheckpoint or in the very same tree."""

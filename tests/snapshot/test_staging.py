@@ -25,7 +25,7 @@ from holdfast.snapshot.parts import (
     part_state,
     restore_rng,
 )
-from holdfast.snapshot.restore import read_set
+from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.staging import PARALLEL_FROM_BYTES, Staging
 from holdfast.snapshot.tree import flatten
 
@@ -114,6 +114,21 @@ def test_restored_arrays_are_aligned_writable_and_apart(save: Any) -> None:
         assert array.ctypes.data % 64 == 0
         array[:] = 7
         assert name == "39" or back[str(int(name) + 1)][0] == 0
+
+
+def test_memory_prepared_for_a_restore_is_used_once(save: Any) -> None:
+    state = {"a": np.arange(1000), "b": np.ones(7), "text": "x"}
+    place = save(state).path
+    room = prepare(place)
+    mine = {path: memory.ctypes.data for path, memory in room.items()}
+    assert set(mine) == {"state/a", "state/b"}
+    first = read_set(place, room=room)["state"]
+    second = read_set(place, room=room)["state"]
+    assert first["a"].ctypes.data == mine["state/a"]
+    assert second["a"].ctypes.data != mine["state/a"]
+    assert first["a"].tolist() == second["a"].tolist() == state["a"].tolist()
+    other = save({"a": np.arange(5)}, step=2).path  # prepared for another set: of no use, no harm
+    assert read_set(other, room=prepare(place))["state"]["a"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_memory() -> None:

@@ -19,6 +19,7 @@ from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.manifest import Manifest, Placement, is_shared
 from holdfast.snapshot.materialise import Kinds, adopt, native
+from holdfast.snapshot.memory import touch
 from holdfast.snapshot.reader import (
     Chunk,
     ShardFiles,
@@ -33,6 +34,9 @@ from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decod
 
 STATE = "state"
 
+Room = dict[str, Bytes]
+"""Warm memory by path."""
+
 
 def read_set(
     set_dir: Path,
@@ -43,6 +47,7 @@ def read_set(
     *,
     sections: Sequence[str] | None = None,
     kinds: Kinds = "saved",
+    room: Room | None = None,
 ) -> dict[str, Any]:
     """Read a rank's part of a set, every byte verified before it is used.
 
@@ -50,7 +55,8 @@ def read_set(
     and shardings the result takes; other sections come in plain containers, arrays of the kind
     they were (or all numpy's with kinds="numpy"). `only`: globs on paths inside "state"; with
     `like`, that is a tree of only those. `sections`: read no others. With another number of ranks
-    than wrote the set, what is global is reassembled; what is per rank has no answer.
+    than wrote the set, what is global is reassembled; what is per rank has no answer. `room`: warm
+    memory from `prepare`, used up by this call.
 
     Raises:
         CorruptCheckpoint: a file is missing, truncated or not what was written; names it.
@@ -70,7 +76,28 @@ def read_set(
             raise CorruptCheckpoint(f"{files.path(source)}: the structure says {error}") from error
         for name, tree in (like or {}).items():
             likeness.check(structure.get(name), tree, name)
-        return _Assembly(files, manifest, source, like or {}, kinds).tree(structure, wanted)
+        assembly = _Assembly(files, manifest, source, like or {}, kinds)
+        return assembly.tree(structure, wanted, {} if room is None else room)
+
+
+def prepare(set_dir: Path, rank: int = 0, world_size: int = 1) -> Room:
+    """Get and touch the memory that `read_set` will fill, while something else goes on.
+
+    Fresh memory costs as much as the read itself, and many times that on some virtual machines; a
+    thread can pay for it while the script imports and compiles. Raises what `read_set` raises.
+    """
+    manifest = read_manifest(set_dir)
+    source = rank if manifest.world_size == world_size else rank % manifest.world_size
+    sizes = {
+        path: tensor.nbytes
+        for path, stored in manifest.arrays.items()
+        for holder, tensor in stored.pieces
+        if holder == source and tensor.index is None
+    }
+    memory = allocate(list(sizes.values()))
+    for one in memory:
+        touch(one)
+    return dict(zip(sizes, memory, strict=True))
 
 
 def load_path(set_dir: Path, like: Any = None, only: str | Sequence[str] | None = None) -> Any:
@@ -135,9 +162,11 @@ class _Assembly:
         self._slices = SliceReader(files)
         self._whole: dict[str, Bytes] = {}
 
-    def tree(self, structure: Mapping[str, Structure], wanted: Sequence[Array]) -> dict[str, Any]:
+    def tree(
+        self, structure: Mapping[str, Structure], wanted: Sequence[Array], room: Room
+    ) -> dict[str, Any]:
         """Read everything that is needed whole, then build."""
-        self._read_whole([array for array in wanted if not self._in_parts(array)])
+        self._read_whole([array for array in wanted if not self._in_parts(array)], room)
         return {name: self._section(name, part) for name, part in structure.items()}
 
     def _section(self, name: str, structure: Structure) -> Any:
@@ -196,11 +225,15 @@ class _Assembly:
             )
         return pieces
 
-    def _read_whole(self, wanted: Sequence[Array]) -> None:
-        memory = allocate([array.nbytes for array in wanted])
+    def _read_whole(self, wanted: Sequence[Array], room: Room) -> None:
+        sizes = {array.path: array.nbytes for array in wanted}
+        ready = {path: memory for path, memory in room.items() if memory.size == sizes.get(path)}
+        room.clear()  # what is handed out belongs to the result: nobody may fill it again
+        missing = [path for path in sizes if path not in ready]
+        fresh = zip(missing, allocate([sizes[path] for path in missing]), strict=True)
+        self._whole = ready | dict(fresh)
         work: list[Chunk] = []
-        for array, raw in zip(wanted, memory, strict=True):
+        for array in wanted:
             ((rank, tensor),) = self._pieces(array)
-            self._whole[array.path] = raw
-            work.extend(chunks(rank, tensor, raw))
+            work.extend(chunks(rank, tensor, self._whole[array.path]))
         read_all(self._files, work)
