@@ -1,0 +1,219 @@
+"""Real processes for the tests: started, waited for by what they print, and ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+TRAINER = Path(__file__).with_name("trainer.py")
+LIMIT_S = 60.0  # generous: only a hang comes near it
+
+EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_SAVED, EXIT_CONFIGURATION = 0, 1, 69, 75, 78
+
+
+class Process:
+    """A command with its output; `saw` waits for a line, `wait` for the end."""
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None):
+        self.argv = [str(word) for word in argv]
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._popen = subprocess.Popen(
+            self.argv,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def _read(self) -> None:
+        for line in self._popen.stdout:
+            with self._changed:
+                self.lines.append(line.decode(errors="replace").rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def saw(self, pattern: str, count: int = 1) -> re.Match[str]:
+        """The `count`-th printed line in which the pattern is found; waits for it."""
+        found: list[re.Match[str]] = []
+        end = time.monotonic() + LIMIT_S
+        looked = 0
+        with self._changed:
+            while True:
+                for line in self.lines[looked:]:
+                    match = re.search(pattern, line)
+                    if match:
+                        found.append(match)
+                looked = len(self.lines)
+                if len(found) >= count:
+                    return found[count - 1]
+                left_s = end - time.monotonic()
+                ended = not self._reader.is_alive() or left_s <= 0
+                assert not ended, f"no {pattern!r} (×{count}) in:\n{self.text}"
+                self._changed.wait(min(left_s, 0.5))
+
+    def send(self, number: int) -> None:
+        """A signal to this process alone."""
+        self._popen.send_signal(number)
+
+    def wait(self, code: int | None = None) -> str:
+        """All output, once it has ended; with `code`, that must be its exit code."""
+        try:
+            got = self._popen.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running: {self.argv}\n{self.text}") from None
+        self._reader.join(LIMIT_S)
+        if code is not None:
+            assert got == code, f"exit code {got}, not {code}:\n{self.text}"
+        return self.text
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.kill()
+        self._popen.wait()
+        self._reader.join(5.0)
+        self._popen.stdout.close()
+
+
+class House:
+    """A test's working folder, store and processes."""
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.folder = folder
+        self.store = store
+        self.allow_file = folder / "allow"
+        self.go_file = folder / "go"
+        self._processes: list[Process] = []
+
+    def start(self, *argv: object, **env: object) -> Process:
+        """Any command."""
+        variables = {name: str(value) for name, value in env.items()}
+        process = Process([str(word) for word in argv], cwd=self.folder, env=variables)
+        self._processes.append(process)
+        return process
+
+    def holdfast(self, *words: object, **env: object) -> Process:
+        """The command line tool."""
+        return self.start(sys.executable, "-m", "holdfast.cli.main", *words, **env)
+
+    def run(self, *options: object, steps: int = 10, name: str = "r", **env: object) -> Process:
+        """The trainer under `holdfast run`."""
+        command = (sys.executable, TRAINER, steps)
+        return self.holdfast("run", "--name", name, *options, "--", *command, **self._gates(env))
+
+    def alone(self, steps: int = 10, name: str = "r", **env: object) -> Process:
+        """The trainer without a supervisor."""
+        gates = self._gates({"HOLDFAST_NAME": name, **env})
+        return self.start(sys.executable, TRAINER, steps, **gates)
+
+    def script(self, text: str, name: str = "script.py") -> Path:
+        """A script of the test's own."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def allow(self, step: int) -> Path:
+        """Let steps up to this one begin; the trainer waits at the next."""
+        draft = self.allow_file.with_suffix(".new")
+        draft.write_text(str(step))
+        draft.replace(self.allow_file)
+        return self.allow_file
+
+    def go(self) -> None:
+        """Release what is held."""
+        self.go_file.touch()
+
+    def _gates(self, env: dict[str, object]) -> dict[str, object]:
+        if self.allow_file.exists():
+            env.setdefault("ALLOW", self.allow_file)
+        if "HOLD" in env:
+            env.setdefault("GO", self.go_file)
+        return env
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.close()
+
+
+def expected_digest(steps: int) -> str:
+    """What the trainer prints at its end: the same arithmetic, with no Holdfast near it."""
+    noise, numpy_noise = random.Random(1), np.random.RandomState(2)
+    weights, average = np.zeros(256), 0.0
+    for number in range(steps):
+        amount = noise.random() + numpy_noise.random_sample()
+        weights *= 0.99
+        weights += np.full(256, float(number)) * amount
+        average = 0.9 * average + 0.1 * float(weights[0])
+    return hashlib.sha256(weights.tobytes() + repr(average).encode()).hexdigest()[:16]
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the direct children of a process."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(word) for word in path.read_text().split()]
+    return found
+
+
+def command_line(pid: int) -> str:
+    """What a process was started as; '' when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+def reaper_of(supervisor: Process) -> int:
+    """The pid of the supervisor's reaper."""
+    (pid,) = [p for p in children(supervisor.pid) if "reaper.py" in command_line(p)]
+    return pid
+
+
+def ranks_of(supervisor: Process) -> list[int]:
+    """The pids of the ranks, in their order."""
+
+    def rank(pid: int) -> int:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return next(int(word[5:]) for word in environ if word.startswith(b"RANK="))
+
+    return sorted(children(reaper_of(supervisor)), key=rank)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to any process."""
+    os.kill(pid, number)

@@ -1,0 +1,137 @@
+"""`holdfast run` with a training script: what ends it, and with what."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from processes import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SAVED,
+    House,
+    expected_digest,
+    kill,
+    ranks_of,
+    reaper_of,
+)
+
+
+def test_done(house: House) -> None:
+    out = house.run(steps=10).wait(EXIT_DONE)
+    assert f"[0] final {expected_digest(10)}" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_saves_the_next_step_and_ends_with_75(house: House, number: int) -> None:
+    house.allow(5)
+    run = house.run(steps=10)
+    run.saw("did 5")
+    run.send(number)
+    run.saw("saving, then stopping")
+    house.allow(10)
+    out = run.wait(EXIT_SAVED)
+    assert "final" not in out
+    again = house.run(steps=10).wait(EXIT_DONE)
+    resumed = int(out.rpartition("did ")[2].split()[0])
+    assert f"from {resumed}" in again or f"from {resumed + 1}" in again
+    assert f"final {expected_digest(10)}" in again
+
+
+@pytest.mark.parametrize("phase", ["import", "start", "restore", "loop"])
+def test_sigterm_before_the_first_step(house: House, phase: str) -> None:
+    run = house.run(steps=10, HOLD=phase)
+    run.saw(f"at {phase}")
+    run.send(signal.SIGTERM)
+    run.wait(EXIT_SAVED)
+    assert f"final {expected_digest(10)}" in house.run(steps=10).wait(EXIT_DONE)
+
+
+def test_sigterm_in_the_first_step_has_nothing_to_save(house: House) -> None:
+    run = house.run(steps=10, HOLD="step")
+    run.saw("at step")
+    run.send(signal.SIGTERM)
+    run.saw("leaving without saving")
+    run.wait(EXIT_SAVED)
+    assert f"final {expected_digest(10)}" in house.run(steps=10).wait(EXIT_DONE)
+
+
+def test_a_second_sigterm_does_not_cut_the_save_short(house: House) -> None:
+    house.allow(5)
+    run = house.run(steps=10)
+    run.saw("did 5")
+    run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    run.send(signal.SIGTERM)
+    house.allow(10)
+    run.wait(EXIT_SAVED)
+    assert "from 6" in house.run(steps=10).wait(EXIT_DONE)
+
+
+def test_ctrl_c_twice_stops_now(house: House) -> None:
+    house.allow(5)
+    run = house.run(steps=10)
+    run.saw("did 5")
+    run.send(signal.SIGINT)
+    run.saw("saving, then stopping")
+    run.send(signal.SIGINT)
+    run.wait(EXIT_SAVED)
+    house.allow(10)
+    assert f"final {expected_digest(10)}" in house.run(steps=10).wait(EXIT_DONE)
+
+
+def test_a_killed_rank_is_started_again(house: House) -> None:
+    house.allow(7)
+    run = house.run("--save-every", 3, steps=10)
+    run.saw("did 7")
+    (rank,) = ranks_of(run)
+    kill(rank)
+    house.allow(10)
+    out = run.wait(EXIT_DONE)
+    assert "killed by SIGKILL" in out
+    assert f"final {expected_digest(10)}" in out
+
+
+def test_a_killed_reaper_takes_nothing_with_it_but_the_attempt(house: House) -> None:
+    house.allow(7)
+    run = house.run("--save-every", 3, steps=10)
+    run.saw("did 7")
+    kill(reaper_of(run))
+    house.allow(10)
+    assert f"final {expected_digest(10)}" in run.wait(EXIT_DONE)
+
+
+def test_a_killed_supervisor_leaves_nothing_and_is_succeeded(house: House) -> None:
+    house.allow(7)
+    run = house.run("--save-every", 3, steps=10)
+    run.saw("did 7")
+    run.send(signal.SIGKILL)
+    run.wait(-signal.SIGKILL)
+    house.allow(10)
+    again = house.run(steps=10).wait(EXIT_DONE)
+    assert f"final {expected_digest(10)}" in again
+
+
+def test_a_bug_at_the_same_place_twice_ends_it_with_the_traceback(house: House) -> None:
+    out = house.run("--save-every", 3, steps=10, CRASH_AT=5).wait(EXIT_FAILED)
+    assert "ValueError: the loss is not a number at step 5" in out
+    assert out.count("Traceback (most recent call last)") >= 2
+    assert "failed in the same way" in out
+
+
+def test_a_bug_that_goes_away_is_survived(house: House) -> None:
+    once = house.folder / "crashed"
+    out = house.run("--save-every", 3, steps=10, CRASH_AT=5, CRASH_ONCE=once).wait(EXIT_DONE)
+    assert f"final {expected_digest(10)}" in out
+
+
+def test_a_syntax_error_ends_with_1(house: House) -> None:
+    script = house.script("def f(:\n")
+    out = house.holdfast("run", "--", "python", script).wait(EXIT_FAILED)
+    assert "SyntaxError" in out
+
+
+def test_a_command_that_does_not_exist_ends_with_78(house: House) -> None:
+    out = house.holdfast("run", "--", "no-such-program", "--x").wait(EXIT_CONFIGURATION)
+    assert "no-such-program" in out.splitlines()[-1]

@@ -1,0 +1,115 @@
+"""A small training script whose every phase a test can hold and release. Not a test itself.
+
+It trains a vector by a rule that depends on the data, on Python's and on numpy's random numbers, so
+that a restart that loses or repeats any of them ends in another digest. What a test may set:
+
+- `ALLOW`: a file with the number of the last step that may begin; it waits for a larger one
+- `HOLD`: a phase (import, start, restore, step, loop) at which it waits until the file `GO` is there
+- `CRASH_AT`: raise at this step, `CRASH_ONCE`: but only if this file is not there yet
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+
+def hold(phase: str) -> None:
+    """Wait here for the test, if it wants so."""
+    if os.environ.get("HOLD") == phase:
+        print(f"at {phase}", flush=True)
+        go = Path(os.environ["GO"])
+        while not go.exists():
+            time.sleep(0.002)
+
+
+def wait_for_permission(step: int) -> None:
+    """The step may begin when the test says so."""
+    allow = os.environ.get("ALLOW")
+    while allow and int(Path(allow).read_text() or 0) < step:
+        time.sleep(0.002)
+
+
+def crash_if_told(step: int) -> None:
+    """Fail at a given step, always or once."""
+    if os.environ.get("CRASH_AT") == str(step):
+        once = os.environ.get("CRASH_ONCE")
+        if once is None or not Path(once).exists():
+            if once:
+                Path(once).touch()
+            raise ValueError(f"the loss is not a number at step {step}")
+
+
+hold("import")
+
+import numpy as np  # noqa: E402
+
+import holdfast as hf  # noqa: E402
+
+
+class Average:
+    """Something with a state of its own, for run.track."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.value = state["value"]
+
+
+def batches():
+    """0, 1, 2, … as vectors."""
+    number = 0
+    while True:
+        yield np.full(256, float(number))
+        number += 1
+
+
+def update(weights: np.ndarray, batch: np.ndarray, average: Average) -> None:
+    """One step of the "training"."""
+    noise = random.random() + np.random.random()  # noqa: NPY002 - the global one is what is tested
+    weights *= 0.99
+    weights += batch * noise
+    average.value = 0.9 * average.value + 0.1 * float(weights[0])
+
+
+def digest(weights: np.ndarray, average: Average) -> str:
+    """What two equal runs share."""
+    return hashlib.sha256(weights.tobytes() + repr(average.value).encode()).hexdigest()[:16]
+
+
+def main(until: int) -> None:
+    random.seed(1)
+    np.random.seed(2)  # noqa: NPY002
+    hold("start")
+    run = hf.start()
+    average = Average()
+    run.track(average=average)
+    data = run.data(batches())
+
+    def init() -> dict[str, np.ndarray]:
+        hold("restore")
+        return {"weights": np.zeros(256)}
+
+    state = run.restore(init=init)
+    print(f"from {run.resume_step}", flush=True)
+    hold("loop")
+    for step in run.steps(until):
+        wait_for_permission(step)
+        hold("step")
+        crash_if_told(step)
+        update(state["weights"], next(data), average)
+        run.done(step, state, tokens=256)
+        print(f"did {step}", flush=True)
+    print(f"final {digest(state['weights'], average)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
