@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -34,7 +35,7 @@ def small_disk(tmp_path):
 
 
 def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
 

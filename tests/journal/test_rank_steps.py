@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -199,7 +200,7 @@ def test_the_run_is_never_two_steps_at_once():
     _, steps, _ = run(*tracks, pieces=13)
     assert [number for number, _, _ in steps] == list(range(1, 2001))
     assert all(start <= end for _, start, end in steps)
-    assert all(a[2] <= b[1] for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a[2] <= b[1] for a, b in pairwise(steps))
 
 
 def test_a_damaged_jump_does_not_fill_the_memory():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -306,7 +306,9 @@ def test_files_of_old_attempts_are_not_kept_open(make_writer, tmp_path):
         writer = make_writer(rank_file(attempt), attempt=attempt, clock=(attempt, attempt))
         steps(writer, 1, 2, attempt * 100 + 1, 1)
         writer.close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     facts = RunFacts(tmp_path, Told())
     facts.refresh()
-    assert len(os.listdir("/proc/self/fd")) <= before + 4  # the last two; a mapping holds one too
+    assert (
+        len(list(Path("/proc/self/fd").iterdir())) <= before + 4
+    )  # the last two; a mapping holds one too

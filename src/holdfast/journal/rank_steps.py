@@ -226,13 +226,14 @@ def _bridge(step: int, end_ns: int, after: Rows) -> Iterator[Rows]:
 
 
 def _completed(rows: Rows, steps: Ints, times: Ints) -> Rows:
-    """The rows, ended when the device had completed them where that is known."""
+    """The rows, ended when the device had completed them too, where that is known."""
     if not len(rows.step):
         return rows
     order = np.argsort(steps, kind="stable")
     steps, times = steps[order], times[order]
     at = np.minimum(np.searchsorted(steps, rows.step), len(steps) - 1)
-    end = np.maximum.accumulate(np.where(steps[at] == rows.step, times[at], rows.end))
+    known = np.where(steps[at] == rows.step, times[at], rows.end)
+    end = np.maximum.accumulate(np.maximum(known, rows.end))
     start = rows.start.copy()
     np.maximum(start[1:], end[:-1], out=start[1:])
     return Rows(rows.step, np.minimum(start, end), end)

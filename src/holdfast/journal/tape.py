@@ -124,10 +124,16 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
     def put(time_ns: int, kind: int, flags: int, arg: int, step: int, value: int) -> None:
         nonlocal index, count
         at = index
-        records[at] = _whole(time_ns, _MAX_VALUE)
-        records[at + 2] = _whole(step, _MAX_VALUE)
-        records[at + 3] = _whole(value, _MAX_VALUE)
-        records[at + 1] = pack_kind(kind, flags, _whole(arg, MAX_ARG))
+        try:
+            records[at] = time_ns
+            records[at + 2] = step
+            records[at + 3] = value
+            records[at + 1] = kind | flags << 8 | arg << 16
+        except (TypeError, ValueError):
+            records[at] = _whole(time_ns, _MAX_VALUE)
+            records[at + 2] = _whole(step, _MAX_VALUE)
+            records[at + 3] = _whole(value, _MAX_VALUE)
+            records[at + 1] = pack_kind(kind, flags, _whole(arg, MAX_ARG))
         index = at + RECORD_WORDS
         count += 1
         words[count_word] = count
@@ -219,8 +225,8 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
         free_slot = token
         # Recorded first, then taken out of its slot: a reader that meets both drops the slot.
         lasted_ns = end_ns - start_ns
-        if lasted_ns >= min_ns:
-            append(end_ns, span_kind, 0, number, words[step_word], start_ns)
+        if lasted_ns >= min_ns and (index < limit or make_room(end_ns)):
+            put(end_ns, span_kind, 0, number, words[step_word], start_ns)
         if token <= last_slot:
             words[token] = 0
         return lasted_ns
