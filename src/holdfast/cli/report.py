@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.ls import state_of
+from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
+from holdfast.journal.attempts import attempts
+from holdfast.journal.lease import view
 
 if TYPE_CHECKING:
-    from holdfast.core.facts import Fact
-    from holdfast.core.ledger.account import Account
     from holdfast.journal.store import RunFolder
     from holdfast.report.findings import Checkpoint, Findings
 
@@ -25,7 +27,7 @@ NS_PER_S = 1_000_000_000
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--store", metavar="FOLDER", help="The run store; default: the configured one.")
+@store_option
 @click.option(
     "--history",
     metavar="FILE",
@@ -51,7 +53,7 @@ def report(
     every_story: bool,
     svg: str | None,
 ) -> None:
-    """Show a run's goodput, what it lost, and why.
+    """Show the goodput of RUN, what it lost, and why.
 
     Reads what was recorded and changes nothing; the run may be under way. The JSON is described in
     docs/reference/report-json.md, the history format in docs/reference/history.md.
@@ -73,58 +75,62 @@ def report(
 
 
 def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Findings, Any]:
+    """What a history file says; `now` is on its own clock."""
+    from holdfast.core.facts import RunFact
+    from holdfast.core.ledger.incremental import Ledger
     from holdfast.journal.history_file import read_history
     from holdfast.report.findings import Findings
 
-    facts = read_history(path)
-    now_ns = None if now is None else _clock_ns(now)
-    account = _account(facts, now_ns, window_ns)
-    return Findings(account), account.to_json()
+    history = read_history(path)
+    ledger = Ledger()
+    ledger.add_history(history)
+    account = ledger.account(None if now is None else _clock_ns(now), window_ns)
+    requested_ns = next(f.requested_ns for f in history.facts if isinstance(f, RunFact))
+    return Findings(account, requested_ns=requested_ns), account.to_json()
 
 
 def _of_run(
     name: str, store: str | None, now: str | None, window_ns: int | None
 ) -> tuple[Findings, Any]:
-    from holdfast.config import run_store
+    """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
     from holdfast.journal.recorded import load_run
-    from holdfast.journal.store import RunStore
     from holdfast.report.document import document
     from holdfast.report.evidence import evidence_of
     from holdfast.report.findings import Findings
 
-    folder = RunStore.at(run_store(store)).get(name)
-    recorded = load_run(folder)
-    now_ns = None if now is None else _run_clock_ns(now, folder.identity.requested_unix_ns)
-    account = _account(recorded.facts, now_ns, window_ns)
-    evidence, damage = evidence_of(folder, [d.attempt for d in account.disruptions])
+    folder = open_run(name, store)
+    recorded = load_run(folder.path)
+    requested_ns = recorded.facts.requested_ns
+    now_ns = None if now is None else _run_clock_ns(now, requested_ns or 0)
+    account = recorded.account(now_ns, window_ns)
+    launched, damaged = attempts(folder)
+    evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
+    checkpoints, unsound = _checkpoints(folder)
+    state, why = state_of(view(folder), launched[-1] if launched else None, time.time_ns())
     findings = Findings(
         account,
         store=str(folder.path.parent),
         command=folder.identity.command,
-        state="",
-        requested_unix_ns=folder.identity.requested_unix_ns,
-        attempts=0,
+        state=state,
+        why=why,
+        requested_ns=requested_ns,
+        unix_clock=True,
+        attempts=len(launched),
         evidence=tuple(evidence),
-        checkpoints=_checkpoints(folder),
-        notes=(*recorded.notes, *damage),
+        checkpoints=checkpoints,
+        notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
     )
     return findings, document(findings)
 
 
-def _account(facts: Sequence[Fact], now_ns: int | None, window_ns: int | None) -> Account:
-    from holdfast.core.ledger.plain import account
-
-    return account(facts, now_ns, window_ns)
-
-
-def _checkpoints(folder: RunFolder) -> tuple[Checkpoint, ...]:
-    """The committed sets, oldest first."""
+def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
+    """The committed sets, oldest first, and a sentence for each that is not sound."""
     from holdfast.report.findings import Checkpoint
     from holdfast.snapshot.sets import list_sets
 
-    sets, _ = list_sets(folder.ckpt_dir)
-    found = [Checkpoint(s.name, s.attempt, s.step, tuple(s.tags)) for s in sets]
-    return tuple(sorted(found, key=lambda c: (c.attempt, c.step)))
+    sets, damage = list_sets(folder.ckpt_dir)
+    found = tuple(Checkpoint(s.name, s.attempt, s.step, s.tags) for s in sets)
+    return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
 
 
 def _show(findings: Findings, every_story: bool) -> None:
@@ -157,11 +163,11 @@ def _clock_ns(text: str) -> int:
     return round(seconds * NS_PER_S)
 
 
-def _run_clock_ns(text: str, requested_unix_ns: int) -> int:
-    """A time on a run's clock, which is zero at its request."""
+def _run_clock_ns(text: str, requested_ns: int) -> int:
+    """A time on a run's clock: seconds count from its request, dates stand for themselves."""
     seconds = _number(text)
     if seconds is not None:
-        return round(seconds * NS_PER_S)
+        return requested_ns + round(seconds * NS_PER_S)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -171,7 +177,7 @@ def _run_clock_ns(text: str, requested_unix_ns: int) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * NS_PER_S) - requested_unix_ns
+    return round(moment.timestamp() * NS_PER_S)
 
 
 def _number(text: str) -> float | None:

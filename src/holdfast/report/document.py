@@ -26,6 +26,7 @@ def document(findings: Findings) -> dict[str, Any]:
             "store": findings.store,
             "command": list(findings.command),
             "state": findings.state,
+            "why": findings.why,
             "requested": _iso(findings.requested_ns) if findings.unix_clock else None,
             "attempts": findings.attempts,
             "chips": findings.account.chips,

@@ -40,7 +40,8 @@ class Findings:
     account: Account
     store: str | None = None
     command: tuple[str, ...] = ()
-    state: str | None = None  # running, done, stopped, …
+    state: str | None = None  # running, done, stopped, failed, …
+    why: str = ""  # the state's reason, where it has one
     requested_ns: int | None = None
     unix_clock: bool = False
     attempts: int | None = None

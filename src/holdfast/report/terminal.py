@@ -113,10 +113,13 @@ def _title(findings: Findings, page: Page) -> RenderableType:
         characters=page.glyph("─", "-"),
         style="dim",
     )
-    if not findings.command:
-        return rule
-    command = Text(clean(" ".join(findings.command)), "dim", no_wrap=True, overflow=page.cut)
-    return Group(rule, command)
+    below = []
+    if findings.command:
+        words = clean(" ".join(findings.command))
+        below.append(Text(words, "dim", no_wrap=True, overflow=page.cut))
+    if findings.why:
+        below.append(Text(clean(findings.why)))
+    return Group(rule, *below)
 
 
 def _headline(account: Account, page: Page) -> Table:
