@@ -20,6 +20,8 @@ from holdfast.snapshot.keep import Keep
 class Attachment(ABC):
     """The run, this process's place in it, and its journal."""
 
+    is_inert = False
+
     def __init__(
         self,
         folder: RunFolder,

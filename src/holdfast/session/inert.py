@@ -16,7 +16,9 @@ from holdfast.session.attachment import Attachment
 
 
 class Inert(Attachment):
-    """No lease, no journal, no checkpoint."""
+    """No lease, no journal, no checkpoint; no steps either."""
+
+    is_inert = True
 
     def __init__(self, name: str) -> None:
         now = time.time_ns()

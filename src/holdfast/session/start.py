@@ -42,7 +42,7 @@ def start(
                 f"holdfast.start({name!r}): this process is already run {_the_run.name!r}"
             )
         return _the_run
-    if inside_claimed():
+    if inside_claimed() and _is_worker():
         # A data loader's worker that imported the script again: the run is its parent's.
         from holdfast.session.inert import Inert
 
@@ -91,6 +91,15 @@ def _alone(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | 
         grace_s=settings.grace_s,
         chips=settings.chips,
     )
+
+
+def _is_worker() -> bool:
+    """Whether `multiprocessing` started this process: it runs the script for its functions only.
+
+    Any other child that calls `start` means it: a sweep that starts training scripts, a test.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def _close() -> None:
