@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Findings
+from holdfast.report.findings import Evidence, Findings
 from holdfast.report.terminal import STORIES_SHOWN, clean, show
 
 
@@ -46,7 +46,7 @@ def test_every_kind_is_in_the_table_with_its_level(findings: Findings) -> None:
 
 
 def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
-    text = shown(findings, 100)
+    text = shown(findings, 110)
     assert "attempt 0 after 31.0 s: a maintenance notice" in text
     assert "attempt 1 after 1 min 10 s: killed by a signal" in text
     line = next(line for line in text.splitlines() if line.startswith("attempt 1"))
@@ -58,6 +58,28 @@ def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
     assert "│ ValueError: no" in text
     assert "│ one" not in text, "a traceback says more than the last lines"
     assert "note: 12 records were dropped" in text
+
+
+def test_a_long_cause_has_lines_of_its_own(findings: Findings) -> None:
+    long = Evidence(1, "rank 3 failed: " + "very " * 30 + "badly")
+    lines = shown(replace(findings, evidence=(long,))).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("attempt 1"))
+    assert lines[at].split() == [
+        "attempt",
+        "1",
+        "after",
+        "1",
+        "min",
+        "10",
+        "s",
+        "12",
+        "steps",
+        "5.00",
+        "s",
+        "0.018",
+    ]
+    assert [line.startswith("  ") for line in lines[at + 1 : at + 4]] == [True] * 3
+    assert "badly" in lines[at + 3]
 
 
 def test_a_waterfall_falls(findings: Findings) -> None:
@@ -113,7 +135,7 @@ def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
 def test_a_disruption_without_any_time() -> None:
     still = Disruption(0, "failed", 0, 0, None, 0, None, {})
     account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,))
-    assert "attempt 0 after 0.00 s: the command failed" in shown(Findings(account))
+    assert "attempt 0 after 0 s: the command failed" in shown(Findings(account))
 
 
 def test_nothing_from_outside_reaches_the_terminal_as_a_command() -> None:

@@ -33,7 +33,10 @@ def test_percent_never_rounds_to_all_or_nothing(share: float | None, words: str)
 @pytest.mark.parametrize(
     ("s", "words"),
     [
-        (0, "0.00 s"),
+        (0, "0 s"),
+        (1e-6, "<1 ms"),
+        (0.0213, "21 ms"),
+        (0.0999, "0.10 s"),
         (0.4249, "0.42 s"),
         (12.34, "12.3 s"),
         (59.94, "59.9 s"),

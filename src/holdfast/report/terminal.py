@@ -13,6 +13,7 @@ from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +41,8 @@ LINES_OF_OUTPUT = 5
 LINES_OF_TRACEBACK = 12
 _SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
 _ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
+_NUMBER_WIDTHS = (10, 11, 10)  # a disruption's lost steps, downtime and price
+_NUMBERS_WIDTH = sum(_NUMBER_WIDTHS) + len(_NUMBER_WIDTHS) + 1
 _LEVEL_WORDS = {
     Level.PRODUCTIVE: "productive",
     Level.SCHEDULING: "scheduling badput",
@@ -231,7 +234,7 @@ def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[
 def _row(cause: str | Text, lost: str, down: str, price: str, style: str = "") -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(ratio=1)
-    for width in (10, 11, 10):
+    for width in _NUMBER_WIDTHS:
         table.add_column(width=width, justify="right", no_wrap=True)
     table.add_row(cause, lost, down, price, style=style)
     return table
@@ -253,16 +256,18 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     cause = evidence.words or cause_in_words(disruption.cause)
     none = page.glyph(MISSING, "-")
     down = "not yet" if disruption.downtime_ns is None else duration(disruption.downtime_ns)
+    head = Text.assemble((f"attempt {disruption.attempt}", "bold"), (f" after {at}", "dim"))
+    told = Text(clean(cause), style_of("lost").colour)
+    line = Text.assemble(head, (": ", "dim"), told)
+    fits = line.cell_len <= page.width - _NUMBERS_WIDTH
     yield _row(
-        Text.assemble(
-            (f"attempt {disruption.attempt}", "bold"),
-            (f" after {at}: ", "dim"),
-            (clean(cause), style_of("lost").colour),
-        ),
+        line if fits else head,
         counted(disruption.lost_steps, "step") if disruption.lost_steps else none,
         down,
         chip_hours(price_chip_ns(disruption, account.chips)),
     )
+    if not fits:
+        yield Padding(told, (0, 0, 0, 2))
     yield from _waterfall(disruption, page)
     yield from _last_words(evidence, page)
 

@@ -52,8 +52,10 @@ def digits_for(longest_ns: int) -> int:
 
 
 def duration(ns: int) -> str:
-    """A span of time for a sentence: 0.42 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 4 h."""
+    """A span of time for a sentence: 21 ms, 0.42 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 04 h."""
     value = ns / NANO
+    if value < 0.0995:
+        return "<1 ms" if 0 < value < 0.0005 else f"{value * 1000:.0f} ms" if ns else "0 s"
     if value < 10:
         return f"{value:.2f} s"
     if value < 60:
