@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +144,13 @@ class House:
         draft.write_text(str(step))
         draft.replace(self.allow_file)
         return self.allow_file
+
+    def eventually(self, predicate: Callable[[], object], within_s: float = LIMIT_S) -> None:
+        """Wait until the predicate is true."""
+        end = time.monotonic() + within_s
+        while not predicate():
+            assert time.monotonic() < end, f"not true within {within_s} s: {predicate}"
+            time.sleep(0.005)
 
     def go(self) -> None:
         """Release what is held."""

@@ -4,7 +4,7 @@ It trains a vector by a rule that depends on the data, on Python's and on numpy'
 that a restart that loses or repeats any of them ends in another digest. What a test may set:
 
 - `ALLOW`: a file with the number of the last step that may begin; it waits for a larger one
-- `HOLD`: a phase (import, start, restore, step, loop) at which it waits until the file `GO` is there
+- `HOLD`: a phase (import, start, restore, step, loop) at which it waits for the file `GO`
 - `CRASH_AT`: raise at this step, `CRASH_ONCE`: but only if this file is not there yet
 """
 
@@ -74,7 +74,7 @@ def batches():
 
 def update(weights: np.ndarray, batch: np.ndarray, average: Average) -> None:
     """One step of the "training"."""
-    noise = random.random() + np.random.random()  # noqa: NPY002 - the global one is what is tested
+    noise = random.random() + np.random.random()
     weights *= 0.99
     weights += batch * noise
     average.value = 0.9 * average.value + 0.1 * float(weights[0])
@@ -87,7 +87,7 @@ def digest(weights: np.ndarray, average: Average) -> str:
 
 def main(until: int) -> None:
     random.seed(1)
-    np.random.seed(2)  # noqa: NPY002
+    np.random.seed(2)
     hold("start")
     run = hf.start()
     average = Average()

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import queue
+import re
 import selectors
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from pathlib import Path
 
 PIPE_BYTES = 1 << 20
 KEPT_LINES = 60
-SCREEN_QUEUE_LINES = 10_000
 LOG_LIMIT_BYTES = 256 << 20  # a rank that prints without end must not fill the disk
 
 
@@ -34,7 +32,7 @@ class RankOutput:
         with contextlib.suppress(OSError):  # the kernel's limit for unprivileged users
             fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self.dropped_bytes = 0
+        self._lost_bytes = 0
         self._partial = b""
         self._written_bytes = 0
         self._log_fd = self._open_log()
@@ -53,27 +51,39 @@ class RankOutput:
         except BlockingIOError:
             return [], True
         if not data:
-            rest = [self._partial.decode(errors="replace")] if self._partial else []
-            self._partial = b""
-            self.last_lines.extend(rest)
-            return rest, False
+            return [], False
         self._keep(data)
-        # A progress bar redraws its line with carriage returns: each redraw counts as a line.
-        *whole, self._partial = (self._partial + data).replace(b"\r\n", b"\n").split(b"\n")
+        *whole, self._partial = _lines(self._partial + data)
         lines = [line.decode(errors="replace") for line in whole]
         self.last_lines.extend(lines)
         if len(self._partial) > PIPE_BYTES:
             self._partial = b""
         return lines, True
 
+    def rest(self) -> list[str]:
+        """A last line that never got its end, if there is one."""
+        rest = [self._partial.decode(errors="replace")] if self._partial else []
+        self._partial = b""
+        self.last_lines.extend(rest)
+        return rest
+
     def _keep(self, data: bytes) -> None:
+        """To the log, up to a limit. Where something is missing, the log says so."""
         if self._log_fd is None or self._written_bytes > LOG_LIMIT_BYTES:
-            self.dropped_bytes += len(data)
             return
         try:
-            self._written_bytes += os.write(self._log_fd, data)
-        except OSError:
-            self.dropped_bytes += len(data)
+            if self._lost_bytes:
+                os.write(self._log_fd, f"\n[{self._lost_bytes} bytes were lost here]\n".encode())
+                self._lost_bytes = 0
+            written = os.write(self._log_fd, data)
+        except OSError:  # no space left
+            written = 0
+        self._lost_bytes += len(data) - written
+        self._written_bytes += written
+        if self._written_bytes > LOG_LIMIT_BYTES:
+            limit = f"\n[what follows the first {LOG_LIMIT_BYTES >> 20} MiB is not kept]\n"
+            with contextlib.suppress(OSError):
+                os.write(self._log_fd, limit.encode())
 
     def close(self) -> None:
         """Close what is still open."""
@@ -82,65 +92,62 @@ class RankOutput:
             os.close(self._log_fd)
 
 
+def _lines(data: bytes) -> list[bytes]:
+    """Split at line ends; the last piece is what has no end yet.
+
+    A progress bar redraws its line with carriage returns: each redraw counts as a line.
+    """
+    if b"\r" not in data:
+        return data.split(b"\n")
+    kept = b"\r" if data.endswith(b"\r") else b""  # half of a "\r\n", perhaps
+    *whole, rest = re.split(rb"\r*\n|\r+", data.removesuffix(kept))
+    return [*filter(None, whole), rest + kept]
+
+
 class OutputPump:
-    """The thread that drains the pipes of one attempt, and the one that feeds the screen."""
+    """The thread that drains the pipes of one attempt; `screen` gets their lines, from it."""
 
     def __init__(self, outputs: list[RankOutput], screen: Callable[[int, str], None]) -> None:
         self._outputs = outputs
         self._screen = screen
-        self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(SCREEN_QUEUE_LINES)
         self._stop_read_fd, self._stop_write_fd = os.pipe()
         self._reader = threading.Thread(target=self._read, name="holdfast-output", daemon=True)
-        self._printer = threading.Thread(target=self._print, name="holdfast-screen", daemon=True)
         self._reader.start()
-        self._printer.start()
 
     def _read(self) -> None:
         with selectors.DefaultSelector() as selector:
+            selector.register(self._stop_read_fd, selectors.EVENT_READ, None)
             for output in self._outputs:
                 selector.register(output.read_fd, selectors.EVENT_READ, output)
-            selector.register(self._stop_read_fd, selectors.EVENT_READ, None)
-            stopping = False
-            while len(selector.get_map()) > 1:
+            still_open, stopping = len(self._outputs), False
+            while still_open:
                 ready = selector.select(0 if stopping else None)
                 if stopping and not ready:
-                    break
+                    break  # somebody still holds a pipe, and has nothing to say
                 for key, _ in ready:
                     if key.data is None:
                         stopping = True
                         selector.unregister(self._stop_read_fd)
-                        continue
-                    if not self._forward(key.data):
+                    elif not self._forward(key.data):
+                        still_open -= 1
                         selector.unregister(key.data.read_fd)
-                if stopping and not any(k.data for k in selector.get_map().values()):
-                    break
-        with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=1.0)
+        for output in self._outputs:
+            self._show(output.rank, output.rest())
 
     def _forward(self, output: RankOutput) -> bool:
         lines, is_open = output.drain()
-        for line in lines:
-            with contextlib.suppress(queue.Full):
-                self._lines.put_nowait((output.rank, line))
+        self._show(output.rank, lines)
         return is_open
 
-    def _print(self) -> None:
-        while (item := self._lines.get()) is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._screen(*item)
+    def _show(self, rank: int, lines: list[str]) -> None:
+        for line in lines:
+            self._screen(rank, line)
 
-    def finish(self, screen_limit_s: float = 2.0) -> None:
+    def finish(self) -> None:
         """Take what the pipes still hold, whoever still has them open, and close them."""
         os.write(self._stop_write_fd, b".")
         self._reader.join()
-        self._printer.join(screen_limit_s)
         for output in self._outputs:
             output.close()
         os.close(self._stop_read_fd)
         os.close(self._stop_write_fd)
-
-
-def print_line(rank: int, line: str) -> None:
-    """The plain screen: one prefixed line on standard output."""
-    sys.stdout.write(f"[{rank}] {line}\n")
-    sys.stdout.flush()

@@ -53,9 +53,5 @@ def _screen(settings: Settings) -> Screen:
     title = settings.name or "run"
     how = settings.status
     if how == "live" or (how == "auto" and sys.stderr.isatty() and sys.stdout.isatty()):
-        from rich.console import Console
-
-        return LiveScreen(title, Console(stderr=True), settings.log_level)
+        return LiveScreen(title, settings.log_level)
     return PlainScreen(title, settings.log_level, status=how != "off")
-
-

@@ -6,42 +6,73 @@ the status block go to standard error, so that a pipe gets the training's output
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import IO, TYPE_CHECKING, cast
 
 from holdfast.agent.supervisor import Screen, Supervisor
+from holdfast.cli.printer import Printer, RawText
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
+    from rich.console import RenderableType
     from rich.panel import Panel
 
 REDRAW_S = 0.25
 PLAIN_STATUS_S = 60.0
 LEVELS = ("error", "warning", "info")
 MARKS = {"info": "", "warning": "! ", "error": "!! "}
+STDOUT, STDERR = 1, 2
+QUEUE_LIMIT = 10_000
 
 
-class PlainScreen(Screen):
+class QueuedScreen(Screen):
+    """What both screens share: a thread that writes, and lines left out when it cannot keep up."""
+
+    def __init__(self, run: str, log_level: str) -> None:
+        self._run = run
+        self._level = LEVELS.index(log_level)
+        self._printer = Printer()
+        self._left_out = 0
+
+    def say(self, level: str, words: str) -> None:
+        """One sentence of the supervisor's, if it is important enough."""
+        if LEVELS.index(level) <= self._level:
+            self._printer.put(partial(self._print_sentence, level, words))
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output, if the terminal keeps up."""
+        limit = QUEUE_LIMIT // 2 if self._left_out else QUEUE_LIMIT
+        if self._printer.waiting >= limit:
+            self._left_out += 1
+            return
+        self._own_up()
+        self._printer.put(partial(self._print_line, rank, text))
+
+    def close(self) -> None:
+        """Write what is left, if the terminal takes it."""
+        self._own_up()
+        self._printer.close()
+
+    def _own_up(self) -> None:
+        count, self._left_out = self._left_out, 0
+        if count:
+            self.say("warning", f"{count} lines were left out here; holdfast logs has them")
+
+    def _print_sentence(self, level: str, words: str) -> None:
+        raise NotImplementedError
+
+    def _print_line(self, rank: int, text: str) -> None:
+        raise NotImplementedError
+
+
+class PlainScreen(QueuedScreen):
     """One line per event; a line of status once a minute."""
 
     def __init__(self, run: str, log_level: str = "info", *, status: bool = True) -> None:
-        self._run = run
-        self._level = LEVELS.index(log_level)
+        super().__init__(run, log_level)
+        self._out, self._err = RawText(STDOUT), RawText(STDERR)
         self._status = status
-        self._lock = threading.Lock()
         self._next_status_s = time.monotonic() + PLAIN_STATUS_S
-
-    def say(self, level: str, words: str) -> None:
-        """To standard error, with a prefix that grep can find."""
-        if LEVELS.index(level) <= self._level:
-            self._write(sys.stderr, f"holdfast: {MARKS[level]}{words}\n")
-
-    def line(self, rank: int, text: str) -> None:
-        """To standard output."""
-        self._write(sys.stdout, f"[{rank}] {text}\n")
 
     def show(self, supervisor: Supervisor) -> None:
         """Once a minute, so that a log shows that somebody is there."""
@@ -50,57 +81,66 @@ class PlainScreen(Screen):
             self._next_status_s = now_s + PLAIN_STATUS_S
             self.say("info", status_line(supervisor))
 
-    def close(self) -> None:
-        """Nothing to put back."""
+    def _print_sentence(self, level: str, words: str) -> None:
+        """To standard error, with a prefix that grep can find."""
+        self._err.write(f"holdfast: {MARKS[level]}{words}\n")
 
-    def _write(self, stream: object, text: str) -> None:
-        # A closed or broken terminal must not end the supervisor.
-        try:
-            with self._lock:
-                stream.write(text)  # type: ignore[attr-defined]
-                stream.flush()  # type: ignore[attr-defined]
-        except (OSError, ValueError):
-            return
+    def _print_line(self, rank: int, text: str) -> None:
+        """To standard output."""
+        self._out.write(f"[{rank}] {text}\n")
 
 
-class LiveScreen(Screen):
+class LiveScreen(QueuedScreen):
     """A block at the bottom of the terminal, redrawn in place; output scrolls above it."""
 
-    def __init__(self, run: str, console: Console, log_level: str = "info") -> None:
+    def __init__(self, run: str, log_level: str = "info") -> None:
+        from rich.console import Console
         from rich.live import Live
 
-        self._run = run
-        self._level = LEVELS.index(log_level)
-        self._console = console
+        super().__init__(run, log_level)
+        self._console = Console(file=cast("IO[str]", RawText(STDERR)))
         self._next_redraw_s = 0.0
-        self._live: Live = Live(console=console, auto_refresh=False, transient=True)
-        self._live.start()
+        self._is_drawing = False
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,  # whoever prints beside us must not wait for the terminal
+            redirect_stderr=False,
+        )
+        self._printer.put(self._live.start)
 
-    def say(self, level: str, words: str) -> None:
+    def show(self, supervisor: Supervisor) -> None:
+        """Redraw if it is time, and if the last one is through."""
+        now_s = time.monotonic()
+        if now_s >= self._next_redraw_s and not self._is_drawing:
+            self._next_redraw_s = now_s + REDRAW_S
+            self._is_drawing = True
+            self._printer.put(partial(self._draw, self._block(supervisor)))
+
+    def close(self) -> None:
+        """Take the block away."""
+        self._printer.put(self._live.stop)
+        super().close()
+
+    def _draw(self, block: RenderableType) -> None:
+        try:
+            self._live.update(block, refresh=True)
+        finally:
+            self._is_drawing = False
+
+    def _print_sentence(self, level: str, words: str) -> None:
         """Above the block."""
-        if LEVELS.index(level) > self._level:
-            return
         from rich.text import Text
 
         style = {"info": "cyan", "warning": "yellow", "error": "bold red"}[level]
         self._console.print(Text("holdfast ", style=f"bold {style}") + Text(words, style=style))
 
-    def line(self, rank: int, text: str) -> None:
+    def _print_line(self, rank: int, text: str) -> None:
         """Above the block."""
         from rich.text import Text
 
         self._console.print(Text(f"[{rank}] ", style="dim") + Text.from_ansi(text))
-
-    def show(self, supervisor: Supervisor) -> None:
-        """Redraw if it is time."""
-        now_s = time.monotonic()
-        if now_s >= self._next_redraw_s:
-            self._next_redraw_s = now_s + REDRAW_S
-            self._live.update(self._block(supervisor), refresh=True)
-
-    def close(self) -> None:
-        """Take the block away."""
-        self._live.stop()
 
     def _block(self, supervisor: Supervisor) -> Panel:
         from rich.panel import Panel

@@ -136,5 +136,3 @@ def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
                     notice=False,
                 )
             )
-
-

@@ -1,0 +1,189 @@
+"""What ranks print: prefixed on screen, kept in the store, and never something to wait for."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from processes import EXIT_DONE, EXIT_SAVED, LIMIT_S, TRAINER, House
+
+from holdfast.agent import output as output_module
+from holdfast.agent.output import OutputPump, RankOutput
+
+HOLDFAST_RUN = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", "--"]
+
+
+def log_of(house: House, attempt: int = 0, rank: int = 0) -> bytes:
+    """The kept output of a rank."""
+    name = f"rank-{rank:05d}.log"
+    return (house.store / "r" / "attempts" / f"{attempt:04d}" / "logs" / name).read_bytes()
+
+
+def test_it_is_prefixed_and_kept(house: House) -> None:
+    script = house.script(
+        "import sys\n"
+        "print('out'); print('err', file=sys.stderr); print('caf\\u00e9')\n"
+        "sys.stdout.flush(); sys.stdout.buffer.write(b'raw \\xff\\n'); sys.stdout.buffer.flush()\n"
+        "print('no newline at the end', end='')\n"
+    )
+    out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
+    for line in ("[0] out", "[0] err", "[0] café", "[0] no newline at the end"):
+        assert line in out
+    kept = log_of(house)
+    assert kept.endswith(b"no newline at the end")
+    assert b"raw \xff\n" in kept
+
+
+def test_a_flood_of_output_does_not_block_the_rank(house: House) -> None:
+    """100 MB: the rank ends, and the log holds all of it, whatever the screen could take."""
+    script = house.script(
+        "import sys\n"
+        "line = b'x' * 99 + b'\\n'\n"
+        "for _ in range(1000): sys.stdout.buffer.write(line * 1000)\n"
+        "print('the end')\n"
+    )
+    # Nobody reads the supervisor's own output until the end: even then the rank must get through.
+    with (house.folder / "screen").open("wb") as screen:
+        subprocess.run(
+            [*HOLDFAST_RUN, sys.executable, str(script)],
+            cwd=house.folder,
+            stdout=screen,
+            stderr=subprocess.STDOUT,
+            check=True,
+            timeout=LIMIT_S,
+        )
+    kept = log_of(house)
+    assert len(kept) == 100_000_000 + len(b"the end\n")
+    assert kept.endswith(b"the end\n")
+
+
+def test_a_screen_that_nobody_reads_blocks_neither_training_nor_stopping(house: House) -> None:
+    script = house.script(
+        "import sys, pathlib\n"
+        "for _ in range(20_000): print('x' * 100)\n"
+        "pathlib.Path('through').touch()\n"
+        "import time\n"
+        "while True: time.sleep(0.01)\n"
+    )
+    read_fd, write_fd = os.pipe()
+    run = subprocess.Popen(
+        [*HOLDFAST_RUN, sys.executable, str(script)],
+        cwd=house.folder,
+        stdout=write_fd,
+        stderr=write_fd,
+    )
+    os.close(write_fd)
+    try:
+        house.eventually(lambda: (house.folder / "through").exists(), within_s=LIMIT_S)
+        run.send_signal(signal.SIGQUIT)
+        house.eventually(lambda: run.poll() is not None, within_s=LIMIT_S)
+    finally:
+        os.close(read_fd)
+        run.kill()
+        run.wait()
+    assert run.returncode == EXIT_SAVED
+
+
+def test_a_line_without_end_does_not_fill_the_memory(house: House) -> None:
+    script = house.script(
+        "import sys\n"
+        "for _ in range(64): sys.stdout.buffer.write(b'y' * (1 << 20))\n"
+        "sys.stdout.buffer.flush(); print(); print('after')\n"
+    )
+    out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
+    assert "[0] after" in out
+    assert len(log_of(house)) == (64 << 20) + len(b"\nafter\n")
+
+
+def on_a_terminal(argv: list[str], cwd: str, columns: int = 80) -> tuple[int, str]:
+    """Run a command on a terminal of its own; its exit code and all it wrote."""
+    pid, terminal_fd = pty.fork()
+    if pid == 0:
+        os.chdir(cwd)
+        os.environ["TERM"] = "xterm"
+        os.environ["COLUMNS"] = str(columns)
+        os.execv(argv[0], argv)
+    shown = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(terminal_fd, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            shown.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    _, status = os.waitpid(pid, 0)
+    reader.join(LIMIT_S)
+    os.close(terminal_fd)
+    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
+
+
+def test_the_live_block_on_a_terminal(house: House) -> None:
+    argv = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r"]
+    argv += ["--save-every", "3", "--", sys.executable, str(TRAINER), "10"]
+    code, shown = on_a_terminal(argv, str(house.folder))
+    assert code == EXIT_DONE, shown
+    assert "[0] did 10" in shown.replace("\x1b[2m", "").replace("\x1b[0m", "")
+    assert "checkpoint" in shown
+    assert "Traceback" not in shown
+
+
+def test_the_live_block_on_a_narrow_terminal(house: House) -> None:
+    argv = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", "--status", "live"]
+    argv += ["--", sys.executable, "-c", "print('[markup] :smile: \\x1b[31mred')"]
+    code, shown = on_a_terminal(argv, str(house.folder), columns=12)
+    assert code == EXIT_DONE, shown
+    assert "Traceback" not in shown
+
+
+def pumped(tmp_path: Path, data: bytes) -> tuple[list[str], bytes]:
+    """What the screen and the log get of a rank's output, written in small pieces."""
+    shown: list[str] = []
+    output = RankOutput(0, tmp_path / "rank.log")
+    pump = OutputPump([output], lambda _rank, line: shown.append(line))
+    for start in range(0, len(data), 7):
+        os.write(output.write_fd, data[start : start + 7])
+    os.close(output.write_fd)
+    pump.finish()
+    return shown, (tmp_path / "rank.log").read_bytes()
+
+
+def test_each_redraw_of_a_progress_bar_is_a_line(tmp_path: Path) -> None:
+    data = b"start\r\n\r 10%|# |\r 20%|##|\r 30%|##|\ndone\r\n\nlast"
+    shown, kept = pumped(tmp_path, data)
+    assert [line for line in shown if line] == [
+        "start",
+        " 10%|# |",
+        " 20%|##|",
+        " 30%|##|",
+        "done",
+        "last",
+    ]
+    assert kept == data
+
+
+def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_module, "LOG_LIMIT_BYTES", 2 << 20)
+    data = b"z" * 99 + b"\n"
+    shown: list[str] = []
+    output = RankOutput(0, tmp_path / "rank.log")
+    pump = OutputPump([output], lambda _rank, line: shown.append(line))
+    for _ in range(300):
+        os.write(output.write_fd, data * 100)
+    os.close(output.write_fd)
+    pump.finish()
+    kept = (tmp_path / "rank.log").read_bytes()
+    assert kept.endswith(b"[what follows the first 2 MiB is not kept]\n")
+    assert len(kept) < 4 << 20
+    assert len(shown) == 30_000
