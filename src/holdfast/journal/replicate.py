@@ -7,6 +7,7 @@ was copied.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from holdfast.journal.layout import (
     WORD_BYTES,
     Word,
 )
-from holdfast.journal.reader import JournalReader
+from holdfast.journal.opened import OpenJournal
 from holdfast.journal.sidecar import sidecar_path
 
 _BLOCK_BYTES = 1 << 20
@@ -37,7 +38,7 @@ class Replicator:
         """Nothing is opened before `sync`."""
         self.live = Path(live)
         self.stored = Path(stored)
-        self._reader: JournalReader | None = None
+        self._open: OpenJournal | None = None
         self._header = b""
         self._records = 0
         self._sidecar_bytes = 0
@@ -49,11 +50,11 @@ class Replicator:
         also synced to the disk. Raises StoreUnavailable when the store cannot be written, or holds
         another process's journal in this place; nothing is lost then, the next call tries again.
         """
-        if self._reader is None and not self._begin():
+        if self._open is None and not self._begin():
             return 0
-        assert self._reader is not None  # noqa: S101 -- for the type checker
+        assert self._open is not None  # noqa: S101 -- for the type checker
         try:
-            return self._copy(self._reader, durable)
+            return self._copy(self._open, durable)
         except OSError as problem:
             raise StoreUnavailable(
                 f"cannot copy the journal to {self.stored}: {problem.strerror}"
@@ -61,18 +62,18 @@ class Replicator:
 
     def close(self) -> None:
         """Let go of the live file."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        live, self._open = self._open, None
+        if live is not None:
+            live.close()
 
     def _begin(self) -> bool:
         try:
-            reader = JournalReader(self.live)
+            live = OpenJournal(self.live)
         except JournalError:
             return False
         try:
-            with JournalReader(self.stored) as stored:
-                if stored.identity != reader.identity:
+            with contextlib.closing(OpenJournal(self.stored)) as stored:
+                if stored.identity != live.identity:
                     raise StoreUnavailable(
                         f"{self.stored} is the journal of another process "
                         f"({stored.identity.incarnation}); it is not overwritten"
@@ -82,18 +83,18 @@ class Replicator:
         except JournalError:
             self._records = 0  # nothing there, or only the beginning of a header
         except BaseException:
-            reader.close()
+            live.close()
             raise
-        self._reader = reader
+        self._open = live
         return True
 
-    def _copy(self, reader: JournalReader, durable: bool) -> int:
+    def _copy(self, live: OpenJournal, durable: bool) -> int:
         # The count first: every line that a record below it points to has been written.
-        count = reader.count()
+        count = live.count()
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         self.stored.parent.mkdir(exist_ok=True)
         text_bytes = self._copy_sidecar(flags, durable)
-        header = bytearray(reader.header_bytes())
+        header = bytearray(live.header_bytes())
         header[_COUNT_OFFSET : _COUNT_OFFSET + WORD_BYTES] = count.to_bytes(WORD_BYTES, "little")
         if count == self._records and header == self._header and not durable:
             return text_bytes
@@ -101,7 +102,7 @@ class Replicator:
         end = HEADER_BYTES + count * RECORD_BYTES
         fd = os.open(self.stored, flags, 0o600)
         try:
-            _copy_bytes(reader.fileno(), fd, start, end)
+            _copy_bytes(live.fd, fd, start, end)
             _write_all(fd, header, 0)
             if durable:
                 os.fdatasync(fd)

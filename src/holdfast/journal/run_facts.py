@@ -152,7 +152,8 @@ class RunFacts:
                 continue
             records += news.records
             seen_ns += news.seen_ns
-            spans += [(source.identity.attempt, rows) for rows in news.spans]
+            if source.track is not None:  # a controller's spans would belong to no attempt
+                spans += [(source.identity.attempt, rows) for rows in news.spans]
             for statement in news.statements:
                 self._take(statement, facts)
         facts += self._thinned(seen_ns)
