@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -65,6 +66,10 @@ class Leaf:
         return math.prod(piece.shape) * self.itemsize
 
 
+Describe = Callable[[str, Any], Leaf]
+_describers: weakref.WeakKeyDictionary[type, Describe | None] = weakref.WeakKeyDictionary()
+
+
 def describe(path: str, value: Any) -> Leaf | None:
     """The leaf for an array-like value; None when it is none.
 
@@ -72,20 +77,37 @@ def describe(path: str, value: Any) -> Leaf | None:
         Unstorable: an array that no file can hold (Python objects, no data, a deleted buffer).
 
     """
-    if isinstance(value, np.ndarray | np.generic):
-        return _numpy(path, value)
-    if type(value) is bytes:
-        return _raw(path, Kind.BYTES, np.frombuffer(value, np.uint8))
-    if type(value) is str:
-        data = value.encode("utf-8", "surrogatepass")
-        return _raw(path, Kind.TEXT, np.frombuffer(data, np.uint8))
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(value, getattr(jax, "Array", ())):
-        return _jax(jax, path, value)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
-        return _torch(torch, path, value)
+    kind = type(value)
+    if kind not in _describers:
+        # A state has thousands of leaves, and jax's isinstance takes microseconds. That a type is
+        # no array may be remembered too: a framework's types exist only once it is loaded.
+        _describers[kind] = _describer(kind)
+    described = _describers[kind]
+    return None if described is None else described(path, value)
+
+
+def _describer(kind: type) -> Describe | None:
+    if issubclass(kind, np.ndarray | np.generic):
+        return _numpy
+    if kind is bytes:
+        return _bytes
+    if kind is str:
+        return _text
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if jax is not None and issubclass(kind, (getattr(jax, "Array", ()), jax.core.Tracer)):
+        return _jax
+    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
+        return _torch
     return None
+
+
+def _bytes(path: str, value: bytes) -> Leaf:
+    return _raw(path, Kind.BYTES, np.frombuffer(value, np.uint8))
+
+
+def _text(path: str, value: str) -> Leaf:
+    data = value.encode("utf-8", "surrogatepass")
+    return _raw(path, Kind.TEXT, np.frombuffer(data, np.uint8))
 
 
 def _raw(path: str, kind: Kind, data: Bytes) -> Leaf:
@@ -107,7 +129,8 @@ def _numpy(path: str, value: npt.NDArray[Any] | np.generic) -> Leaf:
     return Leaf(path, kind, spec, source.itemsize, source.shape, pieces)
 
 
-def _jax(jax: Any, path: str, value: Any) -> Leaf:
+def _jax(path: str, value: Any) -> Leaf:
+    jax = sys.modules["jax"]
     if isinstance(value, jax.core.Tracer):
         raise Unstorable(path, "a value inside a traced function; save outside of jit")
     if value.is_deleted():
@@ -116,7 +139,9 @@ def _jax(jax: Any, path: str, value: Any) -> Leaf:
         )
     impl = None
     kind = Kind.JAX
-    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not isinstance(value.dtype, np.dtype) and jax.numpy.issubdtype(
+        value.dtype, jax.dtypes.prng_key
+    ):
         impl, kind = str(jax.random.key_impl(value)), Kind.KEY
         value = jax.random.key_data(value)
     spec = dtypes.spec_of(value.dtype)
@@ -143,7 +168,8 @@ def bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
-def _torch(torch: Any, path: str, value: Any) -> Leaf:
+def _torch(path: str, value: Any) -> Leaf:
+    torch = sys.modules["torch"]
     name = str(value.dtype).removeprefix("torch.")
     if value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
         raise Unstorable(

@@ -8,6 +8,7 @@ description and stored as raw bytes: shape (..., itemsize) of U8.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ _DESCRIPTION = re.compile(r"[<>|][biufcmMSUV][0-9]{1,9}(\[[0-9A-Za-z]{1,8}\])?")
 MAX_RECORD_DEPTH = 16
 
 
+@lru_cache(maxsize=256)
 def spec_of(dtype: np.dtype[Any]) -> Spec | None:
     """The name of a numpy type; None when it holds Python objects and cannot be stored."""
     if dtype.hasobject:

@@ -75,8 +75,9 @@ def check(said: Structure, like: Any, path: str = "") -> None:
         if piece not in have:
             raise StateMismatch(below, like_words(child, below), NOTHING)
         check(have[piece], child, below)
+    wanted_pieces = set(node.pieces)
     for piece in opened.pieces:
-        if piece not in node.pieces:
+        if piece not in wanted_pieces:
             below = paths.join(path, piece)
             raise StateMismatch(below, NOTHING, words(open_structure(have[piece], below)))
 
