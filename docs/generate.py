@@ -6,6 +6,7 @@ runs the check, so the pages cannot fall behind the code.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -60,7 +61,7 @@ def command_section(command: click.Command, path: str, parent: click.Context) ->
     options = [
         p for p in command.get_params(context) if isinstance(p, click.Option) and not p.hidden
     ]
-    rows = [option_row(option, context) for option in options if option.name != "help"]
+    rows = [option_row(option, context) for option in options if "--help" not in option.opts]
     if rows:
         lines += ["| flag | meaning |", "|---|---|", *rows, ""]
     if isinstance(command, click.Group):
@@ -82,9 +83,9 @@ def api_page() -> str:
     """Every exported name with its signature and docstring."""
     import holdfast
 
-    intro = inspect.getdoc(holdfast) or ""
-    lines = ["# The Python API", "", NOTE, "", intro, "", "```python", "import holdfast as hf"]
-    lines += ["```", ""]
+    first, *example, last = (inspect.getdoc(holdfast) or "").split("\n\n")
+    lines = ["# The Python API", "", NOTE, "", first, ""]
+    lines += ["```python", "\n\n".join(example), "```", "", last, ""]
     for name in sorted(holdfast.__all__, key=lambda n: (order(getattr(holdfast, n)), n)):
         lines += api_section(f"hf.{name}", getattr(holdfast, name))
     return "\n".join(lines).rstrip() + "\n"
@@ -101,11 +102,11 @@ def api_section(path: str, thing: Any) -> list[str]:
     """One exported name; a class brings its public methods along."""
     doc = inspect.getdoc(thing) or ""
     if inspect.isclass(thing):
-        inherited = doc and thing.__doc__ is None
         lines = [f"## {path}", ""]
-        if not issubclass(thing, BaseException):
-            lines += ["```python", signature(path, thing), "```", ""]
-        lines += ["" if inherited else doc, ""]
+        if dataclasses.is_dataclass(thing):  # other classes are made by functions, not by users
+            made = signature(path, thing).removesuffix(" -> None")
+            lines += ["```python", made, "```", ""]
+        lines += [doc, ""]
         for name, member in public_members(thing):
             lines += member_section(f"{path.split('.')[-1]}.{name}", member)
         return lines
@@ -133,7 +134,9 @@ def signature(path: str, thing: Any) -> str:
     """`path(parameters)` as a reader would type it: no self, no quotes around annotations."""
     text = str(inspect.signature(thing))
     text = re.sub(r"\(self(, )?", "(", text, count=1)
-    return path + text.replace("'", "").replace("~", "")
+    # Annotations are strings here, and are read without their quotes; defaults keep theirs.
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    return path + text
 
 
 def paragraph(text: str | None) -> str:

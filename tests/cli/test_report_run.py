@@ -1,0 +1,168 @@
+"""`holdfast report` and `export` on a run that really happened: killed once, failed once, done."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import main
+
+SCRIPT = """
+import os, pathlib, signal, sys
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: np.zeros(4))
+for step in run.steps(30):
+    state = state + 1
+    run.done(step, state)
+    if step == 12 and run.attempt == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == 20 and run.attempt == 1:
+        print("the last words", flush=True)
+        raise ValueError("an error that was asked for")
+"""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """A store with one finished run in it, named r."""
+
+    store: Path
+    folder: Path
+
+    def call(self, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main([*map(str, words), "--store", str(self.store)])
+        assert isinstance(exit_.value.code, int)
+        return exit_.value.code, *capsys.readouterr()
+
+
+@pytest.fixture(scope="module")
+def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
+    folder = tmp_path_factory.mktemp("happened")
+    (folder / "train.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", "--save-every", "5",
+         "--", sys.executable, "train.py"],
+        cwd=folder,
+        env={**os.environ, "HOLDFAST_STORE": str(folder / "store"),
+             "HOLDFAST_SCRATCH": str(folder / "scratch")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Happened(folder / "store", folder)
+
+
+def test_the_report_tells_what_happened(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text, err = happened.call(capsys, "report", "r")
+    assert (code, err) == (0, "")
+    assert text.startswith("r · done · 3 attempts · 1 chip")
+    assert "30 steps kept" in text
+    assert "2 disruptions" in text
+    assert "killed by SIGKILL" in text
+    assert "ValueError: an error that was asked for" in text
+
+
+def test_the_document_holds_together(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text, _ = happened.call(capsys, "report", "r", "--json")
+    report = json.loads(text)
+    assert report["steps_kept"] == 30
+    assert report["productive_s"] + sum(report["badput_s"].values()) == pytest.approx(
+        report["elapsed_s"], abs=1e-6
+    )
+    killed, failed = report["incidents"]
+    assert (killed["attempt"], killed["cause"], killed["exits"]) == (0, "killed", [-9])
+    assert (failed["attempt"], failed["cause"], failed["exits"]) == (1, "failed", [1])
+    assert "the last words" in failed["last_lines"]
+    assert "an error that was asked for" in failed["traceback"]
+    assert killed["lost_steps"] <= 12
+    assert report["lost_steps"] == killed["lost_steps"] + failed["lost_steps"]
+    assert report["run"]["state"] == "done"
+    assert report["run"]["attempts"] == 3
+    assert report["checkpoints"][-1]["step"] == 30
+    assert report["notes"] == []
+
+
+def test_an_exported_history_says_the_same(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = happened.folder / "history.jsonl"
+    assert happened.call(capsys, "export", "r", "--history", "--out", file)[0] == 0
+    assert not list(happened.folder.glob("*.part"))
+    _, of_run, _ = happened.call(capsys, "report", "r", "--json")
+    with pytest.raises(SystemExit):
+        main(["report", "--history", str(file), "--json"])
+    of_file = json.loads(capsys.readouterr().out)
+    run = json.loads(of_run)
+    for key in ("goodput", "elapsed_s", "productive_s", "steps_kept", "lost_steps", "badput_s"):
+        assert of_file[key] == pytest.approx(run[key], abs=1e-6), key
+    assert [d["cause"] for d in of_file["disruptions"]] == ["killed", "failed"]
+    _, printed, _ = happened.call(capsys, "export", "r", "--history")
+    assert sorted(printed.splitlines()) == sorted(file.read_text().splitlines())
+
+
+def test_now_is_the_past_and_a_window_its_end(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text, _ = happened.call(capsys, "report", "r", "--json")
+    whole = json.loads(text)
+    end_s = whole["disruptions"][0]["at_s"] - whole["start_s"]
+    _, text, _ = happened.call(capsys, "report", "r", "--json", "--now", end_s)
+    before = json.loads(text)
+    assert before["elapsed_s"] == pytest.approx(end_s, abs=1e-6)
+    assert before["steps_kept"] == 12
+    _, text, _ = happened.call(capsys, "report", "r", "--json", "--window", "0.25")
+    assert json.loads(text)["elapsed_s"] == pytest.approx(0.25)
+    code, _, err = happened.call(capsys, "report", "r", "--now", "2026-13-01")
+    assert (code, err.count("\n")) == (78, 1)
+
+
+@pytest.mark.parametrize("command", [["report", "nope"], ["export", "nope", "--history"]])
+def test_an_unknown_run(
+    command: list[str], happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = happened.call(capsys, *command)
+    assert (code, out) == (78, "")
+    assert "no run is named 'nope'" in err
+
+
+def test_a_damaged_incident_is_a_note(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    incident = next((happened.store / "r/attempts/0000/incidents").glob("*.json"))
+    whole = incident.read_bytes()
+    try:
+        incident.write_bytes(whole[:-20])
+        code, text, _ = happened.call(capsys, "report", "r")
+    finally:
+        incident.write_bytes(whole)
+    assert code == 0
+    assert "note: " in text
+    assert "incident" in text[text.index("note: ") :]
+    assert "30 steps kept" in text
+
+
+def test_a_run_that_recorded_nothing(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from holdfast.journal.store import RunStore
+
+    RunStore.at(happened.store).create("empty")
+    for command in (["report", "empty"], ["export", "empty", "--history"]):
+        code, out, err = happened.call(capsys, *command)
+        assert (code, out) == (69, "")
+        assert err.count("\n") == 1
