@@ -30,12 +30,13 @@ def side_by_side(console: Console, holdfast: list[str], folder: Path, save_every
 def in_words(held, plain, save_every: int) -> str:
     """What is lost without Holdfast, and what is not."""
     return (
-        "Not lost by either: the run. Both keep checkpoints, both are started again, and both end "
-        "with the same model. But the plain loop keeps only its last periodic checkpoint (every "
-        f"{save_every} steps): it trained {plain['lost_steps']} steps twice, against "
-        f"{held['lost_steps']}. A step here takes milliseconds; where a checkpoint interval is "
-        "half an hour on a thousand chips, that is the bill. And by itself it would not have "
-        "known: its column is Holdfast's ledger, reading its log."
+        f"Both save every {save_every} steps, both are started again, and both end with the same "
+        "model: the run as such is lost by neither. A death without warning costs both the steps "
+        "since the last checkpoint. A death with a warning costs Holdfast no step, and the plain "
+        f"loop the same again: {plain['lost_steps']} steps trained twice against "
+        f"{held['lost_steps']}. A step here takes milliseconds; where an interval is half an hour "
+        "on a thousand chips, that is the bill. And by itself the plain loop would not have known: "
+        "its column is Holdfast's ledger, reading its log."
     )
 
 

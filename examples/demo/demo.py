@@ -35,7 +35,7 @@ def parse_args():
     p.add_argument("--steps", type=int, default=500)
     p.add_argument("--check", action="store_true", help="compare with an uninterrupted training")
     p.add_argument("--without-holdfast", action="store_true", help="the same faults, plain loop")
-    p.add_argument("--save-every", type=int, default=50, help="the plain loop's checkpoints, steps")
+    p.add_argument("--save-every", type=int, default=50, help="steps from checkpoint to checkpoint")
     p.add_argument("--picture", type=Path, metavar="SVG", help="draw the last screen into a file")
     p.add_argument("train", nargs="*", metavar="-- FLAG", help="passed on to train.py")
     args = p.parse_args()
@@ -51,6 +51,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["HOLDFAST_STORE"] = f"{folder}/store"
         os.environ["HOLDFAST_SCRATCH"] = folder
+        os.environ["COLUMNS"] = str(console.width)  # for the report, where there is no terminal
         try:
             demonstrate(args, Path(folder), World(console, args.steps))
         except KeyboardInterrupt:
@@ -91,13 +92,15 @@ def faults(args, strike_notice, strike_kill):
 
 
 def crash(args, folder: Path, name: str):
-    return ["--fail-at", str(args.steps * 80 // 100 + 5), f"{folder}/{name}.crashed"]
+    return ["--fail-at", str(args.steps * 85 // 100), f"{folder}/{name}.crashed"]
 
 
 def with_holdfast(args, folder: Path, world: World):
     world.title("With Holdfast")
     command = [*train(args, folder, "with-holdfast"), *crash(args, folder, "with-holdfast")]
-    supervised = [*HOLDFAST, "run", "--name", "demo", "--grace", str(GRACE_S), "--", *command]
+    # The optimum that Holdfast would learn is for a run that fails in days, not in seconds.
+    supervised = [*HOLDFAST, "run", "--name", "demo", "--grace", str(GRACE_S),
+                  "--save-every", str(args.save_every), "--", *command]  # fmt: skip
     coming = faults(args, notice, kill_rank(command))
     while (code := world.launch(supervised, faults=coming)) == 75:
         world.away(AWAY_S)
