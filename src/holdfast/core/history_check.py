@@ -84,7 +84,7 @@ def _attempts(numbered: Sequence[tuple[int, Fact]]) -> dict[int, AttemptFact]:
                     "already; keep one of the two lines",
                 )
             found[fact.attempt] = (line, fact)
-    by_time = sorted(found.values(), key=lambda item: (item[1].start_ns, item[1].end_ns is None))
+    by_time = sorted(found.values(), key=lambda item: _bounds(item[1]))
     for (line, before), (other_line, after) in pairwise(by_time):
         if before.end_ns is None or after.start_ns < before.end_ns:
             end = "has not ended" if before.end_ns is None else f"ends at {seconds(before.end_ns)}"
@@ -94,6 +94,11 @@ def _attempts(numbered: Sequence[tuple[int, Fact]]) -> dict[int, AttemptFact]:
                 f"{before.attempt} {end}; attempts of a run follow one another",
             )
     return {number: fact for number, (_, fact) in found.items()}
+
+
+def _bounds(attempt: AttemptFact) -> tuple[int, bool, int]:
+    """Orders attempts by time; one that has not ended goes after one that has."""
+    return attempt.start_ns, attempt.end_ns is None, attempt.end_ns or 0
 
 
 def _check_attempt_known(line: int, attempt: int, attempts: Mapping[int, AttemptFact]) -> None:

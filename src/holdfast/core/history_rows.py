@@ -38,7 +38,8 @@ class StepRows:
         """Bring the rows into the order of time. Most files have them in it already."""
         if all(map(lt, self.start_ns, islice(self.start_ns, 1, None))):
             return
-        order = sorted(range(len(self)), key=lambda i: (self.start_ns[i], self.end_ns[i]))
+        keys = list(zip(self.start_ns, self.end_ns, self.first, strict=True))
+        order = sorted(range(len(self)), key=keys.__getitem__)
         for column in self._columns():
             column[:] = array("q", map(column.__getitem__, order))
 

@@ -186,7 +186,9 @@ def _detected_ns(fault: Fault, cut_ns: int, stop_ns: int) -> int:
 
 def _stop(life: Life, story: Story) -> int:
     """Where an attempt's time stops: its end, or that of the time line while it is open."""
-    return life.end_ns if life.end_ns is not None else max(life.start_ns, story.end_ns)
+    if life.end_ns is not None:
+        return life.end_ns
+    return max(life.start_ns, story.end_ns, *(e.end_ns or 0 for e in life.completed[-1:]))
 
 
 # --- Adding up -----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def _parts_of(position: int, life: Life) -> list[Part]:
     happened: list[tuple[int, int, RestoreFact | Execution]] = [
         (restore.start_ns, 0, restore) for restore in life.restores
     ]
-    happened += [(e.start_ns, 1, e) for e in life.completed + under_way]
+    happened += [(e.row_ns, 1, e) for e in life.completed + under_way]
     happened.sort(key=lambda item: item[:2])  # a restore goes before a step of the same instant
     parts: list[Part] = []
     for _, _, event in happened:

@@ -30,12 +30,16 @@ NOBODY_LEFT_AFTER_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One step, run once; `index` tells it from every other. `end_ns` None: under way."""
+    """One step, run once; `index` tells it from every other. `end_ns` None: under way.
+
+    `row_ns` is when the row of equal steps began that it was written in.
+    """
 
     index: int
     step: int
     start_ns: int
     end_ns: int | None
+    row_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,12 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
         times += [t for t in _times(fact) if now_ns is None or t <= now_ns]
         if isinstance(fact, WaitFact):
             waits.append(Span(fact.kind, fact.start_ns, _known(fact.end_ns, now_ns), line))
-        elif isinstance(fact, FaultFact | RestoreFact | SpanFact | StepsFact):
-            life = lives.get(fact.attempt)
-            if life is not None:
-                index = _add(life, fact, line, index, now_ns)
+        elif isinstance(fact, FaultFact | RestoreFact | SpanFact) and fact.attempt in lives:
+            _add(lives[fact.attempt], fact, line, now_ns)
+    for row in sorted((f for f in known if isinstance(f, StepsFact)), key=_row_by_time):
+        if row.attempt in lives:
+            index = _add_steps(lives[row.attempt], row, index, now_ns)
     for life in lives.values():
-        life.completed.sort(key=lambda e: (e.start_ns, e.end_ns, e.index))
         life.restores.sort(key=lambda r: r.start_ns)
         life.faults.sort(key=lambda f: f.at_ns)
 
@@ -124,10 +128,14 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
         chips=run.chips,
         requested_ns=run.requested_ns,
         end_ns=_end_of_time_line(run.requested_ns, run_ended_ns, now_ns, max(times), seen),
-        lives=sorted(lives.values(), key=lambda life: (life.start_ns, life.attempt)),
+        lives=sorted(lives.values(), key=_by_time),
         waits=waits,
         capacity=sorted(capacity, key=lambda pair: pair[0]),
     )
+
+
+def _by_time(life: Life) -> tuple[int, bool, int, int]:
+    return life.start_ns, life.end_ns is None, life.end_ns or 0, life.attempt
 
 
 def _end_of_time_line(
@@ -175,35 +183,43 @@ def _times(fact: Fact) -> list[int]:
 def _written_out(row: StepsFact, index: int) -> list[Execution]:
     """A row of equal steps as single ones."""
     if row.end_ns is None:
-        return [Execution(index, row.first, row.start_ns, None)]
+        return [Execution(index, row.first, row.start_ns, None, row.start_ns)]
     count = row.last - row.first + 1
     ends = [boundary_ns(row.start_ns, row.end_ns, count, i) for i in range(count + 1)]
-    return [Execution(index + i, row.first + i, ends[i], ends[i + 1]) for i in range(count)]
+    return [
+        Execution(index + i, row.first + i, ends[i], ends[i + 1], row.start_ns)
+        for i in range(count)
+    ]
+
+
+def _row_by_time(row: StepsFact) -> tuple[int, bool, int, int]:
+    """Steps without duration, at the same moment, go by their number."""
+    return row.start_ns, row.end_ns is None, row.end_ns or 0, row.first
 
 
 def _add(
-    life: Life,
-    fact: FaultFact | RestoreFact | SpanFact | StepsFact,
-    line: int,
-    index: int,
-    now_ns: int | None,
-) -> int:
-    """Put one fact into its attempt's life; returns the next free index of an execution."""
+    life: Life, fact: FaultFact | RestoreFact | SpanFact, line: int, now_ns: int | None
+) -> None:
+    """Put one fact into its attempt's life."""
     if isinstance(fact, FaultFact):
         life.faults.append(Fault(fact.at_ns, _known(fact.detected_ns, now_ns), fact.cause))
-    elif isinstance(fact, RestoreFact):
+        return
+    kind = RESTORE
+    if isinstance(fact, RestoreFact):
         life.restores.append(fact)
-        life.spans.append(Span(RESTORE, fact.start_ns, _known(fact.end_ns, now_ns), line))
-    elif isinstance(fact, SpanFact):
-        life.spans.append(Span(fact.kind, fact.start_ns, _known(fact.end_ns, now_ns), line))
     else:
-        steps = _written_out(fact, index)
-        for e in steps:
-            if now_ns is not None and e.start_ns > now_ns:
-                continue
-            if _known(e.end_ns, now_ns) is not None:
-                life.completed.append(e)
-            elif life.under_way is None or life.under_way.start_ns <= e.start_ns:
-                life.under_way = Execution(e.index, e.step, e.start_ns, None)
-        index += len(steps)
-    return index
+        kind = fact.kind
+    life.spans.append(Span(kind, fact.start_ns, _known(fact.end_ns, now_ns), line))
+
+
+def _add_steps(life: Life, row: StepsFact, index: int, now_ns: int | None) -> int:
+    """Put a row's steps into its attempt's life; returns the next free index of an execution."""
+    steps = _written_out(row, index)
+    for e in steps:
+        if now_ns is not None and e.start_ns > now_ns:
+            break
+        if _known(e.end_ns, now_ns) is not None:
+            life.completed.append(e)
+        elif life.under_way is None or life.under_way.start_ns <= e.start_ns:
+            life.under_way = Execution(e.index, e.step, e.start_ns, None, e.start_ns)
+    return index + len(steps)

@@ -1,0 +1,305 @@
+"""One attempt in the vectorised ledger: what is recorded of it, and its time by kind.
+
+An attempt's time is spans, steps and the rest (rules 2 to 4). Each is a difference of sums up to
+two moments, so that any stretch of it costs a few binary searches: the whole attempt, a window, the
+part before its first step. Things that were never closed are few and stay out of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.core.facts import DONE, AttemptFact, RestoreFact
+from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
+from holdfast.core.ledger.lineage import parts_of
+from holdfast.core.ledger.spans import SpanColumns, Totals
+from holdfast.core.ledger.steps import StepColumns
+
+BEFORE_ALL = -(2**62)  # earlier than any time, in ns
+
+
+class OpenSpan(NamedTuple):
+    """A span that was never closed (yet)."""
+
+    start_ns: int
+    order: int
+    kind: int
+
+
+class Fault(NamedTuple):
+    """A fault; `detected_ns` None: nobody had noticed by now."""
+
+    at_ns: int
+    detected_ns: int | None
+    cause: str
+
+
+class Zone(NamedTuple):
+    """What is neither span nor completed step is `kind` here."""
+
+    start_ns: int
+    end_ns: int
+    kind: str
+
+
+class AttemptRecord:
+    """All that is known of one attempt; `fact` is None until somebody describes it."""
+
+    def __init__(self) -> None:
+        self.fact: AttemptFact | None = None
+        self.steps = StepColumns()
+        self.spans = SpanColumns()  # restores are among them
+        self.open_spans: list[OpenSpan] = []
+        self.under_way: tuple[int, int] | None = None  # step, start
+        self.restores: list[RestoreFact] = []  # by start, as the format's rules need them
+        self.faults: list[Fault] = []  # by time
+        self._view: AttemptView | None = None
+        self._last_ns: int | None = None
+
+    def changed(self) -> None:
+        """Something was recorded: forget what followed from the record."""
+        self._view = self._last_ns = None
+
+    @property
+    def last_ns(self) -> int:
+        """The last time of anything recorded; BEFORE_ALL if nothing is."""
+        if self._last_ns is None:
+            self._last_ns = max(self._times())
+        return self._last_ns
+
+    def known_at(self, now_ns: int) -> AttemptRecord:
+        """The record as it was known at some moment: what starts later is not, ends are open."""
+        if self.last_ns <= now_ns:
+            return self
+        known, fact = AttemptRecord(), self.fact
+        if fact is not None and fact.start_ns <= now_ns:
+            ended = fact.end_ns is None or fact.end_ns <= now_ns
+            known.fact = fact if ended else replace(fact, end_ns=None, cause=None)
+        self.steps.settle(self.spans)
+        known.steps, known.under_way = self.steps.cut(now_ns)
+        if self.under_way is not None and self.under_way[1] <= now_ns:
+            known.under_way = self.under_way
+        self._cut_spans(now_ns, known)
+        known.restores = [r for r in self.restores if r.start_ns <= now_ns]
+        known.faults = [
+            f if f.detected_ns is None or f.detected_ns <= now_ns else f._replace(detected_ns=None)
+            for f in self.faults
+            if f.at_ns <= now_ns
+        ]
+        return known
+
+    def view(self, end_of_time_ns: int) -> AttemptView | None:
+        """What follows from the record; None while there is no AttemptFact."""
+        if self.fact is None:
+            return None
+        if self.fact.end_ns is not None:
+            stop_ns = self.fact.end_ns
+        else:
+            last_step_ns = self.steps.end.view[-1:].tolist()
+            stop_ns = max(self.fact.start_ns, end_of_time_ns, *last_step_ns)
+        if self._view is None or self._view.stop_ns != stop_ns:
+            self.steps.settle(self.spans)
+            self._view = AttemptView(self, self.fact, stop_ns)
+        return self._view
+
+    def _cut_spans(self, now_ns: int, known: AttemptRecord) -> None:
+        spans, begun = self.spans, self.spans.start.right(now_ns)
+        start, end, kind, order = (
+            c.view[:begun] for c in (spans.start, spans.end, spans.kind, spans.order)
+        )
+        closed = end <= now_ns
+        known.spans.add(start[closed], end[closed], kind[closed], order[closed])
+        still = np.stack((start[~closed], order[~closed], kind[~closed]), axis=1).tolist()
+        known.open_spans = [OpenSpan(*values) for values in still]
+        known.open_spans += [span for span in self.open_spans if span.start_ns <= now_ns]
+
+    def _times(self) -> list[int]:
+        times = [BEFORE_ALL, *(span.start_ns for span in self.open_spans)]
+        if self.fact is not None:
+            times.append(_or(self.fact.end_ns, self.fact.start_ns))
+        if len(self.steps):
+            times.append(self.steps.end[len(self.steps) - 1])
+        if len(self.spans):
+            times += [self.spans.start[len(self.spans) - 1], self.spans.reach[len(self.spans) - 1]]
+        if self.under_way is not None:
+            times.append(self.under_way[1])
+        return times + [_or(fault.detected_ns, fault.at_ns) for fault in self.faults]
+
+
+class AttemptView:
+    """One attempt as the rules see it: its bounds, its zones, its parts. Immutable, with a memo."""
+
+    def __init__(self, record: AttemptRecord, fact: AttemptFact, stop_ns: int) -> None:
+        self.fact = fact
+        self.start_ns = fact.start_ns
+        self.stop_ns = stop_ns
+        self.steps = record.steps
+        self.spans = record.spans
+        self._under_way = record.under_way
+        self._fault = self._fault_that_counts(record.faults)
+        # What was never closed lasts until the fault, else as long as the attempt.
+        self.cut_ns = stop_ns
+        if self._fault is not None:
+            self.cut_ns = self._within(self._fault.at_ns)
+        self._open = sorted(s for s in record.open_spans if s.start_ns < self.cut_ns)
+        # From here to the cut, some open span covers everything.
+        self._open_ns = max(self._open[0].start_ns, self.start_ns) if self._open else self.cut_ns
+        self._open_ns = min(self._open_ns, self.cut_ns)
+        self.left_ns = self._last_activity_ns()
+        self._zones = self._zones_in_order()
+        self.parts = parts_of(fact.attempt, record.steps, record.under_way, record.restores)
+        self._memo: dict[tuple[int, int, tuple[int, ...]], dict[int | str, int]] = {}
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps were completed."""
+        return self.steps.count[len(self.steps) - 1] if len(self.steps) else 0
+
+    def first_step_ns(self) -> tuple[int, int] | None:
+        """Start and end of the first completed step."""
+        return self.steps.first_step_ns() if len(self.steps) else None
+
+    def time_between(
+        self, start_ns: int, end_ns: int, kept_until: tuple[int, ...]
+    ) -> dict[int | str, int]:
+        """Wall nanoseconds between two moments of the attempt, by kind.
+
+        `kept_until` holds, for each part, when its last kept step ended. Kinds of spans come as
+        the ledger's numbers, all others by name.
+        """
+        a, b = max(start_ns, self.start_ns), min(end_ns, self.stop_ns)
+        if a >= b:
+            return {}
+        key = (a, b, kept_until)
+        if key not in self._memo:
+            self._memo[key] = self._time_between(a, b, kept_until)
+        return self._memo[key]
+
+    def _time_between(self, a: int, b: int, kept_until: tuple[int, ...]) -> dict[int | str, int]:
+        time: dict[int | str, int] = {}
+        early = self.spans.kinds_between(a, min(b, self._open_ns))
+        late = self.spans.kinds_between(max(a, self.cut_ns), b)
+        for totals in (early, self._open_kinds(max(a, self._open_ns), min(b, self.cut_ns)), late):
+            for kind, ns in totals.items():
+                time[kind] = time.get(kind, 0) + ns
+        kept = 0
+        for part, until_ns in zip(self.parts, kept_until, strict=True):
+            if part.low < part.high:
+                low, high = max(a, self.steps.start[part.low]), min(b, until_ns)
+                kept += self.own_between(low, high)
+        time[STEP] = kept
+        time[LOST] = self.own_between(a, b) - kept
+        for zone in self._zones:
+            low, high = max(a, zone.start_ns), min(b, zone.end_ns)
+            if low < high:
+                covered = self._covered_until(high) - self._covered_until(low)
+                free = high - low - covered - self.own_between(low, high)
+                time[zone.kind] = time.get(zone.kind, 0) + free
+        return time
+
+    def own_between(self, start_ns: int, end_ns: int) -> int:
+        """Own time of completed steps between two moments."""
+        if start_ns >= end_ns:
+            return 0
+        return self._own_until(end_ns) - self._own_until(start_ns)
+
+    def _own_until(self, at_ns: int) -> int:
+        own = self.steps.own_until(min(at_ns, self._open_ns), self.spans)
+        if at_ns > self.cut_ns:
+            own += self.steps.own_until(at_ns, self.spans)
+            own -= self.steps.own_until(self.cut_ns, self.spans)
+        return own
+
+    def _covered_until(self, at_ns: int) -> int:
+        covered = self.spans.covered_until(min(at_ns, self._open_ns))
+        if at_ns > self._open_ns:
+            covered += min(at_ns, self.cut_ns) - self._open_ns
+        if at_ns > self.cut_ns:
+            covered += self.spans.covered_until(at_ns) - self.spans.covered_until(self.cut_ns)
+        return covered
+
+    def _open_kinds(self, start_ns: int, end_ns: int) -> Totals:
+        """Who wins where an open span covers everything: closed ones that began later, or it."""
+        totals: Totals = {}
+        if start_ns >= end_ns:
+            return totals
+        for i, span in enumerate(self._open):
+            until = self._open[i + 1].start_ns if i + 1 < len(self._open) else end_ns
+            low, high = max(start_ns, span.start_ns), min(end_ns, until)
+            if low >= high:
+                continue
+            lost = 0
+            for kind, ns in self._closed_winners(span, low, high).items():
+                totals[kind] = totals.get(kind, 0) + ns
+                lost += ns
+            totals[span.kind] = totals.get(span.kind, 0) + high - low - lost
+        return totals
+
+    def _closed_winners(self, span: OpenSpan, low: int, high: int) -> Totals:
+        """Time of closed spans that beat an open one, by kind: later, shorter, later line."""
+        spans = self.spans
+        shown = slice(spans.shown_end.right(low), spans.shown_start.left(high))
+        source = spans.shown_source.view[shown]
+        length = np.minimum(spans.shown_end.view[shown], high)
+        length -= np.maximum(spans.shown_start.view[shown], low)
+        start, end = spans.start.view[source], spans.end.view[source]
+        shorter = (end < self.cut_ns) | (
+            (end == self.cut_ns) & (spans.order.view[source] > span.order)
+        )
+        wins = (start > span.start_ns) | ((start == span.start_ns) & shorter)
+        kind, length = spans.kind.view[source][wins], length[wins]
+        return {int(k): int(length[kind == k].sum()) for k in np.unique(kind)}
+
+    def _fault_that_counts(self, faults: Sequence[Fault]) -> Fault | None:
+        """The first after which no other step was started and completed."""
+        last_ns = self.steps.last_step_start_ns() if len(self.steps) else None
+        return next((f for f in faults if last_ns is None or last_ns < f.at_ns), None)
+
+    def _last_activity_ns(self) -> int:
+        """The end of the last completed step or closed span; the start if there is none."""
+        times = [self.start_ns]
+        if len(self.steps):
+            times.append(self.steps.end[len(self.steps) - 1])
+        begun = self.spans.start.right(self.stop_ns)
+        if begun:
+            times.append(self.spans.reach[begun - 1])
+        return min(max(times), self.stop_ns)
+
+    def _zones_in_order(self) -> list[Zone]:
+        """Rules 3 (the step under way) and 4, as a partition of the attempt."""
+        starts = [self.steps.start[0]] if len(self.steps) else []
+        tail_ns, zones = self.left_ns, []
+        if self._under_way is not None:
+            begun_ns = self._under_way[1]
+            starts.append(begun_ns)
+            over_ns = max(begun_ns, self.cut_ns)
+            kind = OTHER if self.fact.end_ns is None else LOST
+            zones = [(begun_ns, OTHER), (over_ns, kind)]
+            tail_ns = max(tail_ns, over_ns)
+        elif not starts:
+            tail_ns = self.cut_ns
+        zones = [(min(starts, default=self.cut_ns), STARTUP), *zones, (tail_ns, OTHER)]
+        if self._fault is not None:
+            detected_ns = self._fault.detected_ns
+            detected_ns = self.stop_ns if detected_ns is None else max(detected_ns, self.cut_ns)
+            zones.append((detected_ns, HANG if self._fault.cause == HANG else DETECT))
+            zones.append((self.stop_ns, DRAIN))
+        else:
+            zones.append((self.stop_ns, OTHER if self.fact.cause in (None, DONE) else DRAIN))
+        found, at_ns = [], self.start_ns
+        for until_ns, kind in zones:
+            until_ns = self._within(max(at_ns, until_ns))
+            found.append(Zone(at_ns, until_ns, kind))
+            at_ns = until_ns
+        return found
+
+    def _within(self, at_ns: int) -> int:
+        return max(self.start_ns, min(at_ns, self.stop_ns))
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,199 @@
+"""Closed spans of one attempt (or the waits of a run), flattened: one winner at each moment.
+
+Of spans that overlap, the one that started last wins, then the shorter, then the later line
+(rule 2). So the spans, taken by start, form a stack: a new one is on top until it ends, then
+whatever is still open below it shows again. Nearly all spans overlap nothing; those are flattened
+by numpy, the others by that stack.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from holdfast.core.ledger.columns import Column, Ints
+
+Totals: TypeAlias = dict[int, int]  # kind → nanoseconds
+
+
+class SpanColumns:
+    """Spans by start, and the stretches in which each of them shows.
+
+    `add` only files them; `settle` flattens what is new, from the first place where it matters.
+    """
+
+    __slots__ = (
+        "_dirty",
+        "_totals",
+        "covered",
+        "end",
+        "kind",
+        "order",
+        "reach",
+        "shown_end",
+        "shown_kind",
+        "shown_source",
+        "shown_start",
+        "start",
+    )
+
+    def __init__(self) -> None:
+        # The spans, sorted by start; spans of equal start stay in the order they were added.
+        self.start, self.end, self.kind, self.order = Column(), Column(), Column(), Column()
+        self.reach = Column()  # the latest end so far: where it lies before a start, a gap begins
+        # The stretches, disjoint and sorted; `covered` sums their lengths up.
+        self.shown_start, self.shown_end = Column(), Column()
+        self.shown_kind, self.shown_source = Column(), Column()
+        self.covered = Column()
+        self._totals: Totals = {}
+        self._dirty: int | None = None  # first span whose stretches are not right
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def add(self, start: Ints, end: Ints, kind: Ints, order: Ints) -> None:
+        """File spans, in any order; `order` decides between spans that are equal otherwise."""
+        if not len(start):
+            return
+        news = [start, end, kind, order]
+        columns = [self.start, self.end, self.kind, self.order]
+        position = len(self)
+        if position and int(start.min()) < self.start[position - 1]:
+            position = self.start.right(int(start.min()))
+            news = [
+                np.concatenate((column.view[position:], new))
+                for column, new in zip(columns, news, strict=True)
+            ]
+        if np.any(news[0][1:] < news[0][:-1]):
+            by_start = np.argsort(news[0], kind="stable")
+            news = [new[by_start] for new in news]
+        for column, new in zip(columns, news, strict=True):
+            column.truncate(position)
+            column.extend(new)
+        self.reach.truncate(position)
+        before = self.reach[position - 1] if position else news[1][0]
+        self.reach.extend(np.maximum(np.maximum.accumulate(news[1]), before))
+        while position and self.reach[position - 1] > self.start[position]:
+            position -= 1  # to where nothing before reaches into
+        self._dirty = position if self._dirty is None else min(self._dirty, position)
+
+    def settle(self) -> int | None:
+        """Flatten; returns the moment from which the cover may have changed, or None."""
+        if self._dirty is None:
+            return None
+        first, self._dirty = self._dirty, None
+        changed_ns = self.start[first]
+        keep = self.shown_start.left(changed_ns)
+        for kind, ns in self._sum(keep, len(self.shown_start)).items():
+            self._totals[kind] -= ns
+        shown = (self.shown_start, self.shown_end, self.shown_kind, self.shown_source)
+        for column in (*shown, self.covered):
+            column.truncate(keep)
+        start, end, source = _flatten(
+            self.start.view[first:], self.end.view[first:], self.order.view[first:]
+        )
+        self.shown_start.extend(start)
+        self.shown_end.extend(end)
+        self.shown_kind.extend(self.kind.view[source + first])
+        self.shown_source.extend(source + first)
+        before = self.covered[keep - 1] if keep else 0
+        self.covered.extend(np.cumsum(end - start) + before)
+        for kind, ns in self._sum(keep, len(self.shown_start)).items():
+            self._totals[kind] = self._totals.get(kind, 0) + ns
+        return changed_ns
+
+    def covered_until(self, at_ns: int) -> int:
+        """How long, before `at_ns`, some span was open."""
+        i = self.shown_start.left(at_ns)
+        if i == 0:
+            return 0
+        return self.covered[i - 1] - max(0, self.shown_end[i - 1] - at_ns)
+
+    def covered_until_each(self, at_ns: Ints) -> Ints:
+        """`covered_until` of many moments."""
+        if not len(self.shown_start):
+            return np.zeros(len(at_ns), dtype=np.int64)
+        i = self.shown_start.view.searchsorted(at_ns, "left") - 1
+        over = np.maximum(self.shown_end.view[i] - at_ns, 0)
+        return np.where(i < 0, 0, self.covered.view[i] - over)
+
+    def kinds_between(self, start_ns: int, end_ns: int) -> Totals:
+        """Nanoseconds between two moments by kind."""
+        if start_ns >= end_ns:
+            return {}
+        count = len(self.shown_start)
+        low, high = self.shown_end.right(start_ns), self.shown_start.left(end_ns)
+        if high <= low:
+            return {}
+        if 2 * (high - low) < count:
+            totals = self._sum(low, high)
+        else:  # nearly all: take away what is outside
+            totals = dict(self._totals)
+            for kind, ns in [*self._sum(0, low).items(), *self._sum(high, count).items()]:
+                totals[kind] -= ns
+        for i, over in (
+            (low, start_ns - self.shown_start[low]),
+            (high - 1, self.shown_end[high - 1] - end_ns),
+        ):
+            if over > 0:
+                totals[self.shown_kind[i]] -= over
+        return totals
+
+    def _sum(self, low: int, high: int) -> Totals:
+        """Nanoseconds of whole stretches by kind."""
+        if low >= high:
+            return {}
+        length = self.shown_end.view[low:high] - self.shown_start.view[low:high]
+        kind = self.shown_kind.view[low:high]
+        # Not np.bincount: its weights are floats, and nanoseconds must stay exact.
+        present = np.flatnonzero(np.bincount(kind))
+        return {int(k): int(length[kind == k].sum()) for k in present}
+
+
+def _flatten(start: Ints, end: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
+    """Stretches (start, end, span) in which each span shows; the spans are sorted by start."""
+    count = len(start)
+    reach = np.maximum.accumulate(end)
+    opens = np.ones(count + 1, dtype=np.bool_)  # nothing before reaches into this span
+    opens[1:-1] = start[1:] >= reach[:-1]
+    alone = opens[:-1] & opens[1:]
+    shown = np.flatnonzero(alone & (end > start))
+    mixed = np.flatnonzero(~alone)
+    if not len(mixed):
+        return start[shown], end[shown], shown
+    rank = np.lexsort((order[mixed], -end[mixed], start[mixed]))
+    stretches = _stack(start, end, mixed[rank])
+    starts = np.concatenate((start[shown], stretches[:, 0]))
+    by_start = np.argsort(starts, kind="stable")
+    ends = np.concatenate((end[shown], stretches[:, 1]))
+    sources = np.concatenate((shown, stretches[:, 2]))
+    return starts[by_start], ends[by_start], sources[by_start]
+
+
+def _stack(start: Ints, end: Ints, spans: Ints) -> Ints:
+    """The stretches of overlapping spans, given so that each beats all before it: n × 3."""
+    stretches: list[tuple[int, int, int]] = []
+    stack: list[tuple[int, int]] = []  # (end, span), the winner last
+    at = 0
+
+    def advance(until: int | None) -> None:
+        """Write down who shows from `at` to `until`; None: until the last has ended."""
+        nonlocal at
+        while stack and (until is None or at < until):
+            top_end, span = stack[-1]
+            if top_end <= at:
+                stack.pop()
+                continue
+            stop = top_end if until is None else min(top_end, until)
+            stretches.append((at, stop, span))
+            at = stop
+
+    for begin, finish, span in zip(
+        start[spans].tolist(), end[spans].tolist(), spans.tolist(), strict=True
+    ):
+        advance(begin)
+        at = begin
+        stack.append((finish, span))
+    advance(None)
+    return np.array(stretches, dtype=np.int64).reshape(-1, 3)

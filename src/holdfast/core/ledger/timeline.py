@@ -1,0 +1,253 @@
+"""The whole time line in the vectorised ledger: attempts and gaps in turn, added up.
+
+Built for each question from the attempts' views, which remember their own sums; so it costs a few
+operations an attempt, however many steps there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from holdfast.core.facts import DONE, RunFact
+from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
+from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption, waiting_kind
+from holdfast.core.ledger.lineage import Part, Stretch, trace
+from holdfast.core.ledger.spans import SpanColumns
+
+
+class Gap(NamedTuple):
+    """A stretch without an attempt, before attempt number `position` in time."""
+
+    start_ns: int
+    end_ns: int
+    before_first: bool
+    after_done: bool
+
+
+class Capacity(NamedTuple):
+    """From `at_ns` on, so many chips work."""
+
+    at_ns: int
+    chips: int
+
+
+class TimeLine:
+    """One run up to `end_ns`.
+
+    `views` are its attempts and `capacity` its changes of capacity, by time; `waits` is settled;
+    `kinds` names the kinds that spans and waits have as numbers.
+    """
+
+    def __init__(
+        self,
+        run: RunFact,
+        end_ns: int,
+        views: Sequence[AttemptView],
+        waits: SpanColumns,
+        capacity: Sequence[Capacity],
+        kinds: Sequence[str],
+    ) -> None:
+        self._run = run
+        self._end_ns = end_ns
+        self._views = views
+        self._waits = waits
+        self._capacity = capacity
+        self._kinds = kinds
+        self._gaps = self._gaps_in_order()
+        self._stops = [view.stop_ns for view in views]
+        self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
+        self._kept, self._stretches = trace([part for _, part in self._parts])
+        self._kept_until = self._kept_times()
+
+    def account(self, from_ns: int) -> Account:
+        """The account from `from_ns` to the end; steps count where they end."""
+        total = sum(view.total_steps for view in self._views)
+        kept = sum(
+            self._count(self._parts[p][1], 0, until, from_ns) for p, until in self._kept.items()
+        )
+        if from_ns > self._run.requested_ns:
+            total -= sum(view.steps.completed_until(from_ns) for view in self._views)
+        return Account(
+            name=self._run.name,
+            start_ns=from_ns,
+            end_ns=self._end_ns,
+            chips=self._run.chips,
+            kinds=self._chip_time(from_ns),
+            steps_kept=kept,
+            lost_steps=total - kept,
+            disruptions=tuple(self._disruptions(from_ns)),
+        )
+
+    # --- Time by kind ----------------------------------------------------------------------------
+
+    def _chip_time(self, from_ns: int) -> dict[str, int]:
+        """Rules 5 and 6: chip-nanoseconds by kind."""
+        chips = self._run.chips
+        changes = [c for c in self._capacity if from_ns < c.at_ns < self._end_ns]
+        working = [chips, *(c.chips for c in self._capacity if c.at_ns <= from_ns)][-1]
+        bounds = [from_ns, *(c.at_ns for c in changes), self._end_ns]
+        levels = [working, *(c.chips for c in changes)]
+        kinds = {STEP: 0}
+        for (a, b), level in zip(pairwise(bounds), levels, strict=True):
+            if a < b:
+                _add(kinds, self._time_between(a, b), level)
+                _add(kinds, {RESCHEDULE: b - a}, chips - level)
+        return {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
+
+    def _time_between(self, a: int, b: int) -> dict[str, int]:
+        """Wall nanoseconds by kind."""
+        time: dict[str, int] = {}
+        for i in range(bisect_right(self._stops, a), len(self._views)):
+            if self._views[i].start_ns >= b:
+                break
+            _add(time, self._attempt_time(i, a, b))
+        # The gap before the first attempt that has not stopped by `a`, and those that follow.
+        for gap in self._gaps[bisect_right(self._stops, a) :]:
+            if gap.start_ns >= b:
+                break
+            _add(time, self._gap_time(gap, a, b))
+        return time
+
+    def _attempt_time(self, i: int, a: int, b: int) -> dict[str, int]:
+        """Wall nanoseconds by kind that attempt `i` had between two moments of the time line."""
+        a, b = max(a, self._run.requested_ns), min(b, self._end_ns)
+        named: dict[str, int] = {}
+        for kind, ns in self._views[i].time_between(a, b, self._kept_until[i]).items():
+            name = kind if isinstance(kind, str) else self._kinds[kind]
+            named[name] = named.get(name, 0) + ns
+        return named
+
+    def _gap_time(self, gap: Gap, a: int, b: int) -> dict[str, int]:
+        """Rule 1: wall nanoseconds by kind of a gap, between two moments of the time line."""
+        a, b = max(a, gap.start_ns), min(b, gap.end_ns, self._end_ns)
+        if a >= b:
+            return {}
+        time: dict[str, int] = {}
+        rest = b - a
+        for number, ns in self._waits.kinds_between(a, b).items():
+            wait = self._kinds[number]
+            kind = waiting_kind(wait, before_first=gap.before_first, after_done=gap.after_done)
+            time[kind] = time.get(kind, 0) + ns
+            rest -= ns
+        kind = waiting_kind(None, before_first=gap.before_first, after_done=gap.after_done)
+        time[kind] = time.get(kind, 0) + rest
+        return time
+
+    def _gaps_in_order(self) -> list[Gap]:
+        """The gap before each attempt, and the one after the last; some are empty."""
+        gaps: list[Gap] = []
+        free_ns, after_done = self._run.requested_ns, False
+        for view in self._views:
+            gaps.append(Gap(free_ns, view.start_ns, not gaps, after_done))
+            free_ns, after_done = max(free_ns, view.stop_ns), view.fact.cause == DONE
+        return [*gaps, Gap(free_ns, self._end_ns, not gaps, after_done)]
+
+    # --- What was kept, and what disruptions cost ------------------------------------------------
+
+    def _kept_times(self) -> list[tuple[int, ...]]:
+        """For each attempt, for each of its parts, when its last kept step ended."""
+        times: list[list[int]] = [[] for _ in self._views]
+        for p, (i, part) in enumerate(self._parts):
+            until_ns = BEFORE_ALL
+            if p in self._kept and part.low < part.high:
+                _, until_ns = part.steps.place(part.low, part.high, self._kept[p])
+            times[i].append(until_ns)
+        return [tuple(row) for row in times]
+
+    def _count(self, part: Part, above: int, until: int, from_ns: int) -> int:
+        """How many steps of a part are above one number and up to another, and end in time."""
+        if part.low == part.high:
+            return 0
+        low, _ = part.steps.place(part.low, part.high, above)
+        high, _ = part.steps.place(part.low, part.high, until)
+        if from_ns > self._run.requested_ns:
+            low = max(low, part.steps.completed_until(from_ns))
+        return max(0, high - low)
+
+    def _lost_by_disruption(self, from_ns: int) -> dict[int, tuple[int, int]]:
+        """Position of a disrupted attempt → (steps that it cost, their own wall time)."""
+        lost: dict[int, tuple[int, int]] = {}
+        for stretch in self._stretches:
+            blamed = self._blamed(stretch)
+            i, part = self._parts[stretch.part]
+            if blamed is None or part.low == part.high:
+                continue
+            _, low_ns = part.steps.place(part.low, part.high, stretch.above)
+            _, high_ns = part.steps.place(part.low, part.high, stretch.until)
+            own = self._views[i].own_between(max(low_ns, from_ns), min(high_ns, self._end_ns))
+            steps, ns = lost.get(blamed, (0, 0))
+            count = self._count(part, stretch.above, stretch.until, from_ns)
+            lost[blamed] = (steps + count, ns + own)
+        return lost
+
+    def _blamed(self, stretch: Stretch) -> int | None:
+        """The disruption right before the attempt with which a stretch left, by its position."""
+        i, part = self._parts[stretch.left_with]
+        if not part.opens_attempt or i == 0:
+            return None
+        before = self._views[i - 1].fact
+        return i - 1 if is_disruption(before.end_ns, before.cause) else None
+
+    def _disruptions(self, from_ns: int) -> Iterator[Disruption]:
+        lost = self._lost_by_disruption(from_ns)
+        resumes = self._resumes()
+        for i, view in enumerate(self._views):
+            fact = view.fact
+            if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
+                continue
+            if from_ns > self._run.requested_ns and fact.end_ns <= from_ns:
+                continue
+            resumed, waterfall = resumes[i]
+            _add(waterfall, self._attempt_time(i, view.left_ns, view.stop_ns))
+            steps, ns = lost.get(i, (0, 0))
+            downtime_ns = None
+            if resumed is not None:
+                downtime_ns = resumed.end_ns - view.left_ns - resumed.own_ns
+            yield Disruption(
+                attempt=fact.attempt,
+                cause=fact.cause or "",
+                lost_steps=steps,
+                lost_ns=ns,
+                downtime_ns=downtime_ns,
+                at_ns=fact.end_ns,
+                resumed_ns=resumed.end_ns if resumed is not None else None,
+                waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
+            )
+
+    def _resumes(self) -> list[tuple[_Resumed | None, dict[str, int]]]:
+        """After each attempt: the first later completed step, and the time by kind until it ends.
+
+        Backwards, so that a crash loop of n attempts costs n sums and not n².
+        """
+        after: list[tuple[_Resumed | None, dict[str, int]]] = []
+        resumed: _Resumed | None = None
+        time: dict[str, int] = {}
+        for i in range(len(self._views) - 1, -1, -1):
+            gap = self._gaps[i + 1]
+            time = dict(time)
+            _add(time, self._gap_time(gap, gap.start_ns, gap.end_ns))
+            after.append((resumed, dict(time)))
+            view = self._views[i]
+            first = view.first_step_ns()
+            if first is not None:
+                resumed = _Resumed(first[1], view.own_between(*first))
+                time = self._attempt_time(i, view.start_ns, first[1])
+            else:
+                _add(time, self._attempt_time(i, view.start_ns, view.stop_ns))
+        return after[::-1]
+
+
+class _Resumed(NamedTuple):
+    """The first step that a later attempt completed: its end and own time."""
+
+    end_ns: int
+    own_ns: int
+
+
+def _add(totals: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
+    for kind, ns in more.items():
+        totals[kind] = totals.get(kind, 0) + ns * times
