@@ -151,7 +151,7 @@ class Alone(Attachment):
                 self._replicator.sync()
                 end = AttemptEnd(cause, words, (None,), time.time_ns())
                 end_attempt(self.folder, self.attempt, end)
-                _remove(self._scratch)
+            _remove(self._scratch)
         except (HoldfastError, OSError) as error:
             say(f"{error}; the journal's end is kept in {self._scratch}")
         super().close()

@@ -64,11 +64,7 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
 
 
 def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
-    """Have uncaught exceptions reported before whatever hook was there shows them.
-
-    Errors of Holdfast's own end the process with their exit code, so that whoever started it can
-    tell a store that is away from a bug.
-    """
+    """Have uncaught exceptions reported before whatever hook was there shows them."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -77,4 +73,23 @@ def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
         on_failure(error)
         before(kind, error, trace)
 
+    sys.excepthook = hook
+
+
+def use_exit_codes() -> None:
+    """An uncaught error of Holdfast's own ends the process with its exit code, not with 1.
+
+    So that whoever started it can tell a store that is away from a bug. CPython takes a SystemExit
+    out of the hook as the way to end.
+    """
+    before = sys.excepthook
+    if getattr(before, "holdfast", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if isinstance(error, HoldfastError) and not hasattr(sys, "ps1"):  # not from a prompt
+            sys.exit(error.exit_code)
+
+    hook.holdfast = True  # type: ignore[attr-defined]
     sys.excepthook = hook

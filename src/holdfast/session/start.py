@@ -48,6 +48,7 @@ def start(
 
         _the_run = Run(Inert(name or "worker"))
         return _the_run
+    crash.use_exit_codes()
     attachment = _attach(name, store, keep)
     claim_rank()
     crash.install(attachment.report_path, attachment.failed)
