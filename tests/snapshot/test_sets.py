@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from holdfast.errors import CorruptCheckpoint, DataTopologyChanged, StoreUnavailable
-from holdfast.snapshot import atomic, manifest, sets, shard
+from holdfast.snapshot import manifest, sets, shard
 from holdfast.snapshot.manifest import tiles
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
@@ -244,7 +244,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         write(disk / set_name(0, 1))
         commit(disk / set_name(0, 1), 1)
         big = {"state": {"w": np.ones(16 << 20, np.uint8)}}
-        with pytest.raises(StoreUnavailable, match=r"no space left on device; free some space"):
+        with pytest.raises(StoreUnavailable, match=r"step 2: no space left .*; free some space"):
             write(disk / set_name(0, 2), tree=big)
         assert list((disk / set_name(0, 2)).iterdir()) == []
         for left in (8192, 4096):  # enough for the shard but not for its receipt; not for the shard
@@ -277,7 +277,7 @@ LIMITED = """
     try:
         write_shard(place, captured, attempt=0, step=1, rank=0, world_size=1)
     except StoreUnavailable as error:
-        assert "file too large" in str(error) and "ulimit" in str(error), error
+        assert "too large" in str(error) and "ulimit" in str(error), error
     else:
         sys.exit("it was written")
     assert list(place.iterdir()) == []
@@ -295,14 +295,14 @@ def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
 
 def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match="not a directory"):
+    with pytest.raises(StoreUnavailable, match="a file, not a folder"):
         write(tmp_path / "file" / set_name(0, 1))
 
     def read_only(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(shard, "_make_folder", read_only)
-    with pytest.raises(StoreUnavailable, match="read-only file system; point the store"):
+    monkeypatch.setattr(shard, "_write", read_only)
+    with pytest.raises(StoreUnavailable, match="read-only; name a store that can be written"):
         write(tmp_path / set_name(0, 1))
 
 
@@ -316,12 +316,9 @@ def test_an_error_of_fsync_is_not_swallowed(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(StoreUnavailable, match="input/output error"):
+    with pytest.raises(StoreUnavailable, match="I/O error"):
         write(place)
     assert list(place.iterdir()) == []
-    with pytest.raises(StoreUnavailable):
-        atomic.replace(tmp_path / "x", b"")
-    assert list(tmp_path.glob("*x*")) == []
 
 
 # ---- several ranks

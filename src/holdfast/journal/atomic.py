@@ -26,6 +26,7 @@ JSON_MAX_BYTES = 1 << 20
 _WORDS = {
     errno.ENOSPC: ("no space left on the disk of {path}", "free some space"),
     errno.EDQUOT: ("the disk quota at {path} is used up", "free some space or raise the quota"),
+    errno.EFBIG: ("{path} would be too large", "raise the limit on file sizes (ulimit -f)"),
     errno.EROFS: ("the filesystem of {path} is read-only", "name a store that can be written"),
     errno.EACCES: ("no permission for {path}", "check its owner and mode"),
     errno.EPERM: ("{path} may not be changed", "check its owner, mode and filesystem"),

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
-from holdfast.snapshot.atomic import replace, store_errors
+from holdfast.journal.atomic import store_errors, write_atomic
 from holdfast.snapshot.choose import Chain, newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.sets import SetInfo, delete_set, list_sets, parse_set_name
@@ -68,7 +68,7 @@ def read_pins(path: Path) -> dict[str, str]:
         StoreUnavailable: it cannot be read or makes no sense. Nothing may be deleted then.
 
     """
-    with store_errors(f"reading {path}"):
+    with store_errors("read the pins", path):
         if not path.exists():
             return {}
         with path.open("rb") as file:
@@ -102,7 +102,7 @@ def unpin(path: Path, tag: str) -> bool:
 
 
 def _write_pins(path: Path, pins: Mapping[str, str]) -> None:
-    replace(path, json.dumps({"pins": dict(sorted(pins.items()))}, indent=1).encode() + b"\n")
+    write_atomic(path, json.dumps({"pins": dict(sorted(pins.items()))}, indent=1).encode() + b"\n")
 
 
 def collect(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.snapshot.atomic import replace
+from holdfast.journal.atomic import write_atomic
 
 MAX_SEALED_BYTES = 1 << 30
 _FIRST_LINE = re.compile(rb'\{"xxh3": "([0-9a-f]{16})", "sealed":\n')
@@ -52,7 +52,7 @@ def write_sealed(path: Path, value: Any) -> None:
 
     """
     rest = f"{compact(value)}}}\n".encode("ascii")
-    replace(path, b'{"xxh3": "%s", "sealed":\n' % checksum(rest).encode() + rest)
+    write_atomic(path, b'{"xxh3": "%s", "sealed":\n' % checksum(rest).encode() + rest)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.snapshot.atomic import store_errors, sync_folder
+from holdfast.journal.atomic import store_errors, sync_folder
 from holdfast.snapshot.manifest import Manifest, compose
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import read_sealed, write_sealed
@@ -85,7 +85,7 @@ def commit(
             f"{set_dir} holds step {manifest.step} of attempt {manifest.attempt}; "
             "a set may not be moved to another name"
         )
-    with store_errors(f"committing {set_dir}"):
+    with store_errors("commit a checkpoint", set_dir):
         sync_folder(set_dir.parent)  # the folder's own name, before the manifest can be seen
     write_sealed(set_dir / MANIFEST, manifest.to_json())
     first = set_dir.parent / FIRST_COMMIT
@@ -176,7 +176,7 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
 
 def _folders(ckpt_dir: Path) -> Iterator[Path]:
     """Folders that are named like sets, sorted."""
-    with store_errors(f"listing {ckpt_dir}"):
+    with store_errors("list the checkpoints", ckpt_dir):
         if not ckpt_dir.exists():
             return
         folders = [path for path in ckpt_dir.iterdir() if parse_set_name(path.name) is not None]
@@ -246,7 +246,7 @@ def delete_set(set_dir: Path) -> None:
         StoreUnavailable: it cannot be removed; it may be partial now, but never half a set.
 
     """
-    with store_errors(f"deleting {set_dir}"):
+    with store_errors("delete a checkpoint", set_dir):
         (set_dir / MANIFEST).unlink(missing_ok=True)
         if set_dir.exists():
             sync_folder(set_dir)

@@ -19,7 +19,7 @@ from typing import Any
 import xxhash
 
 from holdfast.errors import StoreUnavailable
-from holdfast.snapshot.atomic import store_errors, sync_folder, write_all
+from holdfast.journal.atomic import make_folder, store_errors
 from holdfast.snapshot.layout import encode_header
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
@@ -75,8 +75,8 @@ def write_shard(
     header = encode_header(captured.entries, facts)
     path = set_dir / shard_name(rank)
     receipt_path = set_dir / receipt_name(rank)
-    with store_errors(f"saving step {step} to {path}"):
-        _make_folder(set_dir)
+    make_folder(set_dir)
+    with store_errors(f"save step {step}", path):
         if (set_dir / MANIFEST).exists():
             raise StoreUnavailable(
                 f"saving step {step} failed: {set_dir} is a committed checkpoint already; "
@@ -111,23 +111,16 @@ def write_shard(
     return receipt
 
 
-def _make_folder(set_dir: Path) -> None:
-    missing = [folder for folder in (set_dir, *set_dir.parents) if not folder.exists()]
-    set_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in missing:
-        sync_folder(folder.parent)
-
-
 def _write(path: Path, header: bytes, data: memoryview) -> None:
     """A new file with these bytes, on disk. Removed again if that fails."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         try:
-            write_all(descriptor, memoryview(header))
+            _write_all(descriptor, memoryview(header))
             position = len(header)
             for start in range(0, data.nbytes, WRITE_BLOCK_BYTES):
                 block = data[start : start + WRITE_BLOCK_BYTES]
-                write_all(descriptor, block)
+                _write_all(descriptor, block)
                 _start_writeback(descriptor, position, block.nbytes)
                 position += block.nbytes
             os.fsync(descriptor)
@@ -137,6 +130,11 @@ def _write(path: Path, header: bytes, data: memoryview) -> None:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         raise
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:  # one call moves at most 2 GiB, or up to a limit
+        data = data[os.write(descriptor, data) :]
 
 
 class _Hashing:
