@@ -47,7 +47,7 @@ format: $(STAMP) ## Put the code in order
 	$(BIN)/ruff format .
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
-	$(BIN)/python examples/demo/demo.py
+	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py

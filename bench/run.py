@@ -1,0 +1,31 @@
+"""Everything in turn: `python bench/run.py [--quick]`. Each part can be run alone, see its --help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PARTS = {
+    "session.py": (["--rounds", "11"], ["--rounds", "5"]),
+    "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
+    "ledger.py": ([], ["--peer-steps", "100000"]),
+    "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
+}
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv[1:]
+    failed = []
+    for part, (full, short) in PARTS.items():
+        print(f"\n--- {part}", flush=True)
+        command = [sys.executable, str(HERE / part), *(short if quick else full)]
+        if subprocess.run(command, check=False).returncode:
+            failed.append(part)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
