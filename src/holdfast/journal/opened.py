@@ -51,6 +51,7 @@ class OpenJournal:
             ) from problem
         # Followers forget journals rather than close them: the descriptor goes with the object.
         self._closes = weakref.finalize(self, os.close, self.fd)
+        self._closes.atexit = False  # the session's own exit still copies from it
         self._header = self._map_header()
         check_header(self._header, path)
         self.identity = self._read_identity()
