@@ -10,6 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 # Two workers: the tests start real processes, and more of them than cores would only wait.
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
+DEMO_FLAGS     ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check lint format types demo bench docs picture clean

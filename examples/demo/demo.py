@@ -74,7 +74,7 @@ def demonstrate(args, folder: Path, world: World):
         proof(folder, world.console, ["with-holdfast", "plain"][: 1 + args.without_holdfast])
     subprocess.run([*HOLDFAST, "report", "demo"], check=True)
     if args.picture:
-        draw(args.picture)
+        subprocess.run([*HOLDFAST, "report", "demo", "--svg", str(args.picture)], check=True)
 
 
 def train(args, folder: Path, name: str, script: Path = TRAIN):
@@ -133,21 +133,6 @@ def proof(folder: Path, console: Console, names):
         verdict = "[bold green]yes[/]" if same else "[bold red]NO[/]"
         console.print(f"final parameters bit-identical to an uninterrupted run, {name}: {verdict}")
     console.print()
-
-
-def draw(picture: Path):
-    """The report as a terminal of 100 columns shows it, as an SVG."""
-    from rich.text import Text
-
-    colours = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    environment = {**os.environ, **colours, "COLUMNS": "100"}
-    environment.pop("NO_COLOR", None)
-    report = subprocess.run(
-        [*HOLDFAST, "report", "demo"], env=environment, check=True, capture_output=True, text=True
-    )
-    console = Console(record=True, width=100, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    console.print(Text.from_ansi(report.stdout))
-    console.save_svg(str(picture), title="holdfast report demo")
 
 
 if __name__ == "__main__":

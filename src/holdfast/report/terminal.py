@@ -37,8 +37,9 @@ from holdfast.report.words import (
 
 MAX_WIDTH = 110
 STORIES_SHOWN = 8
-LINES_OF_OUTPUT = 5
+LINES_OF_OUTPUT = 3
 LINES_OF_TRACEBACK = 12
+LEFT_IN_ORDER = ("stopped", "preempted")  # what was printed last then explains nothing
 _SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
 _ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
 _NUMBER_WIDTHS = (10, 11, 10)  # a disruption's lost steps, downtime and price
@@ -269,7 +270,8 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     if not fits:
         yield Padding(told, (0, 0, 0, 2))
     yield from _waterfall(disruption, page)
-    yield from _last_words(evidence, page)
+    if disruption.cause not in LEFT_IN_ORDER:
+        yield from _last_words(evidence, page)
 
 
 def _waterfall(disruption: Disruption, page: Page) -> Iterator[Text]:
