@@ -318,5 +318,6 @@ def _quote(value: object) -> str:
 
 
 def shorten(text: str) -> str:
-    """Text that fits into one sentence."""
+    """Text that fits into one sentence, whatever it is."""
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:61])
     return text if len(text) <= 60 else text[:57] + "..."

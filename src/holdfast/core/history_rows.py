@@ -49,7 +49,10 @@ class StepRows:
 
 @dataclass(slots=True)
 class SpanRows:
-    """Closed spans of one attempt, in the file's order; `kind` indexes the history's kinds."""
+    """Closed spans of one attempt, in any order; `kind` indexes the history's kinds.
+
+    `line` is where each stood in the file: of two equal ones, the later wins.
+    """
 
     kind: array[int] = field(default_factory=_column)
     start_ns: array[int] = field(default_factory=_column)

@@ -1,54 +1,104 @@
-"""History files: a run's events as JSON lines on a disk or a pipe (docs/reference/history.md)."""
+"""History files: read as a stream of blocks, written atomically or to a stream."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-from holdfast.core.history import History, parse
-from holdfast.errors import ConfigurationError, HistoryError
-from holdfast.journal.atomic import unavailable
+from holdfast.core.facts import Fact
+from holdfast.core.history import History, parse, to_lines
+from holdfast.errors import ConfigurationError, HistoryError, StoreUnavailable
 
-BLOCK_BYTES = 1 << 20
-STANDARD_INPUT = "-"
+BLOCK_BYTES = 1 << 18  # large enough for the block-wise reader, small beside what it reads
+MAX_LINE_BYTES = 1 << 20
 
 
-def read_history(path: str) -> History:
-    """Read and check a whole history; `-` is standard input.
+def read_history(path: str | os.PathLike[str]) -> History:
+    """Read a history file; memory is that of the columns, not of the text.
 
-    Raises HistoryError naming the line that cannot be, ConfigurationError if there is no such file,
-    StoreUnavailable if it cannot be read.
+    Raises ConfigurationError when there is no such file, and HistoryError, which names the line,
+    when it is not a history or an impossible one.
     """
-    if path == STANDARD_INPUT:
-        return parse(_blocks(sys.stdin.buffer))
     try:
         with Path(path).open("rb") as file:
             return parse(_blocks(file))
+    except HistoryError:
+        raise
     except FileNotFoundError:
         raise ConfigurationError(f"there is no history file {path}; check the path") from None
     except OSError as error:
-        raise unavailable("read the history", Path(path), error) from error
+        raise ConfigurationError(
+            f"the history file {path} cannot be read ({error.strerror}); give the path of a file "
+            "that you may read"
+        ) from None
+
+
+def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact]) -> None:
+    """Write facts as a history, to a stream of text or to a file.
+
+    A file is written beside its place and moved there when it is complete and on disk; on any
+    error what was there before stays. Raises StoreUnavailable when it cannot be written.
+    """
+    if not isinstance(target, str | os.PathLike):
+        target.writelines(to_lines(facts))
+        return
+    path = Path(target)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with part.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(to_lines(facts))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the history cannot be written to {path} ({error.strerror}); free space there or "
+            "choose another place"
+        ) from None
 
 
 def _blocks(file: BinaryIO) -> Iterator[str]:
-    """The text in blocks of whole lines, so that a million of them are read at once and cheaply."""
-    lines_before = 0
-    rest = b""
-    while data := file.read(BLOCK_BYTES):
-        whole, end, rest_of_line = (rest + data).rpartition(b"\n")
-        rest = rest_of_line
+    """The file's text in blocks of whole lines."""
+    line, rest = 1, b""
+    while chunk := file.read(BLOCK_BYTES):
+        rest += chunk
+        end = rest.rfind(b"\n") + 1
         if end:
-            yield _text(whole + end, lines_before)
-            lines_before += whole.count(b"\n") + 1
+            yield _text(rest[:end], line)
+            line += rest.count(b"\n", 0, end)
+            rest = rest[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            raise HistoryError(
+                line,
+                f"the line is longer than {MAX_LINE_BYTES} bytes; a history has one short JSON "
+                "object a line, so this is another file or a damaged one",
+            )
     if rest:
-        yield _text(rest, lines_before)
+        yield _text(rest, line)
 
 
-def _text(block: bytes, lines_before: int) -> str:
+def _text(block: bytes, line: int) -> str:
+    """Decode a block that starts at line number `line`; a byte order mark is let through."""
     try:
-        return block.decode()
+        return block.decode("utf-8-sig" if line == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = lines_before + block.count(b"\n", 0, error.start) + 1
-        raise HistoryError(line, "these bytes are not UTF-8 text; write it as UTF-8") from None
+        at = line + block.count(b"\n", 0, error.start)
+        raise HistoryError(
+            at,
+            f"byte 0x{block[error.start]:02x} is not UTF-8 text; a history is text with one JSON "
+            "object a line, so this is another file or a damaged one",
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

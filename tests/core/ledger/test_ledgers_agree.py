@@ -155,7 +155,7 @@ def test_columns_read_from_lines_agree(data: st.DataObject) -> None:
     question = data.draw(questions(facts))
     history = parse(to_lines(facts))
     assert history.all_facts() == facts
-    assert parse_text("".join(to_lines(facts))) == history
+    assert parse_text("".join(to_lines(facts))).all_facts() == facts
     ledger = Ledger()
     ledger.add_history(history)
     assert ledger.account(*question) == account(facts, *question)
@@ -210,7 +210,11 @@ def written_out(facts: Sequence[Fact]) -> list[Fact]:
     single: list[Fact] = []
     for fact in facts:
         if isinstance(fact, StepsFact) and fact.end_ns is not None:
-            n, start, duration = fact.last - fact.first + 1, fact.start_ns, fact.end_ns - fact.start_ns
+            n, start, duration = (
+                fact.last - fact.first + 1,
+                fact.start_ns,
+                fact.end_ns - fact.start_ns,
+            )
             bounds = [start + duration * i // n for i in range(n + 1)]
             single += [
                 StepsFact(fact.attempt, fact.first + i, fact.first + i, bounds[i], bounds[i + 1])

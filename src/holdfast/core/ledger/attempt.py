@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.core.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
 from holdfast.core.ledger.lineage import parts_of
-from holdfast.core.ledger.spans import SpanColumns, Totals
+from holdfast.core.ledger.spans import SpanColumns, Totals, sum_by_kind
 from holdfast.core.ledger.steps import StepColumns
 
 BEFORE_ALL = -(2**62)  # earlier than any time, in ns
@@ -251,8 +251,7 @@ class AttemptView:
             (end == self.cut_ns) & (spans.order.view[source] > span.order)
         )
         wins = (start > span.start_ns) | ((start == span.start_ns) & shorter)
-        kind, length = spans.kind.view[source][wins], length[wins]
-        return {int(k): int(length[kind == k].sum()) for k in np.unique(kind)}
+        return sum_by_kind(spans.kind.view[source][wins], length[wins])
 
     def _fault_that_counts(self, faults: Sequence[Fault]) -> Fault | None:
         """The first after which no other step was started and completed."""

@@ -39,13 +39,18 @@ class Column:
 
     def extend(self, values: Ints) -> None:
         """Append values."""
-        size = self._size + len(values)
+        self.grow(len(values))[:] = values
+
+    def grow(self, count: int) -> Ints:
+        """Append `count` values that the caller must fill in at once; returns where."""
+        size = self._size + count
         if size > len(self._data):
             data = np.empty(max(_FIRST_CAPACITY, size + size // 8), dtype=np.int64)
             data[: self._size] = self._data[: self._size]
             self._data = data
-        self._data[self._size : size] = values
+        new = self._data[self._size : size]
         self._size = size
+        return new
 
     def truncate(self, size: int) -> None:
         """Keep only the first `size` values."""

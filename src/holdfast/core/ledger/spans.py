@@ -145,10 +145,13 @@ class SpanColumns:
         if low >= high:
             return {}
         length = self.shown_end.view[low:high] - self.shown_start.view[low:high]
-        kind = self.shown_kind.view[low:high]
-        # Not np.bincount: its weights are floats, and nanoseconds must stay exact.
-        present = np.flatnonzero(np.bincount(kind))
-        return {int(k): int(length[kind == k].sum()) for k in present}
+        return sum_by_kind(self.shown_kind.view[low:high], length)
+
+
+def sum_by_kind(kind: Ints, length: Ints) -> Totals:
+    """The sum of the lengths of each kind, exactly: np.bincount would weigh in floats."""
+    present = np.flatnonzero(np.bincount(kind))
+    return {int(k): int(length[kind == k].sum()) for k in present}
 
 
 def _flatten(start: Ints, end: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:

@@ -73,13 +73,21 @@ class StepColumns:
         low = self._settled
         if low == len(self):
             return
-        start, end = self.start.view[low:], self.end.view[low:]
-        covered = spans.covered_until_each(end) - spans.covered_until_each(start)
-        self.own.truncate(low)
-        self.count.truncate(low)
-        count = self.last.view[low:] - self.first.view[low:] + 1
-        self.own.extend(np.cumsum(end - start - covered) + (self.own[low - 1] if low else 0))
-        self.count.extend(np.cumsum(count) + (self.count[low - 1] if low else 0))
+        for column, begin, end in (
+            (self.own, self.start.view[low:], self.end.view[low:]),
+            (self.count, self.first.view[low:], self.last.view[low:]),
+        ):
+            column.truncate(low)
+            before = column[low - 1] if low else 0
+            sums = column.grow(len(begin))  # in place: fresh memory costs more than the sums
+            np.subtract(end, begin, out=sums)
+            if column is self.count:
+                sums += 1
+            elif len(spans):
+                sums -= spans.covered_until_each(end)
+                sums += spans.covered_until_each(begin)
+            np.cumsum(sums, out=sums)
+            sums += before
         self._settled = len(self)
 
     def own_until(self, at_ns: int, spans: SpanColumns) -> int:
