@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,3 +25,28 @@ def house(store: Path, tmp_path: Path) -> Iterator[House]:
     house = House(folder, store)
     yield house
     house.close()
+
+
+@pytest.fixture(scope="module")
+def _trained_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with several sets, stopped by SIGTERM: copied for each test."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name in ("work", "store"):
+        (folder / name).mkdir()
+    before = {name: os.environ.get(name) for name in ("HOLDFAST_STORE", "HOLDFAST_SCRATCH")}
+    os.environ.update(HOLDFAST_STORE=str(folder / "store"), HOLDFAST_SCRATCH=str(folder / "local"))
+    house = House(folder / "work", folder / "store")
+    try:
+        house.trained()
+    finally:
+        house.close()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    return folder / "store"
+
+
+@pytest.fixture
+def trained(house: House, _trained_store: Path) -> House:
+    """A house whose run `r` was stopped after it had saved several sets."""
+    shutil.copytree(_trained_store, house.store, dirs_exist_ok=True)
+    return house

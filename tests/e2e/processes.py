@@ -19,6 +19,7 @@ import numpy as np
 
 TRAINER = Path(__file__).with_name("trainer.py")
 LIMIT_S = 60.0  # generous: only a hang comes near it
+FAR = 1_000_000  # a number of steps that no test lives to see
 
 EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_SAVED, EXIT_CONFIGURATION = 0, 1, 69, 75, 78
 
@@ -163,6 +164,38 @@ class House:
             env.setdefault("GO", self.go_file)
         return env
 
+    def sets(self, name: str = "r") -> list[Path]:
+        """The folders of the committed sets, oldest first."""
+        return sorted(path.parent for path in (self.store / name / "ckpt").glob("*/manifest.json"))
+
+    def saved_step(self, name: str = "r") -> int:
+        """The step of the newest committed set; 0: there is none."""
+        return max((step_of(folder) for folder in self.sets(name)), default=0)
+
+    def trained(self, *options: object, sets: int = 3, name: str = "r") -> int:
+        """A run stopped by SIGTERM with at least so many sets; the step that it saved last."""
+        self.allow(1)
+        every = ("--save-every", 1, "--keep", 100, *options)
+        run = self.run(*every, steps=FAR, name=name)
+        step = 1
+        while len(self.sets(name)) < sets:
+            run.saw(f"did {step}$")
+            step += 1
+            self.allow(step)
+        run.send(signal.SIGTERM)
+        run.saw("saving, then stopping")
+        self.allow(FAR)
+        run.wait(EXIT_SAVED)
+        return self.saved_step(name)
+
+    def finishes(self, *options: object, name: str = "r") -> str:
+        """The run goes on from what is saved and ends as if nothing had happened; its output."""
+        until = self.saved_step(name) + 5
+        self.allow(FAR)
+        out = self.run(*options, steps=until, name=name).wait(EXIT_DONE)
+        assert f"final {expected_digest(until)}" in out, out
+        return out
+
     def close(self) -> None:
         for process in self._processes:
             process.close()
@@ -178,6 +211,11 @@ def expected_digest(steps: int) -> str:
         weights += np.full(256, float(number)) * amount
         average = 0.9 * average + 0.1 * float(weights[0])
     return hashlib.sha256(weights.tobytes() + repr(average).encode()).hexdigest()[:16]
+
+
+def step_of(folder: Path) -> int:
+    """The step of a set, from its folder's name."""
+    return int(folder.name.split("-")[1])
 
 
 def children(pid: int) -> list[int]:

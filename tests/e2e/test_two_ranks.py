@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 
 from processes import (
     EXIT_DONE,
+    EXIT_FAILED,
     EXIT_SAVED,
+    FAR,
     House,
     expected_digest,
     is_alive,
     kill,
     ranks_of,
 )
-
-
-def manifests(house: House) -> list[dict]:
-    """The manifests of all committed sets, oldest first."""
-    found = sorted((house.store / "r" / "ckpt").glob("*/manifest.json"))
-    return [json.loads(path.read_text()) for path in found]
 
 
 def test_both_finish(house: House) -> None:
@@ -35,20 +30,10 @@ def test_both_finish(house: House) -> None:
 
 
 def test_a_stop_saves_both_at_the_same_step(house: House) -> None:
-    house.allow(5)
-    run = house.run("--ranks", 2, steps=10)
-    run.saw(r"\[0\] did 5")
-    run.saw(r"\[1\] did 5")
-    run.send(signal.SIGTERM)
-    run.saw("saving, then stopping")
-    house.allow(10)
-    run.wait(EXIT_SAVED)
-    again = house.run("--ranks", 2, steps=10).wait(EXIT_DONE)
-    resumed = re.findall(r"\[\d\] from (\d+)", again)
-    assert len(resumed) == 2
-    assert resumed[0] == resumed[1] != "0"
-    for rank in (0, 1):
-        assert f"[{rank}] final {expected_digest(10)}" in again
+    saved = house.trained("--ranks", 2)
+    out = house.finishes("--ranks", 2)
+    assert re.findall(r"\[\d\] from (\d+)", out) == [str(saved)] * 2
+    assert len(re.findall(r"\[\d\] final", out)) == 2
 
 
 def test_one_rank_is_killed_and_both_start_again(house: House) -> None:
@@ -71,23 +56,16 @@ def test_one_rank_is_killed_and_both_start_again(house: House) -> None:
 
 def test_sigterm_to_one_rank_is_a_notice_for_both(house: House) -> None:
     house.allow(5)
-    run = house.run("--ranks", 2, steps=10)
+    run = house.run("--ranks", 2, steps=FAR)
     run.saw(r"\[0\] did 5")
     run.saw(r"\[1\] did 5")
     kill(ranks_of(run)[1], signal.SIGTERM)
     run.saw("SIGTERM to rank 1")
-    house.allow(10)
+    house.allow(FAR)
     run.wait(EXIT_SAVED)
 
 
 def test_another_number_of_ranks_is_refused_and_nothing_is_lost(house: House) -> None:
-    house.allow(5)
-    run = house.run("--ranks", 2, "--save-every", 2, steps=10)
-    run.saw(r"\[1\] did 5")
-    run.send(signal.SIGTERM)
-    run.saw("saving, then stopping")
-    house.allow(10)
-    run.wait(EXIT_SAVED)
-    out = house.run("--ranks", 1, steps=10).wait()
-    assert "DataTopologyChanged" in out
-    assert f"final {expected_digest(10)}" in house.run("--ranks", 2, steps=10).wait(EXIT_DONE)
+    house.trained("--ranks", 2)
+    assert "DataTopologyChanged" in house.run("--ranks", 1, steps=FAR).wait(EXIT_FAILED)
+    house.finishes("--ranks", 2)

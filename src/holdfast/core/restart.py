@@ -184,7 +184,10 @@ class Budget(RestartPolicy):
 
 @dataclass(frozen=True, slots=True)
 class BackOff(RestartPolicy):
-    """At once after progress; else `first_s`, times `factor` for each more in a row, to `cap_s`."""
+    """At once after progress; else `first_s`, times `factor` for each more in a row, to `cap_s`.
+
+    A bad checkpoint is no reason to wait: the next attempt starts from another one.
+    """
 
     first_s: float = 1.0
     factor: float = 2.0
@@ -204,6 +207,8 @@ class BackOff(RestartPolicy):
             last = failures[-1]
             done = last.completed_after - last.completed_before
             return Restart(), f"at once, since attempt {last.attempt} completed {done} new steps"
+        if failures[-1].cause is ExitCause.BAD_CHECKPOINT:
+            return Restart(), "at once, from another checkpoint"
         # The exponent is bounded so that a float never overflows; the cap is long reached then.
         delay_s = min(self.cap_s, self.first_s * self.factor ** min(count - 1, 60))
         ordinal = "" if count == 1 else f", {count} times in a row"

@@ -1,11 +1,18 @@
-"""The checkpoints of a run as its controller sees them: choose one, commit one, collect old ones."""
+"""The checkpoints of a run as its controller sees them: choose, commit, collect old ones."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from holdfast.core.events import Resume
-from holdfast.journal.attempts import AttemptRecord, attempts, lineage
+from holdfast.errors import NoGoodCheckpoint
+from holdfast.journal.attempts import (
+    ATTEMPT_FILE,
+    AttemptRecord,
+    attempts,
+    lineage,
+    next_number,
+)
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.choose import Chain, choose
 from holdfast.snapshot.keep import Keep
@@ -30,10 +37,23 @@ class Catalog:
         """
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
+        newest = next_number(self._folder) - 1
+        if (sets or damage) and newest not in {record.attempt for record in records}:
+            raise self._lineage_lost(newest)
         chosen, words = choose(sets, _chain(records), damage | self.bad)
-        if chosen is None:
-            return Resume(None, 0, None), words
-        return Resume(chosen.name, chosen.step, chosen.attempt), words
+        if chosen is not None:
+            return Resume(chosen.name, chosen.step, chosen.attempt), words
+        strangers = {one.attempt for one in sets} - {record.attempt for record in records}
+        if strangers:  # never silently from step 0
+            raise self._lineage_lost(max(strangers))
+        return Resume(None, 0, None), words
+
+    def _lineage_lost(self, attempt: int) -> NoGoodCheckpoint:
+        place = self._folder.attempt_dir(attempt) / ATTEMPT_FILE
+        return NoGoodCheckpoint(
+            f"the record of attempt {attempt} cannot be read, so nobody can tell which checkpoints "
+            f"count: bring {place} back, or start a run of another name from scratch"
+        )
 
     def at_step(self, step: int | None) -> str | None:
         """The name of the lineage's set of that step (None: the newest), if there is one."""

@@ -1,0 +1,255 @@
+"""`holdfast ckpt`: list, verify and pin the checkpoints of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.places import open_run, store_option
+from holdfast.errors import ConfigurationError, CorruptCheckpoint
+from holdfast.journal.attempts import attempts, lineage
+from holdfast.journal.names import check_name
+from holdfast.journal.store import RunFolder
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.snapshot.sets import SetInfo
+
+set_argument = click.argument("checkpoint", metavar="[SET]", required=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One checkpoint of the list. `state` is good, damaged, or abandoned (not on the lineage)."""
+
+    name: str
+    attempt: int
+    step: int
+    state: str
+    why: str
+    ranks: int | None
+    nbytes: int | None
+    created_unix_ns: int | None
+    tags: tuple[str, ...]
+
+
+@click.group(no_args_is_help=True)
+def ckpt() -> None:
+    """List, verify and pin checkpoints.
+
+    SET is a set's name, a step, or a tag; without it, the newest one.
+    """
+
+
+@ckpt.command()
+@click.argument("run")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def ls(run: str, store: str | None, as_json: bool) -> None:
+    """List the checkpoints of RUN, the newest first."""
+    folder = open_run(run, store)
+    rows = look_at(folder)
+    if as_json:
+        json.dump({"run": folder.name, "checkpoints": [asdict(row) for row in rows]}, sys.stdout)
+        print()
+    elif rows:
+        _show(rows)
+    else:
+        click.echo(f"run {folder.name!r} has no checkpoints yet")
+
+
+@ckpt.command()
+@click.argument("run")
+@set_argument
+@store_option
+@click.option("--all", "every", is_flag=True, help="Every checkpoint of the run.")
+def verify(run: str, checkpoint: str | None, store: str | None, every: bool) -> None:
+    """Read a checkpoint of RUN and compare every byte with its checksums.
+
+    Exits with 69 when something is wrong.
+    """
+    from holdfast.snapshot.verify import verify as check
+
+    folder = open_run(run, store)
+    if every and checkpoint is not None:
+        raise ConfigurationError(f"--all and the checkpoint {checkpoint!r} exclude each other")
+    names = [row.name for row in look_at(folder)] if every else [find(folder, checkpoint)]
+    bad = []
+    for name in names:
+        problems = check(folder.ckpt_dir / name)
+        for words in problems:
+            click.echo(f"holdfast: {words}", err=True)
+        if problems:
+            bad.append(name)
+        else:
+            click.echo(f"{name}: every byte is what was written")
+    if bad:
+        raise CorruptCheckpoint(
+            f"{len(bad)} of {len(names)} checkpoints of run {folder.name!r} cannot be trusted: "
+            f"{', '.join(bad)}; a restart passes over them"
+        )
+
+
+@ckpt.command()
+@click.argument("run")
+@click.argument("checkpoint", metavar="SET")
+@click.argument("tag")
+@store_option
+def pin(run: str, checkpoint: str, tag: str, store: str | None) -> None:
+    """Give a checkpoint of RUN a TAG: retention never deletes it. A tag that is used moves."""
+    from holdfast.snapshot.retention import pin as write_pin
+
+    folder = open_run(run, store)
+    name = find(folder, checkpoint)
+    write_pin(folder.pins_path, check_name(tag), name)
+    click.echo(f"{name} is pinned as {tag}")
+
+
+@ckpt.command()
+@click.argument("run")
+@click.argument("tag")
+@store_option
+def unpin(run: str, tag: str, store: str | None) -> None:
+    """Take a TAG away: the checkpoint goes when retention says so."""
+    from holdfast.snapshot.retention import unpin as take_away
+
+    folder = open_run(run, store)
+    if not take_away(folder.pins_path, tag):
+        raise ConfigurationError(f"run {folder.name!r} has no tag {tag!r}; {_known_tags(folder)}")
+    click.echo(f"{tag} is no tag any more")
+
+
+def look_at(folder: RunFolder) -> list[Row]:
+    """All checkpoints of a run, the newest first; raises StoreUnavailable."""
+    from holdfast.snapshot.choose import on_chain
+    from holdfast.snapshot.sets import list_sets, parse_set_name
+
+    sets, damage = list_sets(folder.ckpt_dir)
+    chain = [(part.attempt, part.up_to_step) for part in lineage(attempts(folder).records)]
+    tags = _tags_by_set(folder)
+    rows = []
+    for one in sets:
+        counts = on_chain(chain, one.attempt, one.step)
+        why = "" if counts else "the run went on from another one"
+        rows.append(_row(one, "good" if counts else "abandoned", why, tags))
+    for name, why in damage.items():
+        attempt, step = parse_set_name(name) or (0, 0)
+        tagged = tuple(tags.get(name, ()))
+        rows.append(Row(name, attempt, step, "damaged", why, None, None, None, tagged))
+    return sorted(rows, key=lambda row: (row.attempt, row.step), reverse=True)
+
+
+def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Row:
+    return Row(
+        name=one.name,
+        attempt=one.attempt,
+        step=one.step,
+        state=state,
+        why=why,
+        ranks=one.world_size,
+        nbytes=one.nbytes,
+        created_unix_ns=one.created_unix_ns,
+        tags=tuple(tags.get(one.name, ())),
+    )
+
+
+def find(folder: RunFolder, which: str | None) -> str:
+    """The name of the set that is meant by a name, a tag or a step; the newest one for None.
+
+    Raises ConfigurationError when there is none.
+    """
+    from holdfast.snapshot.retention import read_pins
+
+    rows = look_at(folder)
+    if not rows:
+        raise ConfigurationError(f"run {folder.name!r} has no checkpoints yet")
+    names = {row.name for row in rows}
+    if which is None:
+        return rows[0].name
+    tagged = read_pins(folder.pins_path).get(which)
+    if which in names:
+        return which
+    if tagged is not None:
+        return tagged
+    # Several attempts may have saved one step: the one that counts, else the newest.
+    at_step = [row for row in rows if which.isdecimal() and row.step == int(which)]
+    at_step.sort(key=lambda row: row.state != "good")
+    if not at_step:
+        raise ConfigurationError(
+            f"run {folder.name!r} has no checkpoint {which!r}; see holdfast ckpt ls {folder.name}"
+        )
+    return at_step[0].name
+
+
+def _tags_by_set(folder: RunFolder) -> dict[str, list[str]]:
+    from holdfast.snapshot.retention import read_pins
+
+    tags: dict[str, list[str]] = {}
+    for tag, name in sorted(read_pins(folder.pins_path).items()):
+        tags.setdefault(name, []).append(tag)
+    return tags
+
+
+def _known_tags(folder: RunFolder) -> str:
+    from holdfast.snapshot.retention import read_pins
+
+    known = sorted(read_pins(folder.pins_path))
+    return f"its tags: {', '.join(known)}" if known else "it has no tags"
+
+
+def _show(rows: list[Row]) -> None:
+    from rich.console import Console
+
+    # Into a pipe, lines are for grep: never folded.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    console.print(_table(rows))
+
+
+def _table(rows: list[Row]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    table.add_column("checkpoint", no_wrap=True)
+    for heading in ("step", "ranks", "size"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("made (UTC)", "state", "tags"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("")
+    styles = {"good": "green", "damaged": "bold red", "abandoned": "yellow"}
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.step:,}",
+            _or_dash(row.ranks),
+            "–" if row.nbytes is None else _size(row.nbytes),
+            "–" if row.created_unix_ns is None else _when(row.created_unix_ns),
+            Text(row.state, style=styles[row.state]),
+            Text(", ".join(row.tags), style="bold"),
+            Text(row.why, style="dim"),
+        )
+    return table
+
+
+def _or_dash(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _size(nbytes: int) -> str:
+    size, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _when(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
