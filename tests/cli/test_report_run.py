@@ -75,6 +75,17 @@ def test_the_report_tells_what_happened(
     assert "ValueError: an error that was asked for" in text
 
 
+def test_paths_are_shown_from_where_one_stands(
+    happened: Happened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(happened.folder) in happened.call(capsys, "report", "r")[1]
+    monkeypatch.chdir(happened.folder)
+    text = happened.call(capsys, "report", "r")[1]
+    assert str(happened.folder) not in text
+    assert 'File "train.py", line' in text
+    assert str(happened.folder) in happened.call(capsys, "report", "r", "--json")[1]
+
+
 def test_the_document_holds_together(
     happened: Happened, capsys: pytest.CaptureFixture[str]
 ) -> None:

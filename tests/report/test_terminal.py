@@ -93,6 +93,15 @@ def test_a_waterfall_falls(findings: Findings) -> None:
     assert starts[-1] > starts[0]
 
 
+def test_phases_too_short_to_see_share_a_line(findings: Findings) -> None:
+    kinds = {"detect": 400_000, "drain": 2_000_000, "startup": NS_PER_S, "step": 2_000_000_000}
+    one = replace(findings.account.disruptions[1], waterfall_ns=kinds)
+    text = shown(replace(findings, account=replace(findings.account, disruptions=(one,))), 100)
+    story = text[text.index("attempt 1") :].splitlines()[1:4]
+    assert [row.split()[0] for row in story] == ["startup", "first", "and"]
+    assert story[2].strip() == "and detect <1 ms, drain 2 ms"
+
+
 def test_plain_means_plain(findings: Findings) -> None:
     assert "\x1b" not in shown(findings)
     coloured = shown(findings, color_system="truecolor", force_terminal=True, no_color=False)

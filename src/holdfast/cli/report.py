@@ -65,13 +65,15 @@ def report(
         findings, document = _of_history(history, now, window_ns)
     else:
         findings, document = _of_run(str(run), store, now, window_ns)
+    from holdfast.report.findings import nearer
+
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
     elif svg is not None:
-        _draw(findings, svg)
+        _draw(nearer(findings, Path.cwd()), svg)
     else:
-        _show(findings, every_story)
+        _show(nearer(findings, Path.cwd()), every_story)
 
 
 def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Findings, Any]:

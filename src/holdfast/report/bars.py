@@ -29,7 +29,8 @@ def bar(begin: float, end: float, width: int, *, ascii_only: bool = False) -> st
     if ascii_only:
         cells = max(1, round(last) - cell)
         return (" " * cell + "#" * cells).ljust(width)[:width]
-    if int(last) == cell or last - first < 1:
+    if last - first < 1:  # less than a cell: at the cell border that is nearest
+        cell = min(round(first), width - 1)
         eighths = max(1, round((last - first) * 8))
         return (" " * cell + _EIGHTHS[eighths]).ljust(width)
     text = " " * cell

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
 
@@ -60,3 +61,27 @@ class Findings:
             if evidence.attempt == disruption.attempt:
                 return evidence
         return Evidence(disruption.attempt)
+
+
+def nearer(findings: Findings, folder: Path) -> Findings:
+    """The same, with paths below `folder` shown from there: what people read, not programs."""
+    if folder == folder.parent:
+        return findings  # the root: every path is below it
+    prefix = f"{folder}/"
+
+    def cut(text: str) -> str:
+        return text.replace(prefix, "")
+
+    return replace(
+        findings,
+        command=tuple(map(cut, findings.command)),
+        evidence=tuple(
+            replace(
+                one,
+                words=one.words and cut(one.words),
+                last_lines=tuple(map(cut, one.last_lines)),
+                traceback=one.traceback and cut(one.traceback),
+            )
+            for one in findings.evidence
+        ),
+    )

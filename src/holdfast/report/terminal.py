@@ -37,6 +37,7 @@ from holdfast.report.words import (
 
 MAX_WIDTH = 110
 STORIES_SHOWN = 8
+LEAST_SHOWN = 0.01  # of a disruption's time: shorter phases have no line of their own
 LINES_OF_OUTPUT = 3
 LINES_OF_TRACEBACK = 12
 LEFT_IN_ORDER = ("stopped", "preempted")  # what was printed last then explains nothing
@@ -275,28 +276,37 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
 
 
 def _waterfall(disruption: Disruption, page: Page) -> Iterator[Text]:
-    """The downtime's phases below one another, each where the one before it ended."""
+    """The downtime's phases below one another, each where the one before it ended.
+
+    Those too short to be seen share one line.
+    """
     phases = [
-        (_phase_name(kind), kind, disruption.waterfall_ns[kind])
+        (kind, disruption.waterfall_ns[kind])
         for kind in sorted(disruption.waterfall_ns, key=place_of)
         if disruption.waterfall_ns[kind] > 0
     ]
-    total = sum(ns for _, _, ns in phases)
+    total = sum(ns for _, ns in phases)
+    short = [phase for phase in phases if phase[1] < total * LEAST_SHOWN]
     width = page.width - 30
     at = 0
-    for name, kind, ns in phases:
-        drawn = bar(at / total, (at + ns) / total, width, ascii_only=page.ascii_only)
-        at += ns
+    for kind, ns in phases:
+        begin, at = at, at + ns
+        if len(short) > 1 and (kind, ns) in short:
+            continue
+        drawn = bar(begin / total, at / total, width, ascii_only=page.ascii_only)
         yield Text.assemble(
-            (f"  {clean(name):<14.14}", "dim"),
+            (f"  {clean(_phase_name(kind)):<14.14}", "dim"),
             f"{duration(ns):>11}  ",
             (drawn, style_of(kind).colour),
         )
+    if len(short) > 1:
+        words = ", ".join(f"{clean(_phase_name(kind))} {duration(ns)}" for kind, ns in short)
+        yield Text.assemble((f"  and {words}", "dim"))
 
 
 def _phase_name(kind: str) -> str:
-    """A step within a disruption is the one that ended it, or one that nobody could finish."""
-    return {STEP: "first step", "lost": "lost step"}.get(kind, kind)
+    """The step within a disruption is the one that ended it."""
+    return "first step" if kind == STEP else kind.removeprefix("custom:")
 
 
 def _last_words(evidence: Evidence, page: Page) -> Iterator[Text]:
