@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from holdfast.core import agree_events
 from holdfast.core.exits import Exit, RankReport
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,16 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """A rank's command could not be started at all (it does not exist, it is not executable)."""
+    """A rank's command could not be started at all (it does not exist, it is not executable).
+
+    `is_on_record`: the attempt had been created by us, so its end has to be recorded too.
+    """
 
     at_ns: int
     attempt: int
     exit_code: int
     words: str
+    is_on_record: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +147,14 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class StopNowAsked:
-    """Stop now: the second Ctrl-C, SIGQUIT, or `holdfast stop --now`."""
+    """Stop now: the second Ctrl-C, SIGQUIT, `holdfast stop --now`, or the lease is lost.
+
+    `exit_code` is what the supervisor then ends with.
+    """
 
     at_ns: int
     source: str
+    exit_code: int = EXIT_SAVED_START_ME_AGAIN
 
 
 @dataclass(frozen=True, slots=True)

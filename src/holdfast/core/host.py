@@ -143,7 +143,7 @@ class HostMachine:
     def _on_start_when_lost(self, event: Start) -> list[HostAction]:
         words = "processes of an earlier attempt survive SIGKILL on this host: reboot it"
         self.attempt = event.attempt
-        failed = ev.LaunchFailed(event.at_ns, event.attempt, EXIT_UNAVAILABLE, words)
+        failed = ev.LaunchFailed(event.at_ns, event.attempt, EXIT_UNAVAILABLE, words, True)
         return [Tell(failed), Tell(ev.TreeGone(event.at_ns, event.attempt))]
 
     def _on_spawned(self, event: Spawned) -> list[HostAction]:
@@ -153,7 +153,7 @@ class HostMachine:
     def _on_spawn_failed(self, event: SpawnFailed) -> list[HostAction]:
         self.state = HostState.ENDING
         self._alive = ()
-        failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words)
+        failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words, True)
         return [Tell(failed)]
 
     def _on_died(self, event: Died) -> list[HostAction]:
@@ -175,26 +175,34 @@ class HostMachine:
 
     def _on_reaper_lost(self, event: ReaperLost) -> list[HostAction]:
         """Its ranks cannot be watched any more: they count as killed with it."""
-        killed = Exit(code=None, signal=9)
-        told: list[HostAction] = [
-            Tell(ev.RankExited(event.at_ns, self.attempt, rank, event.at_ns, killed))
-            for rank in self._alive
-        ]
-        if self.state is HostState.SPAWNING:
-            told.insert(0, Tell(ev.Launched(event.at_ns, self.attempt)))
-        self._alive = ()
+        told = self._unreported(event.at_ns, Exit(signal=9))
         self.state = HostState.SWEEPING
         return [*told, SweepOrphans()]
 
     def _on_empty(self, event: Empty) -> list[HostAction]:
+        told = self._unreported(event.at_ns, Exit())
         self.state = HostState.EMPTY
-        return [Tell(ev.TreeGone(event.at_ns, self.attempt))]
+        return [*told, Tell(ev.TreeGone(event.at_ns, self.attempt))]
 
     def _on_stuck(self, event: Stuck) -> list[HostAction]:
+        told = self._launched_at_least(event.at_ns)
         self.state = HostState.LOST
         pids = ", ".join(map(str, event.pids))
         words = f"processes {pids} survive SIGKILL: this host is lost until it is rebooted"
-        return [Tell(ev.HostLost(event.at_ns, self.attempt, words))]
+        return [*told, Tell(ev.HostLost(event.at_ns, self.attempt, words))]
+
+    def _unreported(self, at_ns: int, how: Exit) -> list[HostAction]:
+        """The run is told of every rank's end before it is told that nothing is left."""
+        told = self._launched_at_least(at_ns)
+        for rank in self._alive:
+            told.append(Tell(ev.RankExited(at_ns, self.attempt, rank, at_ns, how)))
+        self._alive = ()
+        return told
+
+    def _launched_at_least(self, at_ns: int) -> list[HostAction]:
+        """An attempt ends only after it began."""
+        is_spawning = self.state is HostState.SPAWNING
+        return [Tell(ev.Launched(at_ns, self.attempt))] if is_spawning else []
 
 
 TABLE: dict[tuple[HostState, type[HostEvent]], Callable[..., list[HostAction]]] = {
@@ -202,10 +210,14 @@ TABLE: dict[tuple[HostState, type[HostEvent]], Callable[..., list[HostAction]]] 
     (HostState.SPAWNING, Spawned): HostMachine._on_spawned,
     (HostState.SPAWNING, SpawnFailed): HostMachine._on_spawn_failed,
     (HostState.SPAWNING, End): HostMachine._on_end_while_spawning,
+    (HostState.SPAWNING, Empty): HostMachine._on_empty,
     (HostState.SPAWNING, ReaperLost): HostMachine._on_reaper_lost,
+    (HostState.SPAWNING, Stuck): HostMachine._on_stuck,
     (HostState.UP, Died): HostMachine._on_died,
     (HostState.UP, End): HostMachine._on_end,
+    (HostState.UP, Empty): HostMachine._on_empty,
     (HostState.UP, ReaperLost): HostMachine._on_reaper_lost,
+    (HostState.UP, Stuck): HostMachine._on_stuck,
     (HostState.ENDING, Died): HostMachine._on_died,
     (HostState.ENDING, End): HostMachine._on_end,
     (HostState.ENDING, Empty): HostMachine._on_empty,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -96,8 +96,10 @@ class RunMachine:
         self.failures: tuple[restart.Failure, ...] = ()
         self.saving = Saving(policy.ranks, policy.save)
         self._exits: dict[int, ev.RankExited] = {}
-        self._kill_reason = ""
         self._host_lost = False
+        self._is_faulty = False  # a rank was lost that nobody had told to leave
+        self._stop_now: ev.StopNowAsked | None = None
+        self._has_noticed = False
         self._attempt_ended_ns: int | None = None
         self._next_attempt = 0
         self._relayed = False
@@ -130,6 +132,8 @@ class RunMachine:
         self.high_water = event.high_water
         self._failures_before = event.failures_seen
         self.saving.observed_ns = event.observed_ns
+        if self.stop:
+            return self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
         return self._choose()
 
     def _choose(self) -> list[act.Action]:
@@ -137,22 +141,25 @@ class RunMachine:
         return [act.Choose()]
 
     def _on_chosen(self, event: ev.Chosen) -> list[act.Action]:
-        if self.stop:
-            return self._over(EXIT_SAVED_START_ME_AGAIN, f"{self.stop.source}: nothing was running")
         self.state = State.LAUNCHING
         self.attempt = self._next_attempt
         self._next_attempt += 1
         self.resume = event.resume
         self._exits = {}
-        self._kill_reason = ""
+        self._is_faulty = False
         self._relayed = False
+        # Now, not at Launched: the first of many ranks may show itself before the last is started.
+        self.saving.begin(event.at_ns, self.resume.step)
+        self.saving.failures_seen = self._failures_before + len(self.failures)
+        self._high_water_at_launch = self.high_water
+        self._wake_ns = None
         return [
             act.Say("info", f"attempt {self.attempt}: {event.words}"),
             act.Launch(self.attempt, event.resume),
         ]
 
     def _on_choice_failed(self, event: ev.ChoiceFailed) -> list[act.Action]:
-        return self._over(event.exit_code, event.words)
+        return self._over_in_a_gap(event.at_ns, event.exit_code, event.words)
 
     def _on_launched(self, event: ev.Launched) -> list[act.Action]:
         self.state = State.RUNNING
@@ -162,26 +169,33 @@ class RunMachine:
             answer.append(_wait_record(self._attempt_ended_ns, event.at_ns))
         fact = {"fact": "attempt_start", "attempt": self.attempt, "at_ns": event.at_ns}
         answer.append(act.Record(fact))
-        self.saving.begin(event.at_ns, self.resume.step)
-        self.saving.failures_seen = self._failures_before + len(self.failures)
-        self._high_water_at_launch = self.high_water
-        self._wake_ns = None
+        if self._stop_now is not None:
+            self.state = State.DRAINING
+            return [*answer, act.Kill(self._stop_now.source)]
         if self.stop:
             answer += self._begin_stop(event.at_ns)
         return answer
 
     def _on_launch_failed(self, event: ev.LaunchFailed) -> list[act.Action]:
         self.state = State.DRAINING
-        self._kill_reason = event.words
-        self.stop = None
         self._launch_failure = event
         return []
 
     # --- while it runs ----------------------------------------------------------------------
 
     def _on_joined(self, event: ev.Joined) -> list[act.Action]:
+        """A rank's session can be asked from now on, which is better than a signal."""
         self.saving.join(event.rank)
-        return []
+        for gone in self._exits.values():
+            if gone.exit.code == EXIT_DONE and not gone.exit.has_session:
+                return self._on_rank_exited(gone)  # what looked like a plain command was not one
+        if self.stop is None or not self._relayed:
+            return []
+        self._relayed = False
+        answer: list[act.Action] = []
+        if self.stop.deadline_ns is None:
+            answer.append(act.CancelTimer(Timer.DEADLINE))
+        return answer + self._begin_stop(event.at_ns)
 
     def _on_heard(self, event: ev.Heard) -> list[act.Action]:
         answer = self._carry_out(self.saving.hear(event.news))
@@ -220,13 +234,18 @@ class RunMachine:
         return answer
 
     def _on_rank_exited(self, event: ev.RankExited) -> list[act.Action]:
-        self._exits.setdefault(event.rank, event)
+        if self.saving.joined:  # then its peers have sessions, and so had it, or would have had
+            event = replace(event, exit=replace(event.exit, has_session=True))
+        self._exits[event.rank] = event
         cause, words = exits.classify(event.exit)
-        if cause in (exits.ExitCause.DONE, exits.ExitCause.STOPPED):
+        if cause is exits.ExitCause.DONE:
             return []  # the others are on their way; TreeGone settles it
-        if self.stop and self._relayed:
-            return []
+        if self.stop and (self._relayed or self.saving.is_over):
+            return []  # told to leave: how it does that is its own affair
+        if cause is exits.ExitCause.STOPPED:
+            return self._on_rank_stopped(event)
         self.state = State.DRAINING
+        self._is_faulty = True
         fact = {
             "fact": "fault",
             "attempt": self.attempt,
@@ -238,8 +257,21 @@ class RunMachine:
         return [
             act.Record(fact),
             act.Say("warning", f"{who}{words}"),
-            *self._kill("a rank was lost"),
+            act.Kill("a rank was lost"),
         ]
+
+    def _on_rank_stopped(self, event: ev.RankExited) -> list[act.Action]:
+        """It left in peace, before it was told to or instead of saving: nobody waits for it."""
+        if len(self._exits) == self.policy.ranks:
+            return []
+        answer: list[act.Action] = []
+        if self.stop is None:
+            self.stop = StopIntent(f"rank {event.rank} has stopped", None, notice=False)
+            answer += self._begin_stop(event.at_ns)
+        if self.state is State.RUNNING and not self._relayed:
+            gone = agree_events.RankGone(event.at_ns, event.rank)
+            answer += self._carry_out(self.saving.hear(gone)) + self._after_saving(event.at_ns)
+        return answer
 
     def _on_rank_exited_while_draining(self, event: ev.RankExited) -> list[act.Action]:
         self._exits.setdefault(event.rank, event)
@@ -251,44 +283,39 @@ class RunMachine:
             return []
         return self._carry_out(self.saving.hear(event.news))
 
-    def _kill(self, why: str) -> list[act.Action]:
-        self._kill_reason = self._kill_reason or why
-        return [act.Kill(why)]
-
     def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
         self._host_lost = True
-        return [act.Say("error", event.words), *self._settle(event.at_ns)]
+        return [act.Say("error", event.words), *self._on_tree_gone(event)]
 
     # --- stopping ---------------------------------------------------------------------------
 
     def _on_stop_asked(self, event: ev.StopAsked) -> list[act.Action]:
         first = self.stop is None
         answer = self._note_stop(event)
-        if self.state is State.RUNNING and (first or self.saving.is_active):
+        if self.state in (State.CHOOSING, State.WAITING):
+            words = self._nothing_ran()
+            return answer + self._over_in_a_gap(event.at_ns, EXIT_SAVED_START_ME_AGAIN, words)
+        is_asked = self.saving.is_active and not self.saving.is_over
+        if self.state is State.RUNNING and (first or is_asked):
             return answer + self._begin_stop(event.at_ns)
-        if first and self.state is State.WAITING:
-            return answer + self._over(
-                EXIT_SAVED_START_ME_AGAIN, f"{event.source} during back-off; nothing was running"
-            )
         return answer
 
     def _note_stop(self, event: ev.StopAsked) -> list[act.Action]:
         """Remember the earliest deadline; a repeated request never cuts a save short otherwise."""
         answer: list[act.Action] = []
+        if event.notice and not self._has_noticed:
+            self._has_noticed = True
+            fact = {
+                "fact": "notice",
+                "at_ns": event.at_ns,
+                "deadline_ns": event.deadline_ns,
+                "source": event.source,
+            }
+            answer.append(act.Record(fact))
         if self.stop is None:
             self.stop = StopIntent(event.source, event.deadline_ns, event.notice)
-            answer.append(act.Say("warning", f"{event.source}: saving, then stopping"))
-            if event.notice:
-                answer.append(
-                    act.Record(
-                        {
-                            "fact": "notice",
-                            "at_ns": event.at_ns,
-                            "deadline_ns": event.deadline_ns,
-                            "source": event.source,
-                        }
-                    )
-                )
+            what = "saving, then stopping" if self.state is State.RUNNING else "stopping"
+            answer.append(act.Say("warning", f"{event.source}: {what}"))
         elif event.deadline_ns is not None and (
             self.stop.deadline_ns is None or event.deadline_ns < self.stop.deadline_ns
         ):
@@ -316,24 +343,25 @@ class RunMachine:
             self._relayed = True
             limit_ns = stop.deadline_ns or at_ns + self.policy.relay_limit_ns
             return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
-        if self.saving.agreement.is_saved:
+        if self.saving.agreement.is_saved and not self.saving.is_ended:
             self.state = State.DRAINING
             return [
                 act.Say("info", "no step since the last checkpoint: leaving without saving"),
-                *self._kill(stop.source),
+                act.Kill(stop.source),
             ]
         actions = self.saving.stop(at_ns, stop.source, self._leave_by_ns(at_ns))
         return self._carry_out(actions) + self._after_saving(at_ns)
 
     def _on_stop_now(self, event: ev.StopNowAsked) -> list[act.Action]:
         self.stop = self.stop or StopIntent(event.source, None, notice=False)
+        self._stop_now = self._stop_now or event
         answer: list[act.Action] = [act.Say("warning", f"{event.source}: stopping now")]
         if self.state in (State.RUNNING, State.DRAINING):
             self.state = State.DRAINING
-            return answer + self._kill(event.source)
-        if self.state is State.LAUNCHING:
-            return answer
-        return answer + self._over(EXIT_SAVED_START_ME_AGAIN, event.source)
+            return [*answer, act.Kill(event.source)]
+        if self.state in (State.NEW, State.LAUNCHING):
+            return answer  # as soon as there is something to end
+        return answer + self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
 
     def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
         if event.timer == Timer.SAVES:
@@ -343,7 +371,7 @@ class RunMachine:
         if event.timer in (Timer.DEADLINE, Timer.LEAVE):
             self.state = State.DRAINING
             late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"
-            return [act.Say("warning", f"{late}: ending them"), *self._kill(late)]
+            return [act.Say("warning", f"{late}: ending them"), act.Kill(late)]
         return []
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
@@ -351,16 +379,23 @@ class RunMachine:
 
     # --- the end of an attempt --------------------------------------------------------------
 
-    def _on_tree_gone(self, event: ev.TreeGone) -> list[act.Action]:
-        if self._launch_failure is not None:
-            failed = self._launch_failure
-            return self._over(failed.exit_code, failed.words)
-        return self._settle(event.at_ns)
+    def _on_tree_gone(self, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
+        failed = self._launch_failure
+        if failed is None:
+            return self._settle(event.at_ns)
+        answer: list[act.Action] = []
+        if failed.is_on_record:
+            is_command = failed.exit_code == EXIT_CONFIGURATION
+            cause = exits.ExitCause.CONFIGURATION if is_command else exits.ExitCause.HOST_LOST
+            end = act.EndAttempt(self.attempt, exits.HISTORY_CAUSE[cause], failed.words, None, True)
+            answer.append(end)
+        return answer + self._over_in_a_gap(event.at_ns, failed.exit_code, failed.words)
 
     def _settle(self, at_ns: int) -> list[act.Action]:
         """All processes are gone: name the cause, then end, restart, wait or give up."""
         cause, words, rank = self._root_cause()
         self._attempt_ended_ns = at_ns
+        self.saving.end(at_ns)
         history_cause = exits.HISTORY_CAUSE[cause]
         fact = {
             "fact": "attempt_end",
@@ -376,7 +411,7 @@ class RunMachine:
             answer.append(act.Record({"fact": "run_end", "at_ns": at_ns}))
             return answer + self._over(EXIT_DONE, "done")
         if self.stop is not None or cause is exits.ExitCause.STOPPED:
-            return answer + self._over(EXIT_SAVED_START_ME_AGAIN, self._stop_words())
+            return answer + self._over(self._stopped_code, self._last_words(words))
         return answer + self._restart(at_ns, cause, words, rank)
 
     def _root_cause(self) -> tuple[exits.ExitCause, str, int | None]:
@@ -384,7 +419,8 @@ class RunMachine:
             return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
         in_order = sorted(self._exits.values(), key=lambda e: (e.died_at_ns, e.rank))
         cause, words, rank = exits.root_cause([(e.rank, e.exit) for e in in_order])
-        if self.stop is not None and cause is not exits.ExitCause.DONE:
+        done = cause is exits.ExitCause.DONE
+        if self.stop is not None and not (done or self._is_faulty):
             kind = exits.ExitCause.PREEMPTED if self.stop.notice else exits.ExitCause.STOPPED
             return kind, f"{self.stop.source}: {self._stop_words()}", None
         return cause, words, rank
@@ -395,8 +431,21 @@ class RunMachine:
             return "stopped; the command has no session, so its progress is its own"
         if reached > committed:
             lost = reached - committed
-            return f"stopped; step {committed} is saved, {lost} steps after it are not"
+            rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"
+            return f"stopped; step {committed} is saved, {rest}"
         return f"stopped; step {committed} is saved"
+
+    def _last_words(self, words: str) -> str:
+        """What a stopped run ends with: why, unless it is what was asked for, and what is saved."""
+        why = words if self._is_faulty else self._stop_now.source if self._stop_now else ""
+        return f"{why}; {self._stop_words()}" if why else self._stop_words()
+
+    def _nothing_ran(self) -> str:
+        return f"{self.stop.source}: nothing was running" if self.stop else "nothing was running"
+
+    @property
+    def _stopped_code(self) -> int:
+        return self._stop_now.exit_code if self._stop_now else EXIT_SAVED_START_ME_AGAIN
 
     def _restart(
         self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None
@@ -421,6 +470,12 @@ class RunMachine:
             act.Say("info", f"restarting in {decision.delay_ns / SECOND_NS:.1f} s: {reason}"),
             act.SetTimer(Timer.RESTART, at_ns + decision.delay_ns),
         ]
+
+    def _over_in_a_gap(self, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
+        """No attempt runs; if one did, the time since then was ours."""
+        since_ns = self._attempt_ended_ns
+        gap = [] if since_ns is None else [_wait_record(since_ns, at_ns)]
+        return [*gap, *self._over(exit_code, words)]
 
     def _over(self, exit_code: int, words: str) -> list[act.Action]:
         self.state = State.OVER
@@ -449,6 +504,9 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.CHOOSING, ev.ChoiceFailed): RunMachine._on_choice_failed,
     (State.CHOOSING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.CHOOSING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.LAUNCHING, ev.Joined): RunMachine._on_joined,
+    (State.LAUNCHING, ev.Heard): RunMachine._on_heard,
+    (State.LAUNCHING, ev.SaveTook): RunMachine._on_save_took,
     (State.LAUNCHING, ev.Launched): RunMachine._on_launched,
     (State.LAUNCHING, ev.LaunchFailed): RunMachine._on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): RunMachine._on_stop_asked,

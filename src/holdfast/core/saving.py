@@ -7,6 +7,7 @@ without supervisor both drive this class. Pure: times come in with the events.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 
 from holdfast.core import agree_events as news
@@ -15,6 +16,10 @@ from holdfast.core.saves import SavePolicy, SaveView
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
 REACTION_NS = 500_000_000
+# The pace is measured over stretches of at least this long, and the fastest of the last few counts:
+# a mean would hold evaluations and stalls, and an order given by it would come too late.
+PACE_STRETCH_NS = REACTION_NS // 2
+PACE_STRETCHES = 8
 NO_FAILURES = (0, 0)
 
 
@@ -47,6 +52,13 @@ class Saving:
         self._committed_ns = at_ns
         self._ordered_ns = at_ns
         self._first_progress: tuple[int, int] | None = None
+        self._stretch: tuple[int, int] | None = None  # where the one under way began
+        self._paces_ns: deque[int] = deque(maxlen=PACE_STRETCHES)
+
+    def end(self, at_ns: int) -> None:
+        """The attempt is over: its time counts towards the failure rate."""
+        self.observed_ns += max(0, at_ns - self._started_ns)
+        self._started_ns = at_ns
 
     # --- what others want to know -----------------------------------------------------------
 
@@ -71,6 +83,11 @@ class Saving:
         phase = self.agreement.phase
         ended = any(rank.ended for rank in self.agreement.ranks)
         return ended or phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether every rank's loop is over: what they still do is not ours to cut short."""
+        return all(rank.ended for rank in self.agreement.ranks)
 
     @property
     def is_over(self) -> bool:
@@ -121,17 +138,23 @@ class Saving:
         slowest = self.slowest_step
         if slowest <= self._resumed_step:
             return
-        if self._first_progress is None:
+        if self._first_progress is None or self._stretch is None:
             self._first_progress = (what.at_ns, slowest)
+            self._stretch = (what.at_ns, self.fastest_step)
             return
         since_ns, since_step = self._first_progress
         if slowest > since_step:
             self.step_time_ns = (what.at_ns - since_ns) // (slowest - since_step)
+        since_ns, since_step = self._stretch
+        if what.at_ns - since_ns >= PACE_STRETCH_NS and self.fastest_step > since_step:
+            self._paces_ns.append((what.at_ns - since_ns) // (self.fastest_step - since_step))
+            self._stretch = (what.at_ns, self.fastest_step)
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         if self.agreement.phase is not Phase.IDLE or self.agreement.stop is not None:
             return ()
-        furthest = lead_steps(self.step_time_ns, REACTION_NS) if self.step_time_ns else 1
+        paces_ns = [*self._paces_ns, self.step_time_ns] if self.step_time_ns else []
+        furthest = lead_steps(min(paces_ns), REACTION_NS) if paces_ns else 1
         due, reason = self._due(at_ns, furthest)
         if not due:
             return ()

@@ -1,0 +1,257 @@
+"""Scenario scripts: commands to a virtual world, and the trace of what the machines then did.
+
+A file holds blocks. A block is one or more lines of commands, a line `----`, and the expected
+output up to an empty line; `#` begins a comment. The commands are the functions below; their first
+word or words are their name, the rest are arguments and `key=value` pairs. Times are `30s`,
+`100ms`, or plain seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+
+from trace_lines import answered, seconds, told
+from virtual_ranks import Failure, Shape
+from virtual_time import SECOND
+from world import World
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import restart, saves
+from holdfast.core.agree import Phase
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.run import RunPolicy
+
+FAR_NS = 2_000 * SECOND
+QUIET = (ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired)  # told only when something follows
+
+
+def ns(text: str) -> int:
+    """`30s`, `100ms`, `0.5` → nanoseconds."""
+    for unit, scale in (("ms", 1e6), ("s", 1e9)):
+        if text.endswith(unit):
+            return round(float(text.removesuffix(unit)) * scale)
+    return round(float(text) * 1e9)
+
+
+class Script:
+    """Runs the commands of one file, block by block; every block gives its output."""
+
+    def __init__(self) -> None:
+        self.shape = Shape()
+        self.world: World | None = None
+        self.lines: list[str] = []
+        self._command_exists = True
+        self._is_quiet = False
+
+    def run(self, commands: list[str]) -> str:
+        """Carry out one block's commands; the trace of it."""
+        self.lines = []
+        self._is_quiet = False
+        for command in commands:
+            self._do(command)
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def _do(self, command: str) -> None:
+        for pattern, do in COMMANDS.items():
+            found = re.fullmatch(pattern, command)
+            if found:
+                do(self, *found.groups())
+                return
+        raise ValueError(f"no such command: {command}")
+
+    @property
+    def live(self) -> World:
+        """The world, once started."""
+        assert self.world is not None, "`start` comes first"
+        return self.world
+
+    # --- commands ---------------------------------------------------------------------------
+
+    def start(self, again: str | None, arguments: str) -> None:
+        """Begin a run, or again one that a supervisor has left: the keys of `Shape`, save=…."""
+        if not again:
+            self.shape, self.world, self._command_exists = Shape(), None, True
+        policy = RunPolicy(ranks=1, save=saves.Never())
+        for key, value in (word.split("=") for word in arguments.split()):
+            if key in ("ranks", "until"):
+                self.shape = replace(self.shape, **{key: int(value)})
+            elif key == "step":
+                self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
+            elif key == "save":
+                policy = replace(policy, save=_save_policy(value))
+            elif key == "budget":
+                parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
+                policy = replace(policy, restart=parts)
+            elif key == "command":
+                self._command_exists = value != "missing"
+            elif key == "session":
+                self.shape = replace(self.shape, has_session=value == "yes")
+            elif key == "together":
+                self.shape = replace(self.shape, together=value == "yes")
+            elif key == "on_sigterm":
+                self.shape = replace(self.shape, on_sigterm=value.replace("-", " "))
+            elif key == "pause":
+                step, time = value.split(":")
+                self.shape = replace(self.shape, pauses={**self.shape.pauses, int(step): ns(time)})
+            else:
+                self.shape = replace(self.shape, **{f"{key}_ns": ns(value)})
+        store = self.world.store if self.world else None
+        world = World(
+            self.shape, replace(policy, ranks=self.shape.ranks), tell=self.tell, store=store
+        )
+        if self.world:
+            world.failures = self.world.failures
+        world.command_exists = self._command_exists
+        self.world = world
+        world.open()
+
+    def run_until(self, what: str) -> None:
+        """Let time pass until something is so."""
+        world = self.live
+        saving = world.machine.saving
+        word, _, argument = what.partition(" ")
+        goals: dict[str, Callable[[], bool]] = {
+            "step": lambda: world.live is not None and world.step >= int(argument),
+            "saved": lambda: saving.committed_step >= int(argument),
+            "over": lambda: world.finish is not None,
+            "state": lambda: world.machine.state == argument,
+            "attempt": lambda: world.live is not None and world.live.attempt >= int(argument),
+            "joined": lambda: len(saving.joined) == self.shape.ranks,
+            "phase": lambda: saving.agreement.phase is Phase(argument),
+        }
+        if not world.run_until(goals[word], FAR_NS):
+            self.lines.append(f"!! never {what}")
+
+    def run_for(self, time: str) -> None:
+        """Let time pass."""
+        self.live.run_for(ns(time))
+
+    def notice(self, grace: str) -> None:
+        """SIGTERM to the supervisor."""
+        self.live.notice("SIGTERM", ns(grace))
+
+    def rank_fails(
+        self, rank: str, kind: str, where: str, step: str | None, times: str | None
+    ) -> None:
+        """An exception in a step, now or when that step comes."""
+        how = Exit(code=1, report=RankReport(kind, "", where, ""))
+        if step is None:
+            self.live.end_rank(int(rank), how)
+        else:
+            self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
+
+    def bad(self, which: str) -> None:
+        """The newest sets cannot be read from now on, but nobody knows yet."""
+        sets = sorted(self.live.store.sets, key=lambda one: one.name, reverse=True)
+        chosen = sets if which == "all" else sets[: int(which)]
+        for one in chosen:
+            self.live.store.unreadable[one.name] = f"{one.name}: rank-00000 has a wrong checksum"
+
+    def store_is(self, state: str) -> None:
+        """The store: full, away, fenced (somebody else has the run), or ok."""
+        store = self.live.store
+        store.is_full, store.is_away = state == "full", state == "away"
+        store.is_fenced = state == "fenced"
+
+    def host_sticks(self) -> None:
+        """From now on processes survive SIGKILL."""
+        self.live.host_sticks = True
+
+    def quiet(self) -> None:
+        """Keep the trace of this block to yourself from now on."""
+        self._is_quiet = True
+
+    def status(self) -> None:
+        """Where everything stands."""
+        world = self.live
+        saving = world.machine.saving
+        sets = ", ".join(one.name.replace("-00000000", "-") for one in world.store.sets)
+        self.lines.append(
+            f"{seconds(world.now_ns)}  {world.machine.state}; step {world.step}; saving is "
+            f"{saving.agreement.phase.value}; sets: {sets or 'none'}"
+        )
+
+    def steps_saved(self) -> None:
+        """Only the steps of the sets."""
+        steps = " ".join(str(one.step) for one in self.live.store.sets)
+        misses = self.live.machine.saving.agreement.epoch - len(self.live.store.sets)
+        self.lines.append(f"sets of steps {steps}; {misses} orders missed")
+
+    # --- the trace --------------------------------------------------------------------------
+
+    def tell(
+        self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], change: str
+    ) -> None:
+        """One event and what follows from it."""
+        follows = [text for action in answer if (text := answered(action, at_ns))]
+        if self._is_quiet:
+            return
+        if follows or change or not isinstance(event, QUIET):
+            self.lines.append(f"{seconds(at_ns)}  {told(event, at_ns)}{change}")
+            self.lines += [f"{'':9}    {line}" for line in follows]
+
+
+def _save_policy(text: str) -> saves.SavePolicy:
+    if text in ("never", "optimal"):
+        return saves.Never() if text == "never" else saves.Optimal()
+    return (
+        saves.EverySeconds(float(text[:-1])) if text.endswith("s") else saves.EverySteps(int(text))
+    )
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    r"start( again)? ?(.*)": Script.start,
+    r"quiet": Script.quiet,
+    r"run until (.+)": Script.run_until,
+    r"run for (\S+)": Script.run_for,
+    r"sigterm grace=(\S+)": Script.notice,
+    r"ctrl-c": lambda script: script.live.interrupt(),
+    r"sigquit": lambda script: script.live.stop_now("SIGQUIT"),
+    r"lease lost": lambda script: script.live.stop_now("another supervisor holds the run", 69),
+    r"save": lambda script: script.live.save(),
+    r"kill rank (\d+)": lambda script, rank: script.live.end_rank(int(rank), Exit(signal=9)),
+    r"rank (\d+) exits (\d+)": lambda script, rank, code: script.live.end_rank(
+        int(rank), Exit(code=int(code))
+    ),
+    r"rank (\d+) gets SIGTERM": lambda script, rank: script.live.live.ranks[int(rank)].sigterm(),
+    r"rank (\d+) fails (\w+) (\S+)(?: at step (\d+))?(?: in (\d+) attempts)?": Script.rank_fails,
+    r"bad sets (\w+)": Script.bad,
+    r"store (full|away|fenced|ok)": Script.store_is,
+    r"host stuck": Script.host_sticks,
+    r"reaper killed": lambda script: script.live.kill_reaper(),
+    r"status": Script.status,
+    r"steps saved": Script.steps_saved,
+}
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], list[str], str]]:
+    """A file's blocks: (lines before the `----`, its commands, expected output)."""
+    lines = text.splitlines()
+    place = 0
+    for _ in count():
+        head: list[str] = []
+        while place < len(lines) and lines[place] != "----":
+            head.append(lines[place])
+            place += 1
+        if place == len(lines):
+            return
+        place += 1
+        expected: list[str] = []
+        while place < len(lines) and lines[place]:
+            expected.append(lines[place])
+            place += 1
+        commands = [line for line in head if line and not line.startswith("#")]
+        yield head, commands, "".join(f"{line}\n" for line in expected)
+
+
+def rerun(text: str) -> str:
+    """The file as it would be with the outputs of today."""
+    script = Script()
+    parts = []
+    for head, commands, _ in blocks(text):
+        parts.append("\n".join(head).strip("\n") + "\n----\n" + script.run(commands))
+    return "\n".join(parts)

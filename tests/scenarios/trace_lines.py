@@ -1,0 +1,94 @@
+"""How an event and the machine's answer to it are written down: one line each, times in seconds."""
+
+from __future__ import annotations
+
+from virtual_time import SECOND
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core.word import Order
+
+
+def seconds(at_ns: int) -> str:
+    """Nine columns."""
+    return f"{at_ns / SECOND:9.3f}"
+
+
+def _in(at_ns: int | None, now_ns: int) -> str:
+    return "none" if at_ns is None else f"in {(at_ns - now_ns) / SECOND:.3f} s"
+
+
+def _flags(flags: int) -> str:
+    return " | ".join(flag.name or "" for flag in Order if flags & flag) or "save"
+
+
+def _resume(resume: ev.Resume) -> str:
+    return resume.set_name.replace("-00000000", "-") if resume.set_name else "scratch"
+
+
+def told(event: ev.Event, at_ns: int) -> str:
+    name = type(event).__name__
+    match event:
+        case ev.Heard():
+            said = event.news
+            words = {k: getattr(said, k) for k in said.__slots__ if k not in ("at_ns", "why")}
+            return f"{type(said).__name__} " + " ".join(f"{k} {v}" for k, v in words.items())
+        case ev.Chosen():
+            return f"{name} {_resume(event.resume)}"
+        case ev.RankExited(exit=how):
+            end = f"signal {how.signal}" if how.signal else f"code {how.code}"
+            extra = f" {how.report.type} at {how.report.where}" if how.report else ""
+            return f"{name} rank {event.rank}: {end}{extra}"
+        case ev.StopAsked():
+            return f"{name} by {event.source}, deadline {_in(event.deadline_ns, at_ns)}"
+        case ev.Joined():
+            return f"{name} rank {event.rank}"
+        case ev.TimerFired():
+            return f"{name} {event.timer}"
+        case ev.LaunchFailed() | ev.ChoiceFailed():
+            return f"{name} {event.exit_code}: {event.words}"
+        case ev.StopNowAsked() | ev.SaveAsked():
+            return f"{name} by {event.source}"
+        case ev.Launched() | ev.TreeGone() | ev.HostLost():
+            return f"{name} {event.attempt}"
+    return name
+
+
+def answered(action: act.Action, at_ns: int) -> str:
+    match action:
+        case act.Choose():
+            return "choose a set"
+        case act.Launch():
+            return f"launch attempt {action.attempt} from {_resume(action.resume)}"
+        case act.CarryOut(what=news.PublishOrder() as order):
+            return (
+                f"order {order.epoch}: {_flags(order.flags)} at step {order.step} ({order.reason})"
+            )
+        case act.CarryOut(what=news.PublishVerdict() as verdict):
+            return f"verdict {verdict.epoch}: {_flags(verdict.flags)} step {verdict.step}"
+        case act.CarryOut(what=news.Commit() as commit):
+            return f"commit step {commit.step}"
+        case act.CarryOut(what=news.Abort() as abort):
+            return f"abort {abort.epoch}: {abort.reason}"
+        case act.CarryOut(what=news.Refuse() as refusal):
+            return f"refuse: {refusal.reason}"
+        case act.Relay():
+            return "send SIGTERM to the ranks"
+        case act.Kill():
+            return f"kill ({action.why})"
+        case act.SetTimer():
+            return f"timer {action.timer} {_in(action.at_ns, at_ns)}"
+        case act.CancelTimer():
+            return ""
+        case act.Record(fact=fact):
+            rest = " ".join(str(v) for k, v in fact.items() if k in ("attempt", "cause", "kind"))
+            return f"record {fact['fact']} {rest}".rstrip()
+        case act.EndAttempt():
+            incident = ", an incident" if action.is_incident else ""
+            return f"end attempt {action.attempt}: {action.cause} ({action.words}){incident}"
+        case act.Say():
+            return f'say "{action.words}"'
+        case act.Finish():
+            return f"finish {action.exit_code}: {action.words}"
+    raise AssertionError(action)

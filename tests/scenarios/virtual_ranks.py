@@ -1,0 +1,282 @@
+"""Virtual training processes: they take steps, save and leave as `session.boundary` does.
+
+What a rank decides at a boundary, while it waits and after its loop is the real `core.agree_rank`;
+only time, memory and disk are virtual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from virtual_time import MS, SECOND, Clock
+
+from holdfast.core import agree_events as news
+from holdfast.core.agree_rank import Answer, after_loop, at_boundary, while_waiting
+from holdfast.core.events import Resume
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.word import Agreed, Order, unpack
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the ranks are like. `step_ns`: one for all, or one a rank. Times in nanoseconds."""
+
+    ranks: int = 1
+    until: int = 100
+    step_ns: tuple[int, ...] = (100 * MS,)
+    import_ns: int = 500 * MS
+    restore_ns: int = 100 * MS
+    copy_ns: int = 10 * MS
+    write_ns: int = 200 * MS
+    leave_ns: int = 20 * MS
+    together: bool = True  # a step ends when every rank's does, as with any collective
+    has_session: bool = True
+    plain_ns: int = 100 * SECOND  # without a session: how long the command works
+    on_sigterm: str = "exit 143"  # while there is no session: "exit CODE" or "ignore"
+    pauses: Mapping[int, int] = field(default_factory=dict)  # before step → extra time
+
+    def step_time_ns(self, rank: int) -> int:
+        """How long a rank works on one step."""
+        return self.step_ns[rank % len(self.step_ns)]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank ends so in a step; `times`: in how many attempts (0: in all)."""
+
+    rank: int
+    step: int
+    how: Exit
+    times: int = 0
+
+
+class Surroundings(Protocol):
+    """What a rank needs of the world."""
+
+    clock: Clock
+    shape: Shape
+
+    def failure(self, rank: int, step: int) -> Exit | None:
+        """Whether it fails in this step, and how."""
+
+    def read_error(self, resume: Resume) -> str:
+        """What is wrong with the set; empty: nothing."""
+
+    def can_write(self, rank: int) -> bool:
+        """Whether the store takes a shard."""
+
+    def restored(self, rank: VirtualRank) -> None:
+        """It has what it starts from."""
+
+    def stepped(self, rank: VirtualRank) -> None:
+        """It has passed a boundary."""
+
+    def ended(self, rank: VirtualRank) -> None:
+        """The process is no more."""
+
+
+class Barrier:
+    """The collective of a step: all ranks end it when the last has done its part."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._here: dict[int, list[Callable[[], None]]] = {}
+
+    def arrive(self, step: int, go_on: Callable[[], None]) -> None:
+        """A rank's part of a step is done."""
+        here = self._here.setdefault(step, [])
+        here.append(go_on)
+        if len(here) == self._ranks:
+            for go in self._here.pop(step):
+                go()
+
+
+class VirtualRank:
+    """One process, from its start to its end. The words of its page are plain attributes."""
+
+    def __init__(self, rank: int, resume: Resume, barrier: Barrier, world: Surroundings) -> None:
+        self.rank = rank
+        self.resume = resume
+        self.alive = True
+        self.is_stuck = False  # in the kernel: survives SIGKILL, and does nothing more
+        self.has_page = False
+        self.words = news.RankWords()
+        self.finished = False
+        self.blocked_ns = 0
+        self.sigterms = 0
+        self.how: Exit | None = None
+        self.ended_ns = 0
+        # The supervisor's half.
+        self.order = self.verdict = 0
+        self.committed = resume.step
+        self._world = world
+        self._barrier = barrier
+        self._answered_epoch = 0
+        self._waits: Callable[[], None] | None = None
+        self._written_ns = 0
+        self._later(world.shape.import_ns, self._imported)
+
+    # --- from outside -----------------------------------------------------------------------
+
+    def stored(self) -> None:
+        """The supervisor has stored into the page: a rank that waits looks again."""
+        if self.alive and not self.is_stuck and self._waits is not None:
+            self._waits()
+
+    def sigterm(self) -> None:
+        """SIGTERM arrives."""
+        how = self._world.shape.on_sigterm
+        if not self.alive:
+            return
+        if self.has_page:
+            self.sigterms += 1
+        elif self._world.shape.has_session and how != "ignore":
+            self.end(Exit(signal=15))  # no handler yet: the default action
+        elif how.startswith("exit"):
+            code = int(how.split()[1])
+            self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=code)))
+
+    def end(self, how: Exit) -> None:
+        """The process ends, whatever it was doing."""
+        if not self.alive or self.is_stuck:
+            return
+        self.alive = False
+        self.how = replace(how, finished=self.finished, has_session=self.has_page)
+        self.ended_ns = self._world.clock.now_ns
+        self._world.ended(self)
+
+    # --- its life ---------------------------------------------------------------------------
+
+    def _later(self, delay_ns: int, do: Callable[[], None]) -> None:
+        def do_if_able() -> None:
+            if self.alive and not self.is_stuck:
+                do()
+
+        self._world.clock.later(delay_ns, do_if_able)
+
+    def _imported(self) -> None:
+        if not self._world.shape.has_session:
+            self._later(self._world.shape.plain_ns, lambda: self.end(Exit(code=0)))
+            return
+        self.has_page = True
+        self._later(self._world.shape.restore_ns, self._restored)
+
+    def _restored(self) -> None:
+        wrong = self._world.read_error(self.resume)
+        if wrong:
+            self._fail("CorruptCheckpoint", wrong, "train.py:7", 69)
+            return
+        self._world.restored(self)
+        if self.resume.step >= self._world.shape.until:
+            self._loop_ended(self.resume.step)
+        else:
+            self._enter(self.resume.step + 1)
+
+    def _fail(self, kind: str, message: str, where: str, code: int) -> None:
+        self.end(Exit(code=code, report=RankReport(kind, message, where, "")))
+
+    def _enter(self, step: int) -> None:
+        shape = self._world.shape
+        work_ns = shape.step_time_ns(self.rank) + shape.pauses.get(step, 0)
+        self._later(work_ns, lambda: self._worked(step))
+
+    def _worked(self, step: int) -> None:
+        how = self._world.failure(self.rank, step)
+        if how is not None:
+            self.end(how)
+        elif self._world.shape.together:
+            self._barrier.arrive(step, lambda: self._boundary(step) if self.alive else None)
+        else:
+            self._boundary(step)
+
+    def _boundary(self, step: int) -> None:
+        self.words = replace(self.words, step=step)
+        self._world.stepped(self)
+        answer, _ = at_boundary(step, self.order, self._answered_epoch)
+        if answer is Answer.LEAVE_UNSAVED:
+            self._leave()
+        elif answer is Answer.SNAPSHOT:
+            order = self.order
+            self._copy(step, order, lambda: self._copied(step, order))
+        else:
+            self._go_on(step)
+
+    def _go_on(self, step: int) -> None:
+        if step == self._world.shape.until:
+            self._loop_ended(step)
+        else:
+            self._enter(step + 1)
+
+    def _copied(self, step: int, order: int) -> None:
+        epoch, flags, _ = unpack(order)
+        if flags & Order.STOP:
+            self._waits = lambda: self._look_while_waiting(epoch, step)
+            self._waits()
+        else:
+            self._go_on(step)
+
+    def _look_while_waiting(self, epoch: int, step: int) -> None:
+        answer, _ = while_waiting(self.order, self.verdict, epoch, step)
+        if answer is Answer.GO_ON:
+            self._waits = None
+            self._go_on(step)
+        elif answer is not Answer.WAIT:
+            self._leave()
+
+    def _loop_ended(self, step: int) -> None:
+        self.words = replace(self.words, loop_ended=True, step=step)
+        self._waits = lambda: self._look_after_loop(step)
+        self._waits()
+
+    def _look_after_loop(self, step: int) -> None:
+        answer, why = after_loop(
+            step, self.order, self.verdict, self.committed, self._answered_epoch
+        )
+        if answer is Answer.LEAVE_SAVED:
+            self._waits = None
+            self.finished = True
+            self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=0)))
+        elif answer is Answer.LEAVE_UNSAVED:
+            self._waits = None
+            message = f"the last step, {step}, could not be saved ({why})"
+            leave_ns = self._world.shape.leave_ns
+            self._later(
+                leave_ns, lambda: self._fail("StoreUnavailable", message, "train.py:50", 69)
+            )
+        elif answer is Answer.SNAPSHOT:
+            waits, self._waits = self._waits, None
+
+            def copied() -> None:
+                self._waits = waits
+                self.stored()
+
+            self._copy(step, self.order, copied)
+
+    def _leave(self) -> None:
+        self._waits = None
+        self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=75)))
+
+    # --- saves ------------------------------------------------------------------------------
+
+    def _copy(self, step: int, order: int, then: Callable[[], None]) -> None:
+        epoch = unpack(order).epoch
+        self._answered_epoch = epoch
+        self.blocked_ns = self._world.shape.copy_ns
+
+        def copied() -> None:
+            self.words = replace(self.words, snap=Agreed(epoch, 0, step))
+            now_ns = self._world.clock.now_ns
+            self._written_ns = max(now_ns, self._written_ns) + self._world.shape.write_ns
+            self._later(self._written_ns - now_ns, lambda: self._written(epoch, step))
+            then()
+
+        self._later(self.blocked_ns, copied)
+
+    def _written(self, epoch: int, step: int) -> None:
+        word = Agreed(epoch, 0, step)
+        if self._world.can_write(self.rank):
+            self.words = replace(self.words, durable=word)
+        else:
+            self.words = replace(self.words, failed=word)

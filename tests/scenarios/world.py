@@ -1,0 +1,454 @@
+"""A small virtual world around the real machines: `core.run`, `core.host`, `core.agree_rank`.
+
+The supervisor here is `agent.supervisor` in miniature: the same order of reading, feeding and
+acting, the same polling intervals, but virtual ranks, a virtual store and a virtual clock. Nothing
+waits and nothing is random, so a world that is told the same things does the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from virtual_ranks import Failure, Shape, VirtualRank
+from virtual_store import Live, Store
+from virtual_time import MS, SECOND, Clock
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core import facts, host
+from holdfast.core.exits import Exit
+from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.word import Order, pack
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, NoGoodCheckpoint
+from holdfast.journal.attempts import AttemptRecord
+from holdfast.snapshot.sets import SetInfo, set_name
+
+ACTIVE_POLL_NS = 2 * MS
+IDLE_POLL_NS = 50 * MS
+PROGRESS_NS = 250 * MS
+STORE_NS = 10 * MS  # how long the store takes for anything
+SPAWN_NS = 15 * MS
+REAP_NS = 1 * MS
+STUCK_NS = 10 * SECOND
+
+Tell = Callable[[int, Any, tuple[Any, ...], str], None]
+
+
+class World:
+    """One run under one supervisor, in virtual time. `tell` hears every event and its answer."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        policy: RunPolicy | None = None,
+        *,
+        grace_ns: int = 30 * SECOND,
+        tell: Tell = lambda *_: None,
+        store: Store | None = None,
+    ) -> None:
+        self.clock = Clock()
+        self.shape = shape
+        self.machine = RunMachine(policy or RunPolicy(ranks=shape.ranks))
+        self.host = host.HostMachine()
+        self.store = store or Store()
+        self.grace_ns = grace_ns
+        self.live: Live | None = None  # the attempt that runs
+        self.finish: act.Finish | None = None
+        self.finished_ns = 0
+        self.failures: list[Failure] = []
+        self.command_exists = True
+        self.host_sticks = False
+        self.reaper_alive = True
+        self.recorded: list[dict[str, Any]] = []
+        self.history: list[facts.Fact] = []
+        self.ends: list[act.EndAttempt] = []
+        self.launches: list[act.Launch] = []
+        self.inputs: list[ev.Event] = []
+        self.said: list[str] = []
+        self._tell = tell
+        self._timers: dict[str, int] = {}
+        self._launch: act.Launch | None = None
+        self._next_progress_ns = 0
+        self._store_free_ns = 0
+        self._interrupts = 0
+        self._polls = 0
+
+    # --- time -------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual nanoseconds since the beginning."""
+        return self.clock.now_ns
+
+    def open(self) -> None:
+        """The lease is held: begin."""
+        high_water = max((one.step for one in self.store.sets), default=0)
+        self.feed(ev.Opened(self.now_ns, len(self.store.attempts), high_water))
+
+    def run_for(self, ns: int) -> None:
+        """Let so much time pass, or less if the run is over."""
+        self.run_until(lambda: False, self.now_ns + ns)
+
+    def run_until(self, reached: Callable[[], bool], limit_ns: int) -> bool:
+        """Let time pass until it is so; False when the limit or the run's end came first."""
+        while not reached():
+            if self.finish is not None or not self.clock.advance(limit_ns):
+                return reached()
+        return True
+
+    @property
+    def step(self) -> int:
+        """The step that all ranks have completed."""
+        return self.live.step if self.live else self.machine.high_water
+
+    # --- what comes from outside ------------------------------------------------------------
+
+    def notice(self, source: str = "SIGTERM", grace_ns: int | None = None) -> None:
+        """This host goes away when the grace period is over."""
+        deadline_ns = self.now_ns + (self.grace_ns if grace_ns is None else grace_ns)
+        self.feed(ev.StopAsked(self.now_ns, source, deadline_ns, notice=True))
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self.feed(ev.StopAsked(self.now_ns, "Ctrl-C", None, notice=False))
+        else:
+            self.stop_now("second Ctrl-C")
+
+    def stop_now(self, source: str, exit_code: int = EXIT_SAVED_START_ME_AGAIN) -> None:
+        """SIGQUIT, `holdfast stop --now`, or a lost lease."""
+        self.feed(ev.StopNowAsked(self.now_ns, source, exit_code))
+
+    def save(self) -> None:
+        """`holdfast save`."""
+        self.feed(ev.SaveAsked(self.now_ns, "holdfast save"))
+
+    def end_rank(self, rank: int, how: Exit) -> None:
+        """A process ends, or is ended by somebody else."""
+        if self.live is not None:
+            self.live.ranks[rank].end(how)
+
+    def kill_reaper(self) -> None:
+        """Somebody kills the reaper: its ranks are orphans now."""
+        self.reaper_alive = False
+        self.clock.later(REAP_NS, lambda: self._hear(host.ReaperLost(self.now_ns)))
+
+    # --- Surroundings of the ranks ----------------------------------------------------------
+
+    def failure(self, rank: int, step: int) -> Exit | None:
+        """Whether this rank fails in this step."""
+        for place, failure in enumerate(self.failures):
+            if (failure.rank, failure.step) == (rank, step):
+                if failure.times == 1:
+                    del self.failures[place]
+                elif failure.times:
+                    self.failures[place] = replace(failure, times=failure.times - 1)
+                return failure.how
+        return None
+
+    def read_error(self, resume: ev.Resume) -> str:
+        """What a rank finds wrong with the set it restores."""
+        return self.store.unreadable.get(resume.set_name or "", "")
+
+    def can_write(self, _rank: int) -> bool:
+        """Whether a shard can be written."""
+        return not self.store.is_full
+
+    def ended(self, rank: VirtualRank) -> None:
+        """A process is no more: the reaper reports it, and when nothing is left."""
+        live = self.live
+        if live is None or not self.reaper_alive:
+            return
+        self.clock.later(REAP_NS, lambda: self._report(live, rank))
+
+    def _report(self, live: Live, rank: VirtualRank) -> None:
+        if live is not self.live or rank.how is None or not self.reaper_alive:
+            return
+        asked = self.machine.stop is not None
+        how = replace(rank.how, asked_to_stop=asked)
+        self._hear(host.Died(self.now_ns, rank.ended_ns, rank.rank, how))
+        if not any(other.alive for other in live.ranks) and not live.is_empty:
+            live.is_empty = True
+            self.clock.later(REAP_NS, lambda: self._hear(host.Empty(self.now_ns)))
+
+    # --- the supervisor ---------------------------------------------------------------------
+
+    def feed(self, event: ev.Event) -> None:
+        """Record first, then decide, then act."""
+        if self.finish is not None:
+            return
+        if isinstance(event, ev.StopAsked | ev.SaveAsked):
+            self._read_words(with_progress=True)
+        self.inputs.append(event)
+        before = self.machine.state
+        answer = self.machine.handle(event)
+        after = self.machine.state
+        change = f" [{before} → {after}]" if before is not after else ""
+        self._tell(self.now_ns, event, answer, change)
+        for action in answer:
+            DO[type(action)](self, action)
+
+    def _hear(self, event: host.HostEvent) -> None:
+        if self.finish is not None:
+            return
+        live = self.live
+        if isinstance(event, host.Died | host.ReaperLost):
+            self._read_words(with_progress=True)
+        if isinstance(event, host.Empty):
+            self.live = None
+        for action in self.host.handle(event):
+            if isinstance(action, host.Tell):
+                self.feed(action.event)
+            elif isinstance(action, host.StartTree):
+                self._start_tree()
+            elif isinstance(action, host.KillTree) and live is not None:
+                self._kill_tree(live)
+            elif isinstance(action, host.SweepOrphans) and live is not None:
+                self._sweep(live)
+
+    def _start_tree(self) -> None:
+        launch = self._launch
+        assert launch is not None
+        assert self.live is None, "two attempts at a time"
+        self.reaper_alive = True
+        if not self.command_exists:
+            words = "cannot start 'trian.py': No such file or directory"
+            self.clock.later(SPAWN_NS, lambda: self._hear(host.SpawnFailed(self.now_ns, words)))
+            self.clock.later(SPAWN_NS + REAP_NS, lambda: self._hear(host.Empty(self.now_ns)))
+            return
+
+        def spawned() -> None:
+            self.live = Live(launch.attempt, launch.resume, self)
+            self._hear(host.Spawned(self.now_ns))
+            self._polls += 1
+            self._poll(self._polls)
+
+        self.clock.later(SPAWN_NS, spawned)
+
+    def _kill_tree(self, live: Live) -> None:
+        if not live.is_killed:
+            live.is_killed = True
+            self.clock.later(REAP_NS, lambda: self._sigkill(live))
+            self.clock.later(STUCK_NS, lambda: self._stuck(live))
+
+    def _sigkill(self, live: Live) -> None:
+        for rank in live.ranks:
+            rank.is_stuck = rank.is_stuck or self.host_sticks
+            rank.end(Exit(signal=9))
+
+    def _stuck(self, live: Live) -> None:
+        left = tuple(1000 + rank.rank for rank in live.ranks if rank.alive)
+        if left and live is self.live:
+            self._hear(host.Stuck(self.now_ns, left))
+
+    def _sweep(self, live: Live) -> None:
+        self._sigkill(live)
+        left = tuple(1000 + rank.rank for rank in live.ranks if rank.alive)
+        self._hear(host.Stuck(self.now_ns, left) if left else host.Empty(self.now_ns))
+
+    # --- pages ------------------------------------------------------------------------------
+
+    def _poll(self, number: int) -> None:
+        if self.live is None or number != self._polls:
+            return
+        with_progress = self.machine.saving.is_active or self.now_ns >= self._next_progress_ns
+        if with_progress:
+            self._next_progress_ns = self.now_ns + PROGRESS_NS
+        self._read_words(with_progress=with_progress)
+        live = self.live
+        for rank in live.ranks if live else ():
+            if rank.sigterms > live.told_sigterms[rank.rank]:
+                live.told_sigterms[rank.rank] = rank.sigterms
+                self.notice(f"SIGTERM to rank {rank.rank}")
+        hurried = self.machine.saving.is_active or self.machine.stop is not None
+        wait_ns = ACTIVE_POLL_NS if hurried else IDLE_POLL_NS
+        self.clock.later(wait_ns, lambda: self._poll(number))
+
+    def _read_words(self, *, with_progress: bool) -> None:
+        live = self.live
+        if live is None:
+            return
+        for rank in live.ranks:
+            if rank.has_page and rank.rank not in live.joined:
+                live.joined.add(rank.rank)
+                self._store_words(rank)
+                self.feed(ev.Joined(self.now_ns, live.attempt, rank.rank))
+            before = live.told[rank.rank]
+            if rank.words == before:
+                continue
+            fresh = with_progress or rank.words.loop_ended
+            step = max(rank.words.step, before.step) if fresh else before.step
+            live.told[rank.rank] = replace(rank.words, step=step)
+            if rank.words.snap != before.snap:
+                self.feed(ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns))
+            for item in news.changes(self.now_ns, rank.rank, before, live.told[rank.rank]):
+                self.feed(ev.Heard(self.now_ns, live.attempt, item))
+
+    def _store_words(self, rank: VirtualRank) -> None:
+        live = self.live
+        if live is not None and rank.rank in live.joined:
+            rank.order, rank.verdict, rank.committed = live.order, live.verdict, live.committed
+            rank.stored()
+
+    def stepped(self, rank: VirtualRank) -> None:
+        """Some rank has passed a boundary; a step is complete when all ranks have passed it."""
+        live = self.live
+        if live is None:
+            return
+        slowest = min(max(one.words.step, live.resume.step) for one in live.ranks)
+        if slowest > live.step and live.step_start_ns is not None:
+            self.history.append(
+                facts.StepsFact(
+                    live.attempt, live.step + 1, slowest, live.step_start_ns, self.now_ns
+                )
+            )
+            live.step, live.step_start_ns = slowest, self.now_ns
+
+    def restored(self, rank: VirtualRank) -> None:
+        """A rank has read its set: steps begin with the last; rank 0's reading is recorded."""
+        live = self.live
+        if live is None:
+            return
+        live.step_start_ns = self.now_ns
+        if rank.rank == 0:
+            start_ns = self.now_ns - self.shape.restore_ns
+            self.history.append(
+                facts.RestoreFact(
+                    live.attempt, start_ns, self.now_ns, live.resume.step, live.resume.parent
+                )
+            )
+
+    # --- actions ----------------------------------------------------------------------------
+
+    def _in_store(self, job: Callable[[], None]) -> None:
+        """One worker, in order."""
+        self._store_free_ns = max(self.now_ns, self._store_free_ns) + STORE_NS
+        self.clock.later(self._store_free_ns - self.now_ns, job)
+
+    def _do_choose(self, _: act.Choose) -> None:
+        def job() -> None:
+            if self.store.is_away:
+                self.feed(
+                    ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, "the run store cannot be read")
+                )
+                return
+            try:
+                resume, words = self.store.choose()
+            except NoGoodCheckpoint as error:
+                self.feed(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
+            else:
+                self.feed(ev.Chosen(self.now_ns, resume, words))
+
+        self._in_store(job)
+
+    def _do_launch(self, action: act.Launch) -> None:
+        self._launch = action
+        self.launches.append(action)
+        resume = action.resume
+
+        def job() -> None:
+            if self.store.is_fenced:
+                words = f"attempt {action.attempt} was created by somebody else"
+                failed = ev.LaunchFailed(self.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
+                self.feed(failed)
+                self.feed(ev.TreeGone(self.now_ns, action.attempt))
+                return
+            ranks = self.shape.ranks
+            self.store.attempts.append(
+                AttemptRecord(
+                    action.attempt,
+                    resume.parent,
+                    resume.step,
+                    resume.set_name,
+                    1,
+                    ranks,
+                    ranks,
+                    "",
+                    0,
+                )
+            )
+            self._hear(host.Start(self.now_ns, action.attempt, tuple(range(ranks))))
+
+        self._in_store(job)
+
+    def _do_carry_out(self, action: act.CarryOut) -> None:
+        what, live = action.what, self.live
+        if isinstance(what, news.Commit):
+            self._in_store(lambda: self._commit(action.attempt, what))
+        elif live is not None and isinstance(what, news.PublishOrder | news.PublishVerdict):
+            word = pack(what.epoch, what.step, what.flags)
+            if isinstance(what, news.PublishOrder):
+                live.order = word
+            else:
+                live.verdict = word
+                if what.flags & Order.COMMITTED:
+                    live.committed = max(live.committed, what.step)
+            for rank in live.ranks:
+                self._store_words(rank)
+
+    def _commit(self, attempt: int, what: news.Commit) -> None:
+        outcome: news.Event
+        if self.store.is_full:
+            outcome = news.CommitFailed(self.now_ns, what.epoch, what.step, "no space left")
+        else:
+            place = Path(set_name(attempt, what.step))
+            self.store.sets.append(SetInfo(place, attempt, what.step, self.shape.ranks, 0, 0, ()))
+            outcome = news.Committed(self.now_ns, what.epoch, what.step)
+        self.feed(ev.Heard(self.now_ns, attempt, outcome))
+
+    def _do_relay(self, _: act.Relay) -> None:
+        for rank in self.live.ranks if self.live else ():
+            rank.sigterm()
+
+    def _do_kill(self, _: act.Kill) -> None:
+        self._hear(host.End(self.now_ns))
+
+    def _do_set_timer(self, action: act.SetTimer) -> None:
+        self._timers[action.timer] = action.at_ns
+
+        def fire() -> None:
+            if self._timers.get(action.timer) == action.at_ns:
+                del self._timers[action.timer]
+                self.feed(ev.TimerFired(self.now_ns, action.timer))
+
+        self.clock.later(action.at_ns - self.now_ns, fire)
+
+    def _do_cancel_timer(self, action: act.CancelTimer) -> None:
+        self._timers.pop(action.timer, None)
+
+    def _do_record(self, action: act.Record) -> None:
+        self.recorded.append(dict(action.fact))
+
+    def _do_end_attempt(self, action: act.EndAttempt) -> None:
+        self.ends.append(action)
+        resumed = self._launch.resume.set_name if self._launch else None
+        if action.cause == "bad_checkpoint" and resumed is not None:
+            self.store.rejected[resumed] = action.words
+
+    def _do_say(self, action: act.Say) -> None:
+        self.said.append(action.words)
+
+    def _do_finish(self, action: act.Finish) -> None:
+        assert self.finish is None, "finished twice"
+        self.finish = action
+        self.finished_ns = self.now_ns
+
+
+DO: dict[type[act.Action], Callable[[World, Any], None]] = {
+    act.Choose: World._do_choose,
+    act.Launch: World._do_launch,
+    act.CarryOut: World._do_carry_out,
+    act.Relay: World._do_relay,
+    act.Kill: World._do_kill,
+    act.SetTimer: World._do_set_timer,
+    act.CancelTimer: World._do_cancel_timer,
+    act.Record: World._do_record,
+    act.EndAttempt: World._do_end_attempt,
+    act.Say: World._do_say,
+    act.Finish: World._do_finish,
+}
