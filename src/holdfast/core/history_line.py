@@ -52,7 +52,7 @@ def decode(line: str, number: int, *, torn: bool = False) -> Fact:
     try:
         fields, end = _decode(line)
     except (ValueError, RecursionError):
-        if torn:
+        if torn and line.startswith("{"):
             raise HistoryError(
                 number, f"the file breaks off within the line {shorten(line)}; delete the torn line"
             ) from None
