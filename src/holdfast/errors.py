@@ -32,7 +32,7 @@ class UnknownRun(ConfigurationError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The run store cannot be read or written (full, read-only, gone); nothing in it was changed."""
+    """The run store cannot be read or written (full, read-only, gone); nothing in it changed."""
 
     exit_code = EXIT_UNAVAILABLE
 

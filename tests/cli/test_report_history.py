@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,10 @@ def test_the_cases_are_there() -> None:
     assert len(CASES) >= 10
 
 
-def test_from_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO((RUN + ATTEMPT + STEPS).encode()))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    code, out, _ = report(capsys, "--history", "-", "--json")
-    assert (code, json.loads(out)["goodput"]) == (0, 0.75)
+def test_from_standard_input() -> None:
+    command = [sys.executable, "-m", "holdfast.cli.main", "report", "--history", "-", "--json"]
+    done = subprocess.run(command, input=RUN + ATTEMPT + STEPS, capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["goodput"]) == (0, 0.75)
 
 
 def test_a_window_and_another_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +103,7 @@ def test_an_impossible_line_is_named(
         (["--history", "{file}", "--window", "nan"], 78, "positive number of seconds"),
         (["--history", "{file}", "--now", "soon"], 78, "seconds on the history's clock"),
         (["--history", "{file}.gone"], 78, "there is no history file"),
-        (["--history", "{folder}"], 69, "directory"),
+        (["--history", "{folder}"], 78, "directory"),
         (["--history", "/dev/null"], 78, "line 1: "),
     ],
 )
@@ -134,7 +131,7 @@ def test_bytes_that_are_no_text_are_named(
     file.write_bytes((RUN + ATTEMPT).encode() + b'{"event": "run\xff"}\n')
     code, _, err = report(capsys, "--history", file)
     assert code == 78
-    assert "line 3: these bytes are not UTF-8" in err
+    assert "line 3: byte 0xff is not UTF-8" in err
 
 
 def test_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

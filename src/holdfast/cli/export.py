@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from itertools import islice
-from pathlib import Path
-from typing import TextIO
+from itertools import chain
 
 import click
 
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import JournalError
-
-LINES_AT_ONCE = 10_000
 
 
 @click.command()
@@ -27,7 +22,7 @@ def export(run: str, store: str | None, history: bool, out: str | None) -> None:
     The lines are described in docs/reference/history.md, and `holdfast report --history` reads
     them; their times are seconds since the run's request.
     """
-    from holdfast.core.history import to_lines
+    from holdfast.journal.history_file import write_history
     from holdfast.journal.recorded import export_facts, load_run
 
     if not history:
@@ -36,26 +31,8 @@ def export(run: str, store: str | None, history: bool, out: str | None) -> None:
     recorded = load_run(folder.path)
     for note in recorded.notes():
         print(f"holdfast: note: {note}", file=sys.stderr)
-    lines = to_lines(export_facts(recorded))
-    first = next(lines, None)
+    facts = export_facts(recorded)
+    first = next(facts, None)
     if first is None:
         raise JournalError(f"run {folder.name!r} has no journal yet: there is nothing to export")
-    if out is None or out == "-":
-        _write(sys.stdout, first, lines)
-        return
-    # A reader that watches for the file never sees a part of it.
-    draft = Path(f"{out}.part")
-    with draft.open("w", encoding="utf-8") as file:
-        _write(file, first, lines)
-    draft.replace(out)
-
-
-def _write(file: TextIO, first: str, lines: Iterable[str]) -> None:
-    rest = iter(lines)
-    file.write(_ended(first))
-    while block := list(islice(rest, LINES_AT_ONCE)):
-        file.write("".join(map(_ended, block)))
-
-
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n"
+    write_history(sys.stdout if out in (None, "-") else out, chain([first], facts))

@@ -83,7 +83,7 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
     from holdfast.journal.history_file import read_history
     from holdfast.report.findings import Findings
 
-    history = read_history(path)
+    history = read_history("/dev/stdin" if path == "-" else path)
     ledger = Ledger()
     ledger.add_history(history)
     account = ledger.account(None if now is None else _clock_ns(now), window_ns)
