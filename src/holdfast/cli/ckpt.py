@@ -64,7 +64,7 @@ def ls(run: str, store: str | None, as_json: bool) -> None:
         click.echo(f"run {folder.name!r} has no checkpoints yet")
 
 
-@ckpt.command()
+@ckpt.command(short_help="Compare every byte of a checkpoint with its checksums.")
 @click.argument("run")
 @set_argument
 @store_option

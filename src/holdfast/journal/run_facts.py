@@ -131,6 +131,12 @@ class RunFacts:
                 f"{dropped} records were not written for want of space; "
                 "steps between recorded ones count as equally long"
             )
+        for source in self._sources.values():
+            if failed_step := source.words.failed.step:
+                notes.append(
+                    f"attempt {source.identity.attempt}: rank {source.identity.rank} could not "
+                    f"save step {failed_step} (the last time that this happened); it trained on"
+                )
         damaged = sum(source.damaged_lines for source in self._sources.values())
         if damaged:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")

@@ -1,0 +1,189 @@
+"""Bad input: one clear sentence, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from processes import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_UNAVAILABLE,
+    House,
+    step_of,
+)
+
+
+def sentence(text: str) -> str:
+    """The one line that was printed."""
+    (line,) = text.splitlines()
+    assert line.startswith("holdfast: ")
+    assert line.isprintable()
+    return line
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "logs", "stop", "save", "export --history", "ckpt ls", "ckpt verify"]
+)
+def test_an_unknown_run(house: House, command: str) -> None:
+    words = command.split()
+    out = house.holdfast(*words, "no-such-run").wait(EXIT_CONFIGURATION)
+    assert "no-such-run" in sentence(out)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--name", "a/b"], "a/b"),
+        (["--name", "../x"], "../x"),
+        (["--name", "a\x1b[31mb\n"], r"\x1b[31m"),
+        (["--name", ""], "name"),
+        (["--name", "n" * 200], "200 characters"),
+        (["--ranks", "0"], "ranks = "),
+        (["--ranks", "many"], "many"),
+        (["--grace", "-1"], "grace"),
+        (["--save-every", "0"], "save_every"),
+        (["--frobnicate"], "--frobnicate"),
+        (["--config", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_options_that_cannot_be_meant(house: House, options: list[str], told: str) -> None:
+    out = house.holdfast("run", *options, "--", "true").wait(EXIT_CONFIGURATION)
+    assert told in sentence(out)
+    assert list(house.store.iterdir()) == []
+
+
+def test_no_command(house: House) -> None:
+    for words in (["run"], ["run", "--name", "x", "--"]):
+        assert "COMMAND" in sentence(house.holdfast(*words).wait(EXIT_CONFIGURATION))
+
+
+@pytest.mark.parametrize("text", ["this is not = = toml", "steps = 3\n", "ranks = 'two'\n", "\0"])
+def test_a_configuration_file_full_of_rubbish(house: House, text: str) -> None:
+    (house.folder / "holdfast.toml").write_text(text)
+    for words in (["run", "--", "true"], ["ls"]):
+        assert "holdfast.toml" in sentence(house.holdfast(*words).wait(EXIT_CONFIGURATION))
+
+
+def test_a_store_that_is_a_file(house: House) -> None:
+    file = house.folder / "store-file"
+    file.write_text("precious")
+    for words in (["run", "--store", file, "--", "true"], ["ls", "--store", file]):
+        assert str(file) in sentence(house.holdfast(*words).wait(EXIT_UNAVAILABLE))
+    assert file.read_text() == "precious"
+
+
+def test_a_command_that_may_not_be_executed(house: House) -> None:
+    script = house.script("echo hello")
+    out = house.holdfast("run", "--", script).wait(EXIT_CONFIGURATION)
+    assert str(script) in out.splitlines()[-1]
+
+
+def flip(path: Path, offset: int = -100) -> None:
+    """One bit of the file."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+def shard(folder: Path) -> Path:
+    return folder / "rank-00000.safetensors"
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "missing", "manifest torn"])
+def test_the_newest_set_is_damaged(trained: House, how: str) -> None:
+    *_, older, newest = trained.sets()
+    if how == "flipped":
+        flip(shard(newest))
+    elif how == "truncated":
+        shard(newest).write_bytes(shard(newest).read_bytes()[:-7])
+    elif how == "missing":
+        shard(newest).unlink()
+    else:
+        manifest = newest / "manifest.json"
+        manifest.write_bytes(manifest.read_bytes()[:-20])
+    out = trained.finishes()
+    assert newest.name in out
+    assert f"from {step_of(older)}\n" in out
+
+
+def test_the_newest_manifest_is_missing(trained: House) -> None:
+    *_, older, newest = trained.sets()
+    (newest / "manifest.json").unlink()
+    assert f"from {step_of(older)}\n" in trained.finishes()
+
+
+@pytest.mark.parametrize("how", ["flipped", "missing", "all gone"])
+def test_no_set_can_be_trusted(trained: House, how: str) -> None:
+    """Never silently from step 0, with a supervisor or without, however often it is tried."""
+    for folder in trained.sets():
+        if how == "flipped":
+            flip(shard(folder))
+        else:
+            shard(folder).unlink()
+        if how == "all gone":
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+    for _ in range(2):
+        out = trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+        assert "none can be trusted" in out.splitlines()[-1]
+        assert "did 1" not in out
+    alone = trained.alone(steps=10).wait(EXIT_UNAVAILABLE)
+    assert "none can be trusted" in alone.splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", ["empty", "torn", "rubbish", "missing"])
+def test_journals_that_cannot_be_read(trained: House, how: str) -> None:
+    """The report says what it can, the run goes on, and the checkpoints are what they were."""
+    journals = list((trained.store / "r").glob("attempts/*/journal/*.hfj"))
+    assert journals
+    for path in journals:
+        data = path.read_bytes()
+        if how == "empty":
+            path.write_bytes(b"")
+        elif how == "torn":
+            path.write_bytes(data[:5000])
+        elif how == "rubbish":
+            path.write_bytes(bytes(255 - byte for byte in data))
+        else:
+            path.unlink()
+    assert "Traceback" not in trained.holdfast("report", "r").wait(EXIT_DONE)
+    trained.finishes()
+    assert "Traceback" not in trained.holdfast("report", "r").wait(EXIT_DONE)
+    trained.holdfast("export", "r", "--history").wait(EXIT_DONE)
+
+
+def test_a_damaged_run_record_is_not_overwritten(trained: House) -> None:
+    record = trained.store / "r" / "run.json"
+    torn = '{"name": "r", "run_'
+    record.write_text(torn)
+    for words in (["report", "r"], ["run", "--name", "r", "--", "true"], ["stop", "r"]):
+        assert str(record) in sentence(trained.holdfast(*words).wait(EXIT_UNAVAILABLE))
+    assert record.read_text() == torn
+
+
+def test_a_damaged_attempt_record(trained: House) -> None:
+    (record,) = (trained.store / "r").glob("attempts/0000/attempt.json")
+    good = record.read_bytes()
+    record.write_bytes(good[: len(good) // 2])
+    out = trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+    assert str(record) in out.splitlines()[-1]
+    record.unlink()
+    trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+    record.write_bytes(good)
+    trained.finishes()
+
+
+def test_a_state_that_does_not_fit_names_the_first_path(trained: House) -> None:
+    script = trained.script(
+        "import numpy as np, holdfast as hf\n"
+        "run = hf.start()\n"
+        "run.restore(init=lambda: {'weights': np.zeros(8, np.float32)})\n"
+    )
+    out = trained.holdfast("run", "--name", "r", "--", sys.executable, script).wait(1)
+    last = out.splitlines()[-1]
+    for word in ("state/weights", "float32[8]", "float64[256]"):
+        assert word in last, last
+    trained.finishes()

@@ -1,0 +1,189 @@
+"""Disks that fill up or become read-only under a run: it trains on, and what is saved stays good."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import (
+    EXIT_DONE,
+    EXIT_SAVED,
+    EXIT_UNAVAILABLE,
+    FAR,
+    House,
+    Process,
+    expected_digest,
+)
+
+from holdfast.journal.layout import CHUNK_RECORDS as RECORDS_OF_A_CHUNK
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root")
+
+
+class Disk:
+    """A small file system of its own."""
+
+    def __init__(self, folder: Path, size: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self._mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs")
+
+    def fill(self) -> None:
+        """Until nothing fits any more."""
+        ballast = (self.folder / "ballast").open("wb", buffering=0)
+        with ballast, contextlib.suppress(OSError):
+            while True:
+                ballast.write(bytes(4096))
+
+    def empty(self) -> None:
+        """Make room again."""
+        (self.folder / "ballast").unlink()
+
+    def writable(self, yes: bool) -> None:
+        """Mount it anew, for reading alone or for both."""
+        self._mount("-o", f"remount,{'rw' if yes else 'ro'}")
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+    def _mount(self, *words: str) -> None:
+        done = subprocess.run(
+            ["mount", *words, str(self.folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def store_disk(store: Path) -> Iterator[Disk]:
+    disk = Disk(store, "4m")
+    yield disk
+    disk.unmount()
+
+
+@pytest.fixture
+def scratch_disk(store: Path) -> Iterator[Disk]:
+    disk = Disk(Path(os.environ["HOLDFAST_SCRATCH"]), "6m")
+    yield disk
+    disk.unmount()
+
+
+def started(house: House, *options: object, steps: int = FAR) -> tuple[Process, int]:
+    """A run that has saved something and waits at a step; that step."""
+    house.allow(1)
+    run = house.run("--save-every", 1, *options, steps=steps)
+    return run, go_on_until(house, run, 1, house.saved_step)
+
+
+def go_on_until(house: House, run: Process, step: int, happened) -> int:
+    """Allow step after step until something has happened; the last step allowed."""
+    while not happened():
+        run.saw(f"did {step}$")
+        step += 1
+        house.allow(step)
+    return step
+
+
+def test_a_store_that_is_full_for_a_while(store_disk: Disk, house: House) -> None:
+    run, step = started(house)
+    store_disk.fill()
+    before = house.saved_step()
+    step = go_on_until(house, run, step, lambda: "could not be saved" in run.text)
+    assert house.saved_step() <= before + 2
+    assert "every byte" in house.holdfast("ckpt", "verify", "r").wait(EXIT_DONE)
+    store_disk.empty()
+    full = house.saved_step()
+    go_on_until(house, run, step, lambda: house.saved_step() > full)
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()
+    report = house.holdfast("report", "r").wait(EXIT_DONE)
+    assert "could not save step" in report
+
+
+def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None:
+    """The last step cannot be saved: the run is not done, and says why; with room it goes on."""
+    run, _ = started(house, "--max-failures", 1, steps=40)
+    store_disk.fill()
+    house.allow(FAR)
+    out = run.wait(EXIT_UNAVAILABLE)
+    assert "did 40" in out
+    assert "the last step, 40, could not be saved" in out
+    assert "final" not in out
+    store_disk.empty()
+    assert 0 < house.saved_step() < 40
+    again = house.run(steps=40).wait(EXIT_DONE)
+    assert f"final {expected_digest(40)}" in again
+
+
+def test_a_store_that_becomes_read_only(store_disk: Disk, house: House) -> None:
+    run, step = started(house)
+    store_disk.writable(False)
+    step = go_on_until(house, run, step, lambda: "could not be saved" in run.text)
+    assert "every byte" in house.holdfast("ckpt", "verify", "r").wait(EXIT_DONE)
+    assert "read-only" in house.holdfast("stop", "r").wait(EXIT_UNAVAILABLE)
+    store_disk.writable(True)
+    before = house.saved_step()
+    go_on_until(house, run, step, lambda: house.saved_step() > before)
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()
+
+
+def test_a_notice_while_the_store_is_full_ends_in_time(store_disk: Disk, house: House) -> None:
+    """Nothing can be saved: the older set stays what it is, and the words say what is lost."""
+    run, step = started(house, "--grace", 2)
+    store_disk.fill()
+    step = go_on_until(house, run, step, lambda: "could not be saved" in run.text)
+    saved = house.saved_step()
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    out = run.wait(EXIT_SAVED)
+    assert f"step {saved} is saved" in out.splitlines()[-1]
+    assert "are not" in out.splitlines()[-1]
+    store_disk.empty()
+    assert f"from {saved}\n" in house.finishes()
+
+
+def test_a_read_only_store(store_disk: Disk, house: House) -> None:
+    house.run(steps=2).wait(EXIT_DONE)
+    store_disk.writable(False)
+    for words in (["run", "--name", "r", "--", "true"], ["run", "--name", "new", "--", "true"]):
+        out = house.holdfast(*words).wait(EXIT_UNAVAILABLE)
+        assert "read-only" in out
+        assert len(out.splitlines()) == 1
+    for words in (["report", "r"], ["ls"], ["logs", "r"], ["ckpt", "verify", "r"]):
+        house.holdfast(*words).wait(EXIT_DONE)
+    assert "read-only" in house.alone(steps=5).wait(EXIT_UNAVAILABLE)
+    store_disk.writable(True)
+    house.finishes()
+
+
+def test_a_scratch_disk_that_fills_up(scratch_disk: Disk, house: House) -> None:
+    """Records are lost and counted; steps, saves and the end are not."""
+    run, _ = started(house)
+    scratch_disk.fill()
+    house.allow(RECORDS_OF_A_CHUNK + 1000)
+    run.saw(f"did {RECORDS_OF_A_CHUNK + 1000}$")
+    scratch_disk.empty()
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    assert house.saved_step() >= RECORDS_OF_A_CHUNK
+    assert "not written for want of space" in house.holdfast("report", "r").wait(EXIT_DONE)
+
+
+def test_a_scratch_disk_without_room_to_begin(scratch_disk: Disk, house: House) -> None:
+    scratch_disk.fill()
+    out = house.run(steps=5).wait(EXIT_UNAVAILABLE)
+    assert str(scratch_disk.folder) in out
+    assert "Traceback" not in out
+    scratch_disk.empty()
+    assert f"final {expected_digest(5)}" in house.run(steps=5).wait(EXIT_DONE)
