@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--no-orbax", action="store_true")
     args = parser.parse_args()
 
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=args.dir))
+    folder = Path(tempfile.mkdtemp(prefix="checkpoint-bench-", dir=args.dir))
     try:
         clock = run(folder, int(args.gib * 2**30), args.rounds, orbax=not args.no_orbax)
     finally:
