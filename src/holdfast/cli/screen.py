@@ -11,6 +11,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
 from holdfast.agent.supervisor import Screen, Supervisor
+from holdfast.cli.gauge import Gauge
 from holdfast.cli.printer import Printer, RawText
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class LiveScreen(QueuedScreen):
         self._console = Console(file=cast("IO[str]", RawText(STDERR)))
         self._next_redraw_s = 0.0
         self._is_drawing = False
+        self._gauge: Gauge | None = None
         self._live = Live(
             console=self._console,
             auto_refresh=False,
@@ -112,6 +114,8 @@ class LiveScreen(QueuedScreen):
 
     def show(self, supervisor: Supervisor) -> None:
         """Redraw if it is time, and if the last one is through."""
+        if self._gauge is None:
+            self._gauge = Gauge(supervisor.folder.path)
         now_s = time.monotonic()
         if now_s >= self._next_redraw_s and not self._is_drawing:
             self._next_redraw_s = now_s + REDRAW_S
@@ -120,6 +124,8 @@ class LiveScreen(QueuedScreen):
 
     def close(self) -> None:
         """Take the block away."""
+        if self._gauge is not None:
+            self._gauge.close()
         self._printer.put(self._live.stop)
         super().close()
 
@@ -149,7 +155,10 @@ class LiveScreen(QueuedScreen):
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="ellipsis", no_wrap=True)
-        for key, value in status_rows(supervisor):
+        rows = status_rows(supervisor)
+        if self._gauge is not None and self._gauge.text:
+            rows.insert(1, ("goodput", self._gauge.text))
+        for key, value in rows:
             table.add_row(key, value)
         title = f"[bold]{self._run}[/]  {supervisor.machine.state}"
         return Panel(table, title=title, title_align="left", border_style="cyan")
@@ -167,7 +176,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     cost = f", blocked {saving.cost.blocked_ns / 1e6:.0f} ms" if saving.cost.blocked_ns else ""
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
     if saving.reason:
-        rows.append(("next save", saving.reason))
+        rows.append(("saving", saving.reason))
     stop = supervisor.machine.stop
     if stop is not None:
         rows.append(("stopping", stop.source))

@@ -78,7 +78,7 @@ def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
     supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
     finish = supervisor.run(_opened(folder))
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
-    screen.say(level, f"run {folder.name!r}: {finish.words}")
+    screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
     screen.close()
     return finish.exit_code
 

@@ -155,7 +155,7 @@ class Saving:
             return ()
         paces_ns = [*self._paces_ns, self.step_time_ns] if self.step_time_ns else []
         furthest = lead_steps(min(paces_ns), REACTION_NS) if paces_ns else 1
-        due, reason = self._due(at_ns, furthest)
+        due, self.reason = self._due(at_ns, furthest)
         if not due:
             return ()
         # The nearest boundary at which it is due: being due never ends by waiting.
@@ -166,8 +166,7 @@ class Saving:
                 furthest = middle
             else:
                 nearest = middle + 1
-        self.reason = reason
-        return self.hear(news.SaveAsked(at_ns, reason, lead=nearest))
+        return self.hear(news.SaveAsked(at_ns, self.reason, lead=nearest))
 
     def _due(self, at_ns: int, lead: int) -> tuple[bool, str]:
         at_ns += (lead - 1) * self.step_time_ns
