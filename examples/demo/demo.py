@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def main():
     args = parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what we kill leaves no core file
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["HOLDFAST_STORE"] = f"{folder}/store"
         os.environ["HOLDFAST_SCRATCH"] = folder

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,17 +103,22 @@ def started(command, environment):
     try:
         yield process
     finally:
-        family = [process.pid, *descendants(process.pid)] if process.poll() is None else []
-        if family:
-            for _ in range(2):  # once: save and stop; twice: stop now
-                process.send_signal(signal.SIGINT)
-        try:
-            process.wait(LAST_WORDS_S if family else None)
-        except subprocess.TimeoutExpired:
-            for pid in family:
-                os.kill(pid, signal.SIGKILL)
-            process.wait()
+        if process.poll() is None:
+            end(process)
         process.stdout.close()
+
+
+def end(process) -> None:
+    """Now: `holdfast run` takes its ranks along on SIGQUIT; what is still there then is killed."""
+    family = [process.pid, *descendants(process.pid)]
+    process.send_signal(signal.SIGQUIT)
+    try:
+        process.wait(LAST_WORDS_S)
+    except subprocess.TimeoutExpired:
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def descendants(pid: int) -> list[int]:
