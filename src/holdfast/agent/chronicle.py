@@ -46,7 +46,7 @@ class Chronicle:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""
         if isinstance(event, ev.Heard) and isinstance(event.news, news.Progress):
             self._writer.record(
-                event.at_ns, Kind.PROGRESS, event.news.rank, event.news.step, event.news.step
+                event.at_ns, Kind.PROGRESS, event.news.rank, event.news.step, event.attempt
             )
         else:
             self._writer.note(NoteType.INPUT, ev.encode(event))

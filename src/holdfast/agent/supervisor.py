@@ -31,6 +31,7 @@ from holdfast.core import events as ev
 from holdfast.core import host
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.word import pack
+from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
@@ -316,7 +317,7 @@ class Supervisor:
         ended = self._incident_of
         exits: tuple[int | None, ...] = ()
         incident: dict[str, Any] = {}
-        if ended is not None:
+        if ended is not None and ended.attempt == action.attempt:
             exits = ended.postmortem.exits(self.job.policy.ranks)
             incident = ended.postmortem.incident(action)
         self._storekeeper.end_attempt(action, exits, incident)
@@ -331,7 +332,7 @@ class Supervisor:
         self._inbox.put(partial(self._screen.say, level, words))
 
     def _lease_lost(self, words: str) -> None:
-        self.post(lambda at_ns: ev.StopNowAsked(at_ns, words))
+        self.post(lambda at_ns: ev.StopNowAsked(at_ns, words, EXIT_UNAVAILABLE))
 
 
 DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {

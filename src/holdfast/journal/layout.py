@@ -140,7 +140,7 @@ class Kind(IntEnum):
     RESTORE = 4  # time: end; arg: source attempt + 1 (0: from scratch); step; value: start
     NOTE = 5  # time; arg: note type; step; value: byte offset of its line in the sidecar
     SEEN = 6  # time: a sign of life of the supervisor
-    PROGRESS = 7  # controller input: time; step: slowest rank; value: fastest rank
+    PROGRESS = 7  # controller input: time; arg: rank; step; value: attempt
     COMPLETE = 8  # time: device completion of `step`, stamped by a watcher; value: 0
     LOOP_END = 9  # time: from here on no step is under way, CONTINUES notwithstanding; step: last
 
