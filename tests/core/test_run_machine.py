@@ -1,0 +1,315 @@
+"""The run's machine as a table: every pair is decided, late news is harmless, bugs tell a story."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, get_args
+
+import pytest
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core import exits, restart, saves
+from holdfast.core.run import (
+    LATE,
+    TABLE,
+    InvalidTransition,
+    RunMachine,
+    RunPolicy,
+    State,
+    Timer,
+)
+
+SCRATCH = ev.Resume(None, 0, None)
+EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
+# What the edges only ever say once, in answer to an action: at any other time it is a bug of ours.
+ANSWERS = {ev.Opened, ev.Launched, ev.LaunchFailed}
+
+
+def machine(ranks: int = 2, save: saves.SavePolicy | None = None) -> RunMachine:
+    return RunMachine(RunPolicy(ranks=ranks, save=save or saves.Never()))
+
+
+def rank_exit(rank: int = 0, at_ns: int = 9, **how: Any) -> ev.RankExited:
+    return ev.RankExited(at_ns, 0, rank, at_ns - 1, exits.Exit(**how))
+
+
+SAMPLES: dict[type[ev.Event], ev.Event] = {
+    ev.Opened: ev.Opened(0, 0),
+    ev.Chosen: ev.Chosen(1, SCRATCH, "no checkpoint was ever made"),
+    ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
+    ev.Launched: ev.Launched(2, 0),
+    ev.LaunchFailed: ev.LaunchFailed(2, 0, 78, "no such file"),
+    ev.Joined: ev.Joined(3, 0, 0),
+    ev.Heard: ev.Heard(4, 0, news.Progress(4, 0, 1)),
+    ev.SaveTook: ev.SaveTook(5, 0, 1000),
+    ev.RankExited: rank_exit(code=1),
+    ev.TreeGone: ev.TreeGone(10, 0),
+    ev.HostLost: ev.HostLost(10, 0, "processes survive"),
+    ev.StopAsked: ev.StopAsked(6, "SIGTERM", 100, notice=True),
+    ev.StopNowAsked: ev.StopNowAsked(6, "SIGQUIT"),
+    ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
+    ev.TimerFired: ev.TimerFired(7, Timer.SAVES),
+}
+
+
+def in_state(state: State) -> RunMachine:
+    """A machine that has come there in the ordinary way."""
+    run = machine()
+    ways: dict[State, tuple[ev.Event, ...]] = {
+        State.NEW: (),
+        State.CHOOSING: (SAMPLES[ev.Opened],),
+        State.LAUNCHING: (SAMPLES[ev.Chosen],),
+        State.RUNNING: (SAMPLES[ev.Launched],),
+        State.DRAINING: (rank_exit(0, code=1),),
+        State.WAITING: (rank_exit(1, signal=9), SAMPLES[ev.TreeGone]),
+    }
+    if state is State.OVER:
+        run.handle(SAMPLES[ev.Opened])
+        run.handle(SAMPLES[ev.StopNowAsked])
+    for reached, events in ways.items():
+        if state is State.OVER:
+            break
+        for event in events:
+            run.handle(event)
+        if reached is state:
+            break
+    assert run.state is state
+    return run
+
+
+def records(answer: tuple[act.Action, ...]) -> list[Any]:
+    return [action.fact for action in answer if isinstance(action, act.Record)]
+
+
+def only(answer: tuple[act.Action, ...], kind: type[act.Action]) -> Any:
+    found = [action for action in answer if isinstance(action, kind)]
+    assert len(found) == 1, answer
+    return found[0]
+
+
+@pytest.mark.parametrize(("state", "kind"), list(itertools.product(State, EVENTS)), ids=str)
+def test_every_pair_is_decided(state: State, kind: type[ev.Event]) -> None:
+    run = in_state(state)
+    event = SAMPLES[kind]
+    if (state, kind) in TABLE:
+        assert isinstance(run.handle(event), tuple)
+    elif kind in LATE and state is not State.NEW:
+        assert run.handle(event) == ()
+        assert run.state is state
+    else:
+        with pytest.raises(InvalidTransition):
+            run.handle(event)
+
+
+def test_the_table_speaks_of_every_state_and_event() -> None:
+    assert {state for state, _ in TABLE} == set(State) - {State.OVER}
+    assert {kind for _, kind in TABLE} == set(EVENTS)
+    assert set(EVENTS) - LATE == ANSWERS
+
+
+def test_an_impossible_event_tells_the_story() -> None:
+    run = in_state(State.RUNNING)
+    with pytest.raises(InvalidTransition) as error:
+        run.handle(ev.Launched(5, 0))
+    assert str(error.value) == (
+        "Launched in state running; "
+        "before it: Opened (new) → Chosen (choosing) → Launched (launching)"
+    )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.Heard(4, 7, news.Progress(4, 0, 1)),
+        ev.Joined(4, 7, 0),
+        ev.TreeGone(4, 7),
+        ev.SaveTook(4, 7, 5),
+        ev.RankExited(4, 7, 0, 3, exits.Exit(code=1)),
+        ev.HostLost(4, 7, "stuck"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_dead_attempts_last_words_count_for_nothing(event: ev.Event) -> None:
+    run = in_state(State.RUNNING)
+    assert run.handle(event) == ()
+    assert run.state is State.RUNNING
+    assert run.saving.joined == ()
+    assert run.saving.fastest_step == 0
+
+
+# --- what scenarios cannot easily bring about ----------------------------------------------------
+
+
+def test_a_rank_that_shows_itself_before_the_last_is_started_is_not_forgotten() -> None:
+    run = in_state(State.LAUNCHING)
+    run.handle(ev.Joined(2, 0, 0))
+    run.handle(ev.Heard(2, 0, news.LoopEnded(2, 0, 0)))
+    run.handle(ev.Launched(3, 0))
+    assert run.saving.joined == (0,)
+    assert run.saving.agreement.ranks[0].ended
+    answer = run.handle(ev.StopAsked(5, "SIGTERM", None, notice=True))
+    assert not [action for action in answer if isinstance(action, act.Relay)]
+
+
+@pytest.mark.parametrize("ask", [SAMPLES[ev.StopAsked], SAMPLES[ev.StopNowAsked]])
+def test_a_stop_before_anything_is_opened_starts_nothing(ask: ev.Event) -> None:
+    run = machine()
+    assert only(run.handle(ask), act.Say)
+    answer = run.handle(ev.Opened(1, 0))
+    assert only(answer, act.Finish).exit_code == 75
+    assert run.state is State.OVER
+
+
+def test_a_stop_while_the_store_is_asked_does_not_wait_for_the_store() -> None:
+    run = in_state(State.CHOOSING)
+    assert only(run.handle(SAMPLES[ev.StopAsked]), act.Finish).exit_code == 75
+    assert run.handle(SAMPLES[ev.Chosen]) == ()
+
+
+def test_a_stop_while_launching_is_relayed_when_the_ranks_are_there() -> None:
+    run = in_state(State.LAUNCHING)
+    run.handle(ev.StopAsked(2, "SIGTERM", 10**10, notice=True))
+    answer = run.handle(ev.Launched(3, 0))
+    assert only(answer, act.Relay) == act.Relay("SIGTERM")
+    assert only(answer, act.SetTimer) == act.SetTimer(Timer.DEADLINE, 10**10)
+
+
+def test_a_relayed_stop_without_deadline_loses_its_limit_when_a_session_can_be_asked() -> None:
+    run = in_state(State.RUNNING)
+    answer = run.handle(ev.StopAsked(5, "Ctrl-C", None, notice=False))
+    assert only(answer, act.SetTimer) == act.SetTimer(Timer.DEADLINE, 5 + 30 * 10**9)
+    run.handle(ev.Heard(6, 0, news.Progress(6, 0, 3)))  # read together with its page
+    answer = run.handle(ev.Joined(6, 0, 0))
+    assert only(answer, act.CancelTimer) == act.CancelTimer(Timer.DEADLINE)
+    order = only(answer, act.CarryOut).what
+    assert (order.step, order.flags) == (4, 1)
+
+
+def test_the_exit_code_of_a_stop_now_is_its_senders() -> None:
+    run = in_state(State.RUNNING)
+    run.handle(ev.StopNowAsked(5, "the lease is lost", 69))
+    run.handle(ev.StopNowAsked(5, "second Ctrl-C"))
+    answer = run.handle(ev.TreeGone(6, 0))
+    assert only(answer, act.Finish).exit_code == 69
+    assert only(answer, act.Finish).words.startswith("the lease is lost; stopped")
+
+
+def test_an_attempt_that_could_not_start_is_closed_if_it_was_ours() -> None:
+    for is_on_record in (True, False):
+        run = in_state(State.LAUNCHING)
+        run.handle(ev.LaunchFailed(2, 0, 78, "no such file", is_on_record))
+        answer = run.handle(ev.TreeGone(3, 0))
+        ends = [action for action in answer if isinstance(action, act.EndAttempt)]
+        assert [end.cause for end in ends] == (["configuration"] if is_on_record else [])
+        assert only(answer, act.Finish).exit_code == 78
+        assert records(answer) == []  # it never ran
+
+
+def test_a_rank_that_could_not_be_started_beside_one_that_cannot_be_ended() -> None:
+    run = in_state(State.LAUNCHING)
+    run.handle(ev.LaunchFailed(2, 0, 78, "no such file", True))
+    answer = run.handle(ev.HostLost(20, 0, "processes 7 survive SIGKILL"))
+    assert only(answer, act.Finish).exit_code == 78
+    assert only(answer, act.EndAttempt).attempt == 0
+    assert records(answer) == []
+
+
+def test_a_lost_host_is_the_cause_even_when_a_stop_was_asked() -> None:
+    run = in_state(State.RUNNING)
+    run.handle(SAMPLES[ev.StopNowAsked])
+    answer = run.handle(ev.HostLost(20, 0, "processes 7 survive SIGKILL"))
+    assert only(answer, act.EndAttempt).cause == "host_lost"
+    assert only(answer, act.Finish).exit_code == 75
+    assert run.handle(ev.TreeGone(30, 0)) == ()
+
+
+def test_a_notice_is_recorded_once() -> None:
+    run = in_state(State.RUNNING)
+    asks = [
+        ev.StopAsked(5, "Ctrl-C", None, notice=False),
+        ev.StopAsked(6, "SIGTERM", 10**10, notice=True),
+        ev.StopAsked(7, "SIGTERM", 10**9, notice=True),
+    ]
+    found = [fact for ask in asks for fact in records(run.handle(ask))]
+    assert found == [
+        {"fact": "notice", "at_ns": 6, "deadline_ns": 10**10, "source": "SIGTERM"},
+    ]
+    assert run.stop is not None
+    assert (run.stop.source, run.stop.deadline_ns) == ("Ctrl-C", 10**9)
+
+
+def test_an_older_supervisors_time_and_failures_count() -> None:
+    run = machine(ranks=1)
+    run.handle(ev.Opened(0, 4, high_water=50, failures_seen=3, observed_ns=1000))
+    run.handle(ev.Chosen(10, ev.Resume("0003-000000000050", 50, 3), "step 50"))
+    run.handle(ev.Launched(12, 4))
+    assert run.attempt == 4
+    assert (run.saving.failures_seen, run.saving.observed_ns) == (3, 1000)
+    run.handle(ev.RankExited(100, 4, 0, 99, exits.Exit(signal=9)))
+    run.handle(ev.TreeGone(110, 4))
+    run.handle(ev.TimerFired(200, Timer.RESTART))
+    run.handle(ev.Chosen(210, ev.Resume("0003-000000000050", 50, 3), "step 50"))
+    assert (run.saving.failures_seen, run.saving.observed_ns) == (4, 1100)
+    assert run.failures[0].completed_after == 50  # nothing new since the set
+
+
+def test_a_stray_timer_does_nothing() -> None:
+    assert in_state(State.RUNNING).handle(ev.TimerFired(5, Timer.RESTART)) == ()
+    assert in_state(State.WAITING).handle(ev.TimerFired(20, Timer.SAVES)) == ()
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"),
+    [
+        ({"code": 78}, 78),
+        ({"code": 127}, 78),
+        ({"code": 69}, 69),
+        ({"code": 1}, 1),
+        ({"signal": 11}, 1),
+    ],
+)
+def test_the_exit_code_of_a_run_that_is_given_up(cause: dict[str, int], code: int) -> None:
+    policy = RunPolicy(ranks=1, restart=restart.HopelessCauses() | restart.Budget(1))
+    run = RunMachine(policy)
+    for event in (SAMPLES[ev.Opened], SAMPLES[ev.Chosen], SAMPLES[ev.Launched]):
+        run.handle(event)
+    run.handle(rank_exit(**cause))
+    assert only(run.handle(ev.TreeGone(10, 0)), act.Finish).exit_code == code
+
+
+def test_words_of_one_and_of_several_lost_steps() -> None:
+    def last_words(steps: int) -> str:
+        run = in_state(State.RUNNING)
+        run.handle(ev.Joined(3, 0, 0))
+        for rank in (0, 1):
+            run.handle(ev.Heard(4, 0, news.Progress(4, rank, steps)))
+        run.handle(ev.StopNowAsked(5, "SIGQUIT"))
+        words: str = only(run.handle(ev.TreeGone(6, 0)), act.Finish).words
+        return words
+
+    assert last_words(0) == "SIGQUIT; stopped; step 0 is saved"
+    assert last_words(1) == "SIGQUIT; stopped; step 0 is saved, the one after it is not"
+    assert last_words(2) == "SIGQUIT; stopped; step 0 is saved, 2 steps after it are not"
+
+
+def test_a_set_that_becomes_durable_while_its_writers_die_is_committed() -> None:
+    run = in_state(State.RUNNING)
+
+    def hear(item: news.Event) -> tuple[act.Action, ...]:
+        return run.handle(ev.Heard(item.at_ns, 0, item))
+
+    for rank in (0, 1):
+        run.handle(ev.Joined(3, 0, rank))
+        hear(news.Progress(4, rank, 1))
+    run.handle(ev.SaveAsked(5, "holdfast save"))
+    for rank in (0, 1):
+        hear(news.Snapped(6, rank, 1, 2))
+    run.handle(rank_exit(0, at_ns=7, signal=9))
+    assert run.state is State.DRAINING
+    assert hear(news.Progress(8, 1, 3)) == ()
+    assert hear(news.Durable(8, 0, 1, 2)) == ()
+    assert only(hear(news.Durable(8, 1, 1, 2)), act.CarryOut).what == news.Commit(1, 2)
+    hear(news.Committed(9, 1, 2))
+    assert run.saving.committed_step == 2
