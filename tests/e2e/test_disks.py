@@ -1,4 +1,4 @@
-"""Disks that fill up or become read-only under a run: it trains on, and what is saved stays good."""
+"""Disks that fill up or become read-only under a run: it trains on, what is saved stays good."""
 
 from __future__ import annotations
 

@@ -12,9 +12,10 @@ from holdfast.agent.output import OutputPump, RankOutput
 from holdfast.agent.postmortem import Postmortem
 from holdfast.agent.ranks import RankPages
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
-from holdfast.agent.upkeep import LiveFiles, LogCopy
+from holdfast.agent.upkeep import LiveFiles
 from holdfast.core import host
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
 

@@ -7,8 +7,6 @@ until they are home.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -17,11 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.errors import HoldfastError, RunHeld
-from holdfast.journal.atomic import store_errors
 from holdfast.journal.lease import HEARTBEAT_S, Lease
 
 PERIOD_S = 1.0
-COPY_BLOCK_BYTES = 1 << 20
 
 
 class Syncable(Protocol):
@@ -29,35 +25,6 @@ class Syncable(Protocol):
 
     def sync(self) -> int:
         """Copy growth; raises StoreUnavailable. Returns the bytes copied."""
-
-
-@dataclass(slots=True)
-class LogCopy:
-    """A growing text file and its copy."""
-
-    live: Path
-    stored: Path
-    _copied_bytes: int = 0
-
-    def sync(self) -> int:
-        """Append what is new; raises StoreUnavailable."""
-        before = self._copied_bytes
-        with store_errors(f"copy {self.live.name}", self.stored), contextlib.ExitStack() as stack:
-            try:
-                source = stack.enter_context(self.live.open("rb"))
-            except FileNotFoundError:
-                return 0
-            if os.fstat(source.fileno()).st_size == self._copied_bytes:
-                return 0
-            self.stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            target = os.open(self.stored, flags, 0o600)
-            stack.callback(os.close, target)
-            source.seek(self._copied_bytes)
-            while block := source.read(COPY_BLOCK_BYTES):
-                os.pwrite(target, block, self._copied_bytes)
-                self._copied_bytes += len(block)
-        return self._copied_bytes - before
 
 
 @dataclass(slots=True)

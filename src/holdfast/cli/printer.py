@@ -21,7 +21,7 @@ class RawText(io.TextIOBase):
     aborts when a thread that is stuck in a write holds it.
     """
 
-    encoding = "utf-8"  # type: ignore[assignment]
+    encoding = "utf-8"
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

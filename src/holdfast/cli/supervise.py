@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from holdfast.agent.adopt import adopt
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.launch import Command
 from holdfast.agent.supervisor import Job, Screen, Supervisor
@@ -16,6 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.facts import DONE
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import Attempts, attempts, next_number
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.control import ControlInbox

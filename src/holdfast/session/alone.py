@@ -58,6 +58,7 @@ class Alone(Attachment):
         self._chips = chips
         self._live = live
         self._renewed_ns = now_ns()
+        self._adopted = False
         self._created = False
         self._store_trouble = ""
         self._ending: tuple[str, str] | None = None
@@ -85,7 +86,13 @@ class Alone(Attachment):
         return Replicator(self._live, place / self._live.name)
 
     def resume(self) -> tuple[Resume, str]:
-        """The newest set that can be trusted."""
+        """The newest set that can be trusted; first what earlier processes left is taken over."""
+        if not self._adopted:
+            from holdfast.journal.adopt import adopt
+
+            self._adopted = True
+            for sentence in adopt(self.folder, self._scratch.parent, mine=self._scratch):
+                say(sentence)
         self._chosen, words = self._catalog.choose()
         return self._chosen, words
 

@@ -1,4 +1,4 @@
-"""What earlier supervisors of a run left on this host: brought home, and their attempts closed."""
+"""What earlier holders of a run left on this host: brought home, and their attempts closed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import shutil
 import time
 from pathlib import Path
 
-from holdfast.agent.upkeep import LogCopy
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import AttemptEnd, attempts, end_attempt
 from holdfast.journal.layout import CONTROLLER_RANK
+from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
@@ -17,14 +17,15 @@ from holdfast.journal.store import RunFolder
 LOST_CAUSE = "killed"
 
 
-def adopt(folder: RunFolder, scratch: Path) -> list[str]:
+def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list[str]:
     """Copy what is left in `scratch` to the store, then close attempts that nobody ended.
 
-    Only the holder of the run's lease may call it. Returns sentences for people. Trouble with one
-    file costs that file's tail, which stays where it is.
+    `mine` is the caller's own place in `scratch`, and stays. Only the holder of the run's lease may
+    call it. Returns sentences for people. Trouble with one file costs that file's tail, which stays
+    where it is.
     """
     said = []
-    for place in sorted(path for path in scratch.iterdir() if path.is_dir()):
+    for place in sorted(path for path in scratch.iterdir() if path.is_dir() and path != mine):
         try:
             _bring_home(folder, place)
         except (HoldfastError, OSError) as error:
@@ -33,7 +34,7 @@ def adopt(folder: RunFolder, scratch: Path) -> list[str]:
             shutil.rmtree(place, ignore_errors=True)
     for record in attempts(folder).records:
         if record.end is None:
-            words = "its supervisor ended without recording why"
+            words = "whoever ran it ended without recording why"
             end = AttemptEnd(LOST_CAUSE, words, (None,) * record.ranks, time.time_ns())
             end_attempt(folder, record.attempt, end)
             said.append(f"attempt {record.attempt} was left open: {words}")

@@ -1,0 +1,41 @@
+"""A rank's output on its way from local scratch to the run store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.journal.atomic import store_errors
+
+COPY_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """A growing text file and its copy."""
+
+    live: Path
+    stored: Path
+    _copied_bytes: int = 0
+
+    def sync(self) -> int:
+        """Append what is new; raises StoreUnavailable."""
+        before = self._copied_bytes
+        with store_errors(f"copy {self.live.name}", self.stored), contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(self.live.open("rb"))
+            except FileNotFoundError:
+                return 0
+            if os.fstat(source.fileno()).st_size == self._copied_bytes:
+                return 0
+            self.stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            target = os.open(self.stored, flags, 0o600)
+            stack.callback(os.close, target)
+            source.seek(self._copied_bytes)
+            while block := source.read(COPY_BLOCK_BYTES):
+                os.pwrite(target, block, self._copied_bytes)
+                self._copied_bytes += len(block)
+        return self._copied_bytes - before

@@ -1,0 +1,188 @@
+"""`python train.py` with no supervisor: resumed, stopped, killed, and always the same result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+
+import pytest
+from processes import EXIT_DONE, EXIT_SAVED, EXIT_UNAVAILABLE, FAR, House, expected_digest
+
+
+def test_more_steps_continue_a_run_that_was_done(house: House) -> None:
+    house.alone(steps=5).wait(EXIT_DONE)
+    out = house.alone(steps=12).wait(EXIT_DONE)
+    assert out.splitlines()[0] == "from 5"
+    assert f"final {expected_digest(12)}" in out
+
+
+def test_a_run_that_is_done_does_nothing_again(house: House) -> None:
+    house.alone(steps=5).wait(EXIT_DONE)
+    out = house.alone(steps=5).wait(EXIT_DONE)
+    assert "did" not in out
+    assert f"final {expected_digest(5)}" in out
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sigkill_anywhere_and_the_result_is_the_same(house: House, seed: int) -> None:
+    chance = random.Random(seed)
+    until, reached = 60, 0
+    while reached < until:
+        stop_at = reached + chance.randint(1, 30)
+        house.allow(min(stop_at, until))
+        run = house.alone(steps=until, HOLDFAST_SAVE_EVERY_STEPS=chance.choice([1, 4, 7]))
+        if stop_at >= until:
+            assert f"final {expected_digest(until)}" in run.wait(EXIT_DONE)
+            return
+        run.saw(f"did {stop_at}$")
+        run.send(signal.SIGKILL)
+        run.wait(-signal.SIGKILL)
+        reached = stop_at
+
+
+def test_sigterm_saves_the_next_step_and_ends_with_75(house: House) -> None:
+    house.allow(5)
+    run = house.alone(steps=FAR)
+    run.saw("did 5")
+    run.send(signal.SIGTERM)
+    run.saw("SIGTERM: saving at the next step")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    saved = house.saved_step()
+    assert saved >= 5
+    out = house.alone(steps=saved + 5).wait(EXIT_DONE)
+    assert out.splitlines()[0] == f"from {saved}"
+    assert f"final {expected_digest(saved + 5)}" in out
+
+
+def test_ctrl_c_once_saves_and_stops(house: House) -> None:
+    house.allow(5)
+    run = house.alone(steps=FAR)
+    run.saw("did 5")
+    run.send(signal.SIGINT)
+    run.saw("Ctrl-C: saving at the next step")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    assert house.saved_step() >= 5
+
+
+def test_ctrl_c_twice_stops_now(house: House) -> None:
+    house.allow(5)
+    run = house.alone(steps=FAR)
+    run.saw("did 5")
+    run.send(signal.SIGINT)
+    run.saw("Ctrl-C: saving at the next step")
+    run.send(signal.SIGINT)
+    assert "KeyboardInterrupt" in run.wait(-signal.SIGINT)
+
+
+@pytest.mark.parametrize("phase", ["start", "restore", "loop", "step"])
+def test_sigterm_before_the_first_step_is_done(house: House, phase: str) -> None:
+    run = house.alone(steps=10, HOLD=phase)
+    run.saw(f"at {phase}")
+    run.send(signal.SIGTERM)
+    house.go()
+    run.wait()
+    assert f"final {expected_digest(10)}" in house.alone(steps=10).wait(EXIT_DONE)
+
+
+def test_a_handler_that_was_there_is_called_as_well(house: House) -> None:
+    script = house.script(
+        "import os, signal\n"
+        "import holdfast as hf\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('mine', flush=True))\n"
+        "run = hf.start('r')\n"
+        "state = run.restore(init=lambda: {'x': 1})\n"
+        "for step in run.steps(10**6):\n"
+        "    if step == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    run.done(step, state)\n"
+    )
+    out = house.start(sys.executable, script).wait(EXIT_SAVED)
+    assert "mine" in out
+    assert house.saved_step() >= 3
+
+
+def test_a_held_run_names_its_holder(house: House) -> None:
+    house.allow(3)
+    first = house.alone(steps=5)
+    first.saw("did 3")
+    second = house.alone(steps=5).wait(EXIT_UNAVAILABLE)
+    assert "RunHeld" in second.splitlines()[-1]
+    assert str(first.pid) in second.splitlines()[-1]
+    house.allow(5)
+    assert f"final {expected_digest(5)}" in first.wait(EXIT_DONE)
+
+
+def test_a_supervisor_takes_over_what_a_lone_process_began(house: House) -> None:
+    house.allow(6)
+    run = house.alone(steps=10, HOLDFAST_SAVE_EVERY_STEPS=2)
+    run.saw("did 6")
+    run.send(signal.SIGKILL)
+    run.wait()
+    house.allow(10)
+    assert f"final {expected_digest(10)}" in house.run(steps=10).wait(EXIT_DONE)
+    house.allow(15)
+    assert f"final {expected_digest(15)}" in house.alone(steps=15).wait(EXIT_DONE)
+
+
+def test_how_it_ended_is_on_record(house: House) -> None:
+    house.alone(steps=3).wait(EXIT_DONE)
+    house.alone(steps=9, CRASH_AT=5).wait(1)
+    ends = [
+        json.loads((house.store / "r" / "attempts" / number / "end.json").read_text())
+        for number in ("0000", "0001")
+    ]
+    assert [end["cause"] for end in ends] == ["done", "failed"]
+    assert "the loss is not a number at step 5" in ends[1]["words"]
+    report = house.holdfast("report", "r").wait(EXIT_DONE)
+    assert "the loss is not a number" in report
+
+
+def test_an_exit_before_the_end_is_not_done(house: House) -> None:
+    script = house.script(
+        "import holdfast as hf\n"
+        "run = hf.start('r')\n"
+        "state = run.restore(init=lambda: {'x': 1})\n"
+        "for step in run.steps(10):\n"
+        "    run.done(step, state)\n"
+        "    if step == 4: break\n"
+    )
+    house.start(sys.executable, script).wait(EXIT_DONE)
+    end = json.loads((house.store / "r" / "attempts" / "0000" / "end.json").read_text())
+    assert end["cause"] == "failed"
+    out = house.holdfast("run", "--name", "s", "--", sys.executable, script).wait(1)
+    assert "exited 0 before the run was done" in out
+
+
+def test_finish_after_a_break_is_done(house: House) -> None:
+    script = house.script(
+        "import holdfast as hf\n"
+        "run = hf.start('r')\n"
+        "state = run.restore(init=lambda: {'x': 1})\n"
+        "for step in run.steps(10):\n"
+        "    run.done(step, state)\n"
+        "    if step == 4: break\n"
+        "run.finish({'x': 2})\n"
+    )
+    house.start(sys.executable, script).wait(EXIT_DONE)
+    assert house.saved_step() == 4
+    assert house.holdfast("run", "--name", "s", "--", sys.executable, script).wait(EXIT_DONE)
+    assert house.saved_step("s") == 4
+
+
+def test_nothing_of_it_is_left_on_this_host(house: House) -> None:
+    """The scratch of a process that was killed goes home with the next start."""
+    house.allow(5)
+    run = house.alone(steps=10)
+    run.saw("did 5")
+    run.send(signal.SIGKILL)
+    run.wait()
+    house.allow(10)
+    house.alone(steps=10).wait(EXIT_DONE)
+    scratch = os.environ["HOLDFAST_SCRATCH"]
+    left = [name for _, _, names in os.walk(scratch) for name in names]
+    assert left == []
+    assert "1 disruption" in house.holdfast("report", "r").wait(EXIT_DONE)
