@@ -53,6 +53,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["HOLDFAST_STORE"] = f"{folder}/store"
         os.environ["HOLDFAST_SCRATCH"] = folder
+        # Restarts load what the first attempt compiled; the plain loop's as well.
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/compiled"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["COLUMNS"] = str(console.width)  # for the report, where there is no terminal
         try:
             demonstrate(args, Path(folder), World(console, args.steps))
@@ -62,12 +65,16 @@ def main():
 
 
 def demonstrate(args, folder: Path, world: World):
+    world.say(
+        f"{args.steps} steps of training; a maintenance notice, a SIGKILL and a crash are to come"
+    )
     with_holdfast(args, folder, world)
     if args.without_holdfast:
         without_holdfast(args, folder, world)
     if args.check:
         world.title("The reference: the same training, and nothing happens to it")
-        world.launch(train(args, folder, "reference"), {"HOLDFAST_STORE": f"{folder}/reference"})
+        apart = {"HOLDFAST_STORE": f"{folder}/reference", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        world.launch(train(args, folder, "reference"), apart)
 
     world.title("The report")
     if args.without_holdfast:
