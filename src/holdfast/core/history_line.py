@@ -64,7 +64,7 @@ def decode(line: str, number: int, *, torn: bool = False) -> Fact:
     if reader is None:
         known = ", ".join(_READERS)
         raise HistoryError(number, f"unknown event {_quote(event)}; the events are {known}")
-    return reader(Fields(number, event, fields))
+    return reader(Fields(number, str(event), fields))
 
 
 class Fields(NamedTuple):

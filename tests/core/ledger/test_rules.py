@@ -325,3 +325,15 @@ def test_hung_for_most_of_the_window() -> None:
              fault(300 * S, 1800 * S, "hang"))  # fmt: skip
     result = ask(*facts, now=1800 * S, window=1800 * S)
     assert result.goodput == pytest.approx(300 / 1800)
+
+
+def test_no_moment_counts_twice_even_if_attempts_overlap() -> None:
+    """A history like this is refused; records of two clocks may still come to it."""
+    result = kinds(
+        run(100),
+        attempt(0, 60, "failed", 0),
+        StepsFact(0, 1, 6, 0, 60),
+        attempt(50, 100, "done", 1),
+        StepsFact(1, 7, 10, 50, 90),
+    )
+    assert result == {"step": 60 + 30, "other": 10}

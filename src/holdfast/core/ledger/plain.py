@@ -78,13 +78,15 @@ def account(
 def _time_line(story: Story, fates: Fates) -> list[Piece]:
     """The whole time line, piece by piece: gaps and attempts in turn."""
     pieces: list[Piece] = []
-    free_from = story.requested_ns
     before: Life | None = None
+    stopped_ns = None
     for life in story.lives:
-        pieces += _gap(story, before, free_from, life.start_ns)
-        pieces += _attempt(life, _stop(life, story), fates)
-        free_from, before = max(free_from, _stop(life, story)), life
-    return pieces + _gap(story, before, free_from, story.end_ns)
+        # Attempts follow one another; if two overlap all the same, no moment counts twice.
+        free_ns, stop_ns = _or(stopped_ns, life.start_ns), _stop(life, story)
+        pieces += _gap(story, before, _or(stopped_ns, story.requested_ns), life.start_ns)
+        pieces += _cut(_attempt(life, stop_ns, fates), max(life.start_ns, free_ns), stop_ns)
+        before, stopped_ns = life, max(stop_ns, free_ns)
+    return pieces + _gap(story, before, _or(stopped_ns, story.requested_ns), story.end_ns)
 
 
 def _gap(story: Story, before: Life | None, start_ns: int, end_ns: int) -> list[Piece]:
@@ -238,7 +240,7 @@ def _disruptions(
             downtime_ns=(
                 None
                 if first is None or resumed_ns is None
-                else resumed_ns - left_ns - own_ns.get(first.index, 0)
+                else max(0, resumed_ns - left_ns - own_ns.get(first.index, 0))
             ),
             at_ns=life.end_ns,
             resumed_ns=resumed_ns,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from holdfast.core.facts import DONE, RunFact
@@ -58,7 +58,7 @@ class TimeLine:
         self._capacity = capacity
         self._kinds = kinds
         self._gaps = self._gaps_in_order()
-        self._stops = [view.stop_ns for view in views]
+        self._stops = list(accumulate((view.stop_ns for view in views), max))
         self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
@@ -114,7 +114,7 @@ class TimeLine:
 
     def _attempt_time(self, i: int, a: int, b: int) -> dict[str, int]:
         """Wall nanoseconds by kind that attempt `i` had between two moments of the time line."""
-        a, b = max(a, self._run.requested_ns), min(b, self._end_ns)
+        a, b = max(a, self._gaps[i].start_ns), min(b, self._end_ns)
         named: dict[str, int] = {}
         for kind, ns in self._views[i].time_between(a, b, self._kept_until[i]).items():
             name = kind if isinstance(kind, str) else self._kinds[kind]
@@ -206,7 +206,7 @@ class TimeLine:
             steps, ns = lost.get(i, (0, 0))
             downtime_ns = None
             if resumed is not None:
-                downtime_ns = resumed.end_ns - view.left_ns - resumed.own_ns
+                downtime_ns = max(0, resumed.end_ns - view.left_ns - resumed.own_ns)
             yield Disruption(
                 attempt=fact.attempt,
                 cause=fact.cause or "",
