@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--no-peer", action="store_true")
     options = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.platform()}")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {platform.platform()}, load {load()}")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         os.environ["HOLDFAST_STORE"] = str(Path(folder) / "store")
         os.environ["HOLDFAST_SCRATCH"] = folder
@@ -44,6 +44,10 @@ def main() -> None:
         measure_done(peer=not options.no_peer)
         measure_loop(options.rounds)
         measure_stop(Path(folder), options.rounds)
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.2f}"
 
 
 def row(what: str, values: list[float], unit: str, note: str = "") -> None:
@@ -154,7 +158,6 @@ for line in sys.stdin:
         for _ in range(steps):
             work(n)
     print((time.perf_counter() - t) / steps, n, flush=True)
-    if line == "calibrate\\n": pass
 if ours:
     run.finish({})
 """

@@ -51,6 +51,7 @@ class Storekeeper:
         """Which set the next attempt restores: Chosen or ChoiceFailed."""
 
         def job() -> None:
+            self._tidy()
             try:
                 resume, words = self._catalog.choose()
             except HoldfastError as error:
@@ -60,6 +61,13 @@ class Storekeeper:
                 self._tell(ev.Chosen(now_ns(), resume, words))
 
         self._worker.submit(job)
+
+    def _tidy(self) -> None:
+        """No process of an earlier attempt is left: what is not complete by now never will be."""
+        try:
+            self._catalog.tidy()
+        except HoldfastError as error:
+            self._say(f"checkpoints could not be tidied up: {error}")
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""

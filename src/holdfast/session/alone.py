@@ -76,7 +76,12 @@ class Alone(Attachment):
     def _catalog(self) -> Catalog:
         from holdfast.snapshot.catalog import Catalog
 
-        return Catalog(self.folder)
+        catalog = Catalog(self.folder)
+        try:
+            catalog.tidy()
+        except HoldfastError as error:
+            say(f"checkpoints could not be tidied up: {error}")
+        return catalog
 
     @functools.cached_property
     def _replicator(self) -> Replicator:

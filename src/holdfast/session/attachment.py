@@ -14,6 +14,7 @@ from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
+from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
 
@@ -21,6 +22,7 @@ class Attachment(ABC):
     """The run, this process's place in it, and its journal."""
 
     is_inert = False
+    warming: Warming | None = None  # memory for the restore that is expected
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from holdfast.session.data import DataStream
 from holdfast.snapshot import parts as part_states
 
 STATE = "state"
-PER_RANK = ("parts", "data", "rng", "session")
 
 
 class Contents:
@@ -75,6 +74,13 @@ class Contents:
             "rng": part_states.capture_rng(),
             "session": {"bests": dict(self.bests)},
         }
+
+    def shared(self) -> tuple[str, ...]:
+        """What belongs to the run as a whole: the state, and parts that ranks keep equal."""
+        equal = (
+            f"parts/{name}" for name, part in self._parts.items() if part_states.is_replicated(part)
+        )
+        return (STATE, *equal)
 
     def apply(self, stored: dict[str, Any]) -> None:
         """Put everything but the state back; what is not registered yet waits for it."""

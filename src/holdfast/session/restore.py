@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
@@ -37,7 +36,7 @@ def restore(
     token = attachment.writer.open_span("restore")
     try:
         while True:
-            resume, words = attachment.resume()
+            resume, _ = attachment.resume()
             if resume.set_name is None:
                 state = init() if init is not None else like
                 break
@@ -49,7 +48,6 @@ def restore(
                 attachment.reject(resume, str(error))
     finally:
         attachment.writer.close_span(token)
-    del words
     attachment.resumed(resume)
     attachment.writer.words.store(Word.WATERMARK, resume.step)
     attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
@@ -66,13 +64,16 @@ def _read(
 ) -> Any:
     from holdfast.snapshot.restore import read_set
 
+    set_dir = attachment.ckpt_dir / set_name
+    room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
     stored = read_set(
-        attachment.ckpt_dir / set_name,
+        set_dir,
         like=None if shape is None else {STATE: shape},
         only=only,
         rank=attachment.rank,
         world_size=attachment.world_size,
+        room=room,
     )
     contents.apply(stored)
     return stored.get(STATE)
@@ -91,6 +92,3 @@ def _shape_of(init: Callable[[], Any]) -> Any:
     if shape is None:
         raise ConfigurationError("init() gave None: it must return the state to train on")
     return shape
-
-
-__all__ = ["Restored", "Resume", "restore"]

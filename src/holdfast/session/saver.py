@@ -81,7 +81,10 @@ class Saver:
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
         captured = self._staging.capture(
-            self._contents.gather(state), rank=self._rank, world_size=self._world_size
+            self._contents.gather(state),
+            rank=self._rank,
+            world_size=self._world_size,
+            shared=self._contents.shared(),
         )
         with self._wake:
             self._work = _Work(captured, epoch, step, started_ns, self._contents.take_tags())

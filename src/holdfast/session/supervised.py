@@ -16,6 +16,7 @@ from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.crash import write_report
+from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
 
@@ -45,6 +46,9 @@ class Supervised(Attachment):
         self._resume = Resume(
             environment.resume_set, environment.resume_step, environment.resume_parent
         )
+        if self._resume.set_name is not None:
+            place = self.ckpt_dir / self._resume.set_name
+            self.warming = Warming(place, self.rank, self.world_size)
         if keep is not None and self.rank == 0:
             wish = {"last": keep.last, "every": keep.every}
             write_report(self.report_path.with_name("keep.json"), wish)

@@ -17,7 +17,14 @@ from holdfast.journal.store import RunFolder
 from holdfast.snapshot.choose import Chain, choose
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.retention import collect, pin
-from holdfast.snapshot.sets import SetInfo, commit, list_sets, set_name
+from holdfast.snapshot.sets import (
+    SetInfo,
+    collect_partial,
+    commit,
+    finish_commits,
+    list_sets,
+    set_name,
+)
 
 BAD_CHECKPOINT = "bad_checkpoint"
 
@@ -28,6 +35,12 @@ class Catalog:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
+
+    def tidy(self) -> None:
+        """For a controller that starts: complete whole sets, delete those that never will be."""
+        for info in finish_commits(self._folder.ckpt_dir):
+            self._pin(info)
+        collect_partial(self._folder.ckpt_dir)
 
     def choose(self) -> tuple[Resume, str]:
         """What the next attempt restores, and why.
@@ -70,9 +83,12 @@ class Catalog:
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable."""
         info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
+        self._pin(info)
+        return info
+
+    def _pin(self, info: SetInfo) -> None:
         for tag in info.tags:
             pin(self._folder.pins_path, tag, info.name)
-        return info
 
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what retention does not keep; returns the names of the deleted sets."""
