@@ -73,6 +73,9 @@ class Surroundings(Protocol):
     def stepped(self, rank: VirtualRank) -> None:
         """It has passed a boundary."""
 
+    def written(self, rank: VirtualRank, step: int) -> None:
+        """Its shard of this step is durable."""
+
     def ended(self, rank: VirtualRank) -> None:
         """The process is no more."""
 
@@ -278,5 +281,6 @@ class VirtualRank:
         word = Agreed(epoch, 0, step)
         if self._world.can_write(self.rank):
             self.words = replace(self.words, durable=word)
+            self._world.written(self, step)
         else:
             self.words = replace(self.words, failed=word)

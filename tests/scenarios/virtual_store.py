@@ -19,6 +19,7 @@ class Store:
 
     attempts: list[AttemptRecord] = field(default_factory=list)
     sets: list[SetInfo] = field(default_factory=list)
+    shards: set[tuple[int, int, int]] = field(default_factory=set)  # (attempt, step, rank)
     unreadable: dict[str, str] = field(default_factory=dict)  # as a rank finds out
     rejected: dict[str, str] = field(default_factory=dict)  # as the controller knows
     is_full: bool = False

@@ -323,6 +323,39 @@ class World:
                 )
             )
 
+    def written(self, rank: VirtualRank, step: int) -> None:
+        """A shard is durable."""
+        if self.live is not None:
+            self.store.shards.add((self.live.attempt, step, rank.rank))
+
+    def facts(self) -> list[facts.Fact]:
+        """What the run left for the ledger, from its ranks and from its controller."""
+        run = facts.RunFact("virtual", 0, None, self.shape.ranks)
+        found: list[facts.Fact] = [run, facts.SeenFact(self.now_ns), *self.history]
+        started = {}
+        for told in self.recorded:
+            match told:
+                case {"fact": "attempt_start"}:
+                    started[told["attempt"]] = told["at_ns"]
+                case {"fact": "attempt_end", "attempt": number}:
+                    start_ns, end_ns = started.pop(number), told["at_ns"]
+                    found.append(facts.AttemptFact(number, start_ns, end_ns, told["cause"]))
+                case {"fact": "run_end"}:
+                    found[0] = replace(run, ended_ns=told["at_ns"])
+                case {"fact": "wait"}:
+                    found.append(facts.WaitFact(told["kind"], told["start_ns"], told["end_ns"]))
+                case {"fact": "fault"}:
+                    at_ns, detected_ns = told["at_ns"], told["detected_ns"]
+                    fault = facts.FaultFact(told["attempt"], at_ns, detected_ns, told["cause"])
+                    found.append(fault)
+                case {"fact": "notice"}:
+                    deadline_ns = told["deadline_ns"]
+                    found.append(facts.NoticeFact(told["at_ns"], deadline_ns, told["source"]))
+                case _:
+                    raise AssertionError(told)
+        assert not started, "an attempt has not ended"
+        return found
+
     # --- actions ----------------------------------------------------------------------------
 
     def _in_store(self, job: Callable[[], None]) -> None:

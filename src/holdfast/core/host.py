@@ -20,9 +20,9 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 class HostState(StrEnum):
     """What is on the host."""
 
-    EMPTY = "empty"
-    SPAWNING = "spawning"
-    UP = "up"
+    EMPTY = "empty"  # nothing of ours
+    SPAWNING = "spawning"  # reaper and ranks are being started
+    UP = "up"  # ranks run
     ENDING = "ending"  # killed, or the last rank has left: waiting until nothing is left
     SWEEPING = "sweeping"  # the reaper died: its orphans are being ended
     LOST = "lost"  # something survives SIGKILL
@@ -135,28 +135,33 @@ class HostMachine:
         return tuple(handler(self, event)) if handler else ()
 
     def _on_start(self, event: Start) -> list[HostAction]:
+        """Start reaper and ranks."""
         self.state = HostState.SPAWNING
         self.attempt = event.attempt
         self._alive = event.ranks
         return [StartTree(event.attempt)]
 
     def _on_start_when_lost(self, event: Start) -> list[HostAction]:
+        """Nothing more is started beside processes that cannot be ended."""
         words = "processes of an earlier attempt survive SIGKILL on this host: reboot it"
         self.attempt = event.attempt
         failed = ev.LaunchFailed(event.at_ns, event.attempt, EXIT_UNAVAILABLE, words, True)
         return [Tell(failed), Tell(ev.TreeGone(event.at_ns, event.attempt))]
 
     def _on_spawned(self, event: Spawned) -> list[HostAction]:
+        """All ranks run."""
         self.state = HostState.UP
         return [Tell(ev.Launched(event.at_ns, self.attempt))]
 
     def _on_spawn_failed(self, event: SpawnFailed) -> list[HostAction]:
+        """The command cannot be started; what did start is ended."""
         self.state = HostState.ENDING
         self._alive = ()
         failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words, True)
         return [Tell(failed)]
 
     def _on_died(self, event: Died) -> list[HostAction]:
+        """A rank's end is told once; the last one's ends the attempt."""
         if event.rank not in self._alive:
             return []
         self._alive = tuple(rank for rank in self._alive if rank != event.rank)
@@ -167,11 +172,13 @@ class HostMachine:
         ]
 
     def _on_end(self, _: End) -> list[HostAction]:
+        """Have the reaper end everything."""
         self.state = HostState.ENDING
         return [KillTree()]
 
     def _on_end_while_spawning(self, _: End) -> list[HostAction]:
-        return [KillTree()]  # Spawned and the deaths are still reported, in that order
+        """Have the reaper end what it starts; launch and deaths are still told, in that order."""
+        return [KillTree()]
 
     def _on_reaper_lost(self, event: ReaperLost) -> list[HostAction]:
         """Its ranks cannot be watched any more: they count as killed with it."""
@@ -180,11 +187,13 @@ class HostMachine:
         return [*told, SweepOrphans()]
 
     def _on_empty(self, event: Empty) -> list[HostAction]:
+        """Nothing is left: ends that nobody saw are told first."""
         told = self._unreported(event.at_ns, Exit())
         self.state = HostState.EMPTY
         return [*told, Tell(ev.TreeGone(event.at_ns, self.attempt))]
 
     def _on_stuck(self, event: Stuck) -> list[HostAction]:
+        """Something survives SIGKILL: the host is lost."""
         told = self._launched_at_least(event.at_ns)
         self.state = HostState.LOST
         pids = ", ".join(map(str, event.pids))

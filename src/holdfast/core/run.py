@@ -15,13 +15,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events, exits, restart, saves
+from holdfast.core import agree_events, exits, records, restart
 from holdfast.core import events as ev
+from holdfast.core.run_state import (
+    SECOND_NS,
+    InvalidTransition,
+    RunPolicy,
+    State,
+    StopIntent,
+    Timer,
+)
 from holdfast.core.saving import Saving
 from holdfast.errors import (
     EXIT_CONFIGURATION,
@@ -31,56 +38,7 @@ from holdfast.errors import (
     EXIT_USER_FAILURE,
 )
 
-SECOND_NS = 1_000_000_000
-
-
-class State(StrEnum):
-    """Where the run is in its life under this controller."""
-
-    NEW = "new"
-    CHOOSING = "choosing"  # the store is asked what to restore
-    LAUNCHING = "launching"
-    RUNNING = "running"
-    DRAINING = "draining"  # killed; some process is still there
-    WAITING = "waiting"  # back-off
-    OVER = "over"
-
-
-class Timer(StrEnum):
-    """Names of the timers the machine sets."""
-
-    RESTART = "restart"
-    SAVES = "saves"  # the agreement wants to know that time has passed
-    DEADLINE = "deadline"
-    LEAVE = "leave"  # saved and told to leave, and still there
-
-
-@dataclass(frozen=True, slots=True)
-class RunPolicy:
-    """What the user decides. Times in nanoseconds."""
-
-    ranks: int
-    save: saves.SavePolicy = field(default_factory=saves.Optimal)
-    restart: restart.RestartPolicy = restart.DEFAULT
-    leave_limit_ns: int = 30 * SECOND_NS
-    margin_ns: int = 2 * SECOND_NS
-    relay_limit_ns: int = 30 * SECOND_NS
-
-
-@dataclass(frozen=True, slots=True)
-class StopIntent:
-    """Somebody wants the run to stop; the earliest deadline counts."""
-
-    source: str
-    deadline_ns: int | None
-    notice: bool
-
-
-class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
-    """An event that cannot happen in this state; carries the story."""
-
-    def __init__(self, state: State, event: ev.Event, story: deque[str]) -> None:
-        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")
+__all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
 
 
 class RunMachine:
@@ -128,6 +86,7 @@ class RunMachine:
     # --- before an attempt runs -------------------------------------------------------------
 
     def _on_opened(self, event: ev.Opened) -> list[act.Action]:
+        """Take over what is known of the run, and ask the store what to restore."""
         self._next_attempt = event.next_attempt
         self.high_water = event.high_water
         self._failures_before = event.failures_seen
@@ -141,6 +100,7 @@ class RunMachine:
         return [act.Choose()]
 
     def _on_chosen(self, event: ev.Chosen) -> list[act.Action]:
+        """Launch the next attempt from the chosen set."""
         self.state = State.LAUNCHING
         self.attempt = self._next_attempt
         self._next_attempt += 1
@@ -159,16 +119,16 @@ class RunMachine:
         ]
 
     def _on_choice_failed(self, event: ev.ChoiceFailed) -> list[act.Action]:
+        """No attempt can start: the run is over for this supervisor."""
         return self._over_in_a_gap(event.at_ns, event.exit_code, event.words)
 
     def _on_launched(self, event: ev.Launched) -> list[act.Action]:
+        """The attempt runs; a stop that was asked meanwhile begins now."""
         self.state = State.RUNNING
         answer: list[act.Action] = []
         if self._attempt_ended_ns is not None:
-            # On this host the hardware was there all the time: the gap is ours, not the queue's.
-            answer.append(_wait_record(self._attempt_ended_ns, event.at_ns))
-        fact = {"fact": "attempt_start", "attempt": self.attempt, "at_ns": event.at_ns}
-        answer.append(act.Record(fact))
+            answer.append(records.back_off(self._attempt_ended_ns, event.at_ns))
+        answer.append(records.attempt_start(self.attempt, event.at_ns))
         if self._stop_now is not None:
             self.state = State.DRAINING
             return [*answer, act.Kill(self._stop_now.source)]
@@ -177,6 +137,7 @@ class RunMachine:
         return answer
 
     def _on_launch_failed(self, event: ev.LaunchFailed) -> list[act.Action]:
+        """Starting again cannot help; over as soon as nothing is left."""
         self.state = State.DRAINING
         self._launch_failure = event
         return []
@@ -198,15 +159,18 @@ class RunMachine:
         return answer + self._begin_stop(event.at_ns)
 
     def _on_heard(self, event: ev.Heard) -> list[act.Action]:
+        """News of the saves: what is due is ordered, committed, published."""
         answer = self._carry_out(self.saving.hear(event.news))
         self.high_water = max(self.high_water, self.saving.slowest_step)
         return answer + self._after_saving(event.at_ns)
 
     def _on_save_took(self, event: ev.SaveTook) -> list[act.Action]:
+        """The measured cost of a copy: the save policy wants to know it."""
         self.saving.note_cost(event.blocked_ns)
         return []
 
     def _on_save_asked(self, event: ev.SaveAsked) -> list[act.Action]:
+        """Order a save at the next boundary that all ranks can answer."""
         answer = self._carry_out(self.saving.ask(event.at_ns, event.source))
         return answer + self._after_saving(event.at_ns)
 
@@ -234,6 +198,7 @@ class RunMachine:
         return answer
 
     def _on_rank_exited(self, event: ev.RankExited) -> list[act.Action]:
+        """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
         if self.saving.joined:  # then its peers have sessions, and so had it, or would have had
             event = replace(event, exit=replace(event.exit, has_session=True))
         self._exits[event.rank] = event
@@ -246,16 +211,9 @@ class RunMachine:
             return self._on_rank_stopped(event)
         self.state = State.DRAINING
         self._is_faulty = True
-        fact = {
-            "fact": "fault",
-            "attempt": self.attempt,
-            "at_ns": event.died_at_ns,
-            "detected_ns": event.at_ns,
-            "cause": exits.HISTORY_CAUSE[cause],
-        }
         who = f"rank {event.rank}: " if self.policy.ranks > 1 else ""
         return [
-            act.Record(fact),
+            records.fault(event, cause),
             act.Say("warning", f"{who}{words}"),
             act.Kill("a rank was lost"),
         ]
@@ -274,6 +232,7 @@ class RunMachine:
         return answer
 
     def _on_rank_exited_while_draining(self, event: ev.RankExited) -> list[act.Action]:
+        """Kept for the verdict on why the attempt ended."""
         self._exits.setdefault(event.rank, event)
         return []
 
@@ -284,12 +243,14 @@ class RunMachine:
         return self._carry_out(self.saving.hear(event.news))
 
     def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
+        """Processes survive SIGKILL: the attempt is over, and this host with it."""
         self._host_lost = True
         return [act.Say("error", event.words), *self._on_tree_gone(event)]
 
     # --- stopping ---------------------------------------------------------------------------
 
     def _on_stop_asked(self, event: ev.StopAsked) -> list[act.Action]:
+        """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
         first = self.stop is None
         answer = self._note_stop(event)
         if self.state in (State.CHOOSING, State.WAITING):
@@ -305,13 +266,7 @@ class RunMachine:
         answer: list[act.Action] = []
         if event.notice and not self._has_noticed:
             self._has_noticed = True
-            fact = {
-                "fact": "notice",
-                "at_ns": event.at_ns,
-                "deadline_ns": event.deadline_ns,
-                "source": event.source,
-            }
-            answer.append(act.Record(fact))
+            answer.append(records.notice(event))
         if self.stop is None:
             self.stop = StopIntent(event.source, event.deadline_ns, event.notice)
             what = "saving, then stopping" if self.state is State.RUNNING else "stopping"
@@ -353,6 +308,7 @@ class RunMachine:
         return self._carry_out(actions) + self._after_saving(at_ns)
 
     def _on_stop_now(self, event: ev.StopNowAsked) -> list[act.Action]:
+        """End every process; where nothing runs, the run is over."""
         self.stop = self.stop or StopIntent(event.source, None, notice=False)
         self._stop_now = self._stop_now or event
         answer: list[act.Action] = [act.Say("warning", f"{event.source}: stopping now")]
@@ -364,6 +320,7 @@ class RunMachine:
         return answer + self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
 
     def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        """Time has passed: for the saves, or for ranks that should be gone."""
         if event.timer == Timer.SAVES:
             self._wake_ns = None
             answer = self._carry_out(self.saving.hear(agree_events.Tick(event.at_ns)))
@@ -375,11 +332,13 @@ class RunMachine:
         return []
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        """The back-off is over."""
         return self._choose() if event.timer == Timer.RESTART else []
 
     # --- the end of an attempt --------------------------------------------------------------
 
     def _on_tree_gone(self, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
+        """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
         failed = self._launch_failure
         if failed is None:
             return self._settle(event.at_ns)
@@ -392,23 +351,16 @@ class RunMachine:
         return answer + self._over_in_a_gap(event.at_ns, failed.exit_code, failed.words)
 
     def _settle(self, at_ns: int) -> list[act.Action]:
-        """All processes are gone: name the cause, then end, restart, wait or give up."""
         cause, words, rank = self._root_cause()
         self._attempt_ended_ns = at_ns
         self.saving.end(at_ns)
-        history_cause = exits.HISTORY_CAUSE[cause]
-        fact = {
-            "fact": "attempt_end",
-            "attempt": self.attempt,
-            "at_ns": at_ns,
-            "cause": history_cause,
-        }
         done = cause is exits.ExitCause.DONE
         answer: list[act.Action] = [act.CancelTimer(timer) for timer in Timer]
-        answer.append(act.Record(fact))
+        answer.append(records.attempt_end(self.attempt, at_ns, cause))
+        history_cause = exits.HISTORY_CAUSE[cause]
         answer.append(act.EndAttempt(self.attempt, history_cause, words, rank, not done))
         if done:
-            answer.append(act.Record({"fact": "run_end", "at_ns": at_ns}))
+            answer.append(records.run_end(at_ns))
             return answer + self._over(EXIT_DONE, "done")
         if self.stop is not None or cause is exits.ExitCause.STOPPED:
             return answer + self._over(self._stopped_code, self._last_words(words))
@@ -474,16 +426,12 @@ class RunMachine:
     def _over_in_a_gap(self, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
         """No attempt runs; if one did, the time since then was ours."""
         since_ns = self._attempt_ended_ns
-        gap = [] if since_ns is None else [_wait_record(since_ns, at_ns)]
+        gap = [] if since_ns is None else [records.back_off(since_ns, at_ns)]
         return [*gap, *self._over(exit_code, words)]
 
     def _over(self, exit_code: int, words: str) -> list[act.Action]:
         self.state = State.OVER
         return [act.Finish(exit_code, words)]
-
-
-def _wait_record(start_ns: int, end_ns: int) -> act.Record:
-    return act.Record({"fact": "wait", "kind": "backoff", "start_ns": start_ns, "end_ns": end_ns})
 
 
 def _exit_code(cause: exits.ExitCause) -> int:

@@ -1,0 +1,52 @@
+"""The facts that the run's machine has journaled, with the keys that the ledger's reader knows.
+
+All times are integer nanoseconds on the machine's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import HISTORY_CAUSE, ExitCause
+
+
+def attempt_start(attempt: int, at_ns: int) -> act.Record:
+    """All its processes were launched."""
+    return _fact("attempt_start", attempt=attempt, at_ns=at_ns)
+
+
+def attempt_end(attempt: int, at_ns: int, cause: ExitCause) -> act.Record:
+    """All its processes were gone."""
+    return _fact("attempt_end", attempt=attempt, at_ns=at_ns, cause=HISTORY_CAUSE[cause])
+
+
+def fault(event: ev.RankExited, cause: ExitCause) -> act.Record:
+    """When the attempt really broke, and when we knew."""
+    return _fact(
+        "fault",
+        attempt=event.attempt,
+        at_ns=event.died_at_ns,
+        detected_ns=event.at_ns,
+        cause=HISTORY_CAUSE[cause],
+    )
+
+
+def notice(event: ev.StopAsked) -> act.Record:
+    """Advance warning of a stop."""
+    return _fact("notice", at_ns=event.at_ns, deadline_ns=event.deadline_ns, source=event.source)
+
+
+def back_off(start_ns: int, end_ns: int) -> act.Record:
+    """No attempt ran, and the hardware was there: the time was ours, not the queue's."""
+    return _fact("wait", kind="backoff", start_ns=start_ns, end_ns=end_ns)
+
+
+def run_end(at_ns: int) -> act.Record:
+    """The run is done."""
+    return _fact("run_end", at_ns=at_ns)
+
+
+def _fact(name: str, **fields: Any) -> act.Record:
+    return act.Record({"fact": name, **fields})

@@ -1,0 +1,61 @@
+"""What the run's machine (`core.run`) is made of: its states, its timers, and what users decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core import events as ev
+from holdfast.core import restart, saves
+
+SECOND_NS = 1_000_000_000
+
+
+class State(StrEnum):
+    """Where the run is in its life under this controller."""
+
+    NEW = "new"  # nothing was decided yet
+    CHOOSING = "choosing"  # the store is asked what to restore
+    LAUNCHING = "launching"  # the attempt is put on record, its ranks are started
+    RUNNING = "running"  # all ranks were started
+    DRAINING = "draining"  # killed; some process is still there
+    WAITING = "waiting"  # back-off: the next attempt begins when it is over
+    OVER = "over"  # the exit code is decided; nothing happens any more
+
+
+class Timer(StrEnum):
+    """Names of the timers the machine sets."""
+
+    RESTART = "restart"
+    SAVES = "saves"  # the agreement wants to know that time has passed
+    DEADLINE = "deadline"
+    LEAVE = "leave"  # saved and told to leave, and still there
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What the user decides. Times in nanoseconds."""
+
+    ranks: int
+    save: saves.SavePolicy = field(default_factory=saves.Optimal)
+    restart: restart.RestartPolicy = restart.DEFAULT
+    leave_limit_ns: int = 30 * SECOND_NS
+    margin_ns: int = 2 * SECOND_NS
+    relay_limit_ns: int = 30 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntent:
+    """Somebody wants the run to stop; the earliest deadline counts."""
+
+    source: str
+    deadline_ns: int | None
+    notice: bool
+
+
+class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
+    """An event that cannot happen in this state; carries the story."""
+
+    def __init__(self, state: State, event: ev.Event, story: Iterable[str]) -> None:
+        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")

@@ -1,0 +1,29 @@
+"""The page of the state machines is what the tables in the code say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+from holdfast.core import events, host, run
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "state-machines.md"
+
+
+def test_the_page_is_in_step_with_the_tables() -> None:
+    check = [sys.executable, ROOT / "docs" / "state_machines.py", "--check"]
+    result = subprocess.run(check, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_state_event_and_handler_is_explained() -> None:
+    text = PAGE.read_text()
+    for kind in (*get_args(events.Event), *get_args(host.HostEvent)):
+        assert f"**`{kind.__name__}`**: " in text
+    for state in (*run.State, *host.HostState):
+        assert f"| {state} |  |" not in text, f"{state} has no comment that says what it is"
+    for handler in (*run.TABLE.values(), *host.TABLE.values()):
+        assert handler.__doc__, f"{handler.__name__} does not say what it does"

@@ -1,0 +1,276 @@
+"""Whatever happens to a run, and whenever: what must be true of every one of them."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import exits, facts, restart, saves
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.history import parse_text, to_lines
+from holdfast.core.ledger.plain import account
+from holdfast.core.run import RunPolicy, State
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from virtual_ranks import Failure, Shape
+from virtual_time import MS, SECOND
+from world import World
+
+sys.path.pop(0)
+
+# After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
+LATE_NS = 12 * SECOND
+# After one without: a step, two saves, and thirty seconds for ranks that do not leave.
+PATIENCE_NS = 100 * SECOND
+EXITS = (
+    Exit(signal=9),
+    Exit(signal=11),
+    Exit(code=0),
+    Exit(code=1, report=RankReport("ValueError", "", "train.py:41", "")),
+    Exit(code=1, report=RankReport("OSError", "", "train.py:9", "")),
+    Exit(code=75),
+    Exit(code=78),
+    Exit(code=143),
+)
+
+times = st.sampled_from([0, 1, 20, 50, 130, 400, 1000, 3000]).map(lambda ms: ms * MS)
+speeds = st.lists(st.sampled_from([1, 7, 60, 900]).map(lambda ms: ms * MS), min_size=1).map(tuple)
+shapes = st.builds(
+    Shape,
+    ranks=st.integers(1, 3),
+    until=st.sampled_from([0, 1, 7, 40, 300]),
+    step_ns=st.lists(st.sampled_from([1, 7, 60, 900]).map(lambda ms: ms * MS), min_size=1).map(
+        tuple
+    ),
+    import_ns=times,
+    restore_ns=times,
+    copy_ns=times,
+    write_ns=times,
+    leave_ns=times,
+    together=st.booleans(),
+    has_session=st.sampled_from([True, True, True, False]),
+    plain_ns=times,
+    on_sigterm=st.sampled_from(["exit 143", "exit 0", "exit 1", "ignore"]),
+)
+policies = st.builds(
+    RunPolicy,
+    ranks=st.just(1),
+    save=st.sampled_from(
+        [saves.Never(), saves.EverySteps(3), saves.EverySteps(20), saves.EverySeconds(1.0)]
+    ),
+    restart=st.sampled_from([restart.DEFAULT, restart.BackOff() | restart.Budget(4)]),
+)
+ranks = st.integers(0, 2)
+things = st.one_of(
+    st.tuples(st.just("wait"), times),
+    st.tuples(st.just("wait"), times),
+    st.tuples(st.just("wait until running"), st.just(0)),
+    st.tuples(st.just("exit"), st.tuples(ranks, st.sampled_from(EXITS))),
+    st.tuples(
+        st.just("fail"), st.builds(Failure, ranks, st.integers(1, 40), st.sampled_from(EXITS))
+    ),
+    st.tuples(st.just("notice"), times),
+    st.tuples(st.just("sigterm"), ranks),
+    st.tuples(st.just("save"), st.just(0)),
+    st.tuples(st.just("store"), st.sampled_from(["full", "away", "fenced", "ok", "bad"])),
+    st.tuples(st.just("reaper"), st.just(0)),
+    st.tuples(st.sampled_from(["interrupt", "now", "stuck"]), st.just(0)),
+)
+
+
+class Watched:
+    """A world, and what was true when things happened."""
+
+    def __init__(self, shape: Shape, policy: RunPolicy) -> None:
+        policy = RunPolicy(ranks=shape.ranks, save=policy.save, restart=policy.restart)
+        self.world = World(shape, policy, tell=self.tell)
+        self.stopped_while: State | None = None
+        self.finish_by_ns: int | None = None
+        self.is_gone = True
+
+    def tell(self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], _: str) -> None:
+        if isinstance(event, ev.StopAsked | ev.StopNowAsked):
+            self._note_stop(at_ns, event)
+        if isinstance(event, ev.Launched):
+            self.is_gone = False
+        if isinstance(event, ev.TreeGone | ev.HostLost):
+            self.is_gone = True
+        if any(isinstance(action, act.Launch) for action in answer):
+            assert self.is_gone, "a new attempt while the old one is there"
+
+    def _note_stop(self, at_ns: int, event: ev.StopAsked | ev.StopNowAsked) -> None:
+        if self.stopped_while is None:
+            self.stopped_while = self.world.machine.state
+        by_ns = at_ns + PATIENCE_NS
+        if isinstance(event, ev.StopNowAsked):
+            by_ns = at_ns + LATE_NS
+        elif event.deadline_ns is not None:
+            by_ns = max(at_ns, event.deadline_ns) + LATE_NS
+        self.finish_by_ns = min(by_ns, self.finish_by_ns or by_ns)
+
+    def do(self, what: str, how: object) -> None:
+        """One thing that happens."""
+        world, live = self.world, self.world.live
+        match what, how:
+            case "wait", int(ns):
+                world.run_for(ns)
+            case "wait until running", _:
+                running = lambda: world.machine.state is State.RUNNING  # noqa: E731
+                world.run_until(running, world.now_ns + 10 * SECOND)
+            case "exit", (rank, Exit() as end) if live and rank < len(live.ranks):
+                world.end_rank(rank, end)
+            case "fail", Failure() as failure:
+                world.failures.append(failure)
+            case "notice", int(grace_ns):
+                world.notice("SIGTERM", 10 * grace_ns)
+            case "sigterm", int(rank) if live and rank < len(live.ranks):
+                live.ranks[rank].sigterm()
+            case "save", _:
+                world.save()
+            case "store", str(state):
+                self._change_store(state)
+            case "reaper", _ if live:
+                world.kill_reaper()
+            case "interrupt", _:
+                world.interrupt()
+            case "now", _:
+                world.stop_now("SIGQUIT")
+            case "stuck", _:
+                world.host_sticks = True
+
+    def _change_store(self, state: str) -> None:
+        store = self.world.store
+        if state == "bad" and store.sets:
+            newest = max(store.sets, key=lambda one: one.name)
+            store.unreadable[newest.name] = f"{newest.name} is corrupt"
+        store.is_full, store.is_away = state == "full", state == "away"
+        store.is_fenced = state == "fenced"
+
+    # --- what must be true ------------------------------------------------------------------
+
+    def check(self) -> None:
+        world = self.world
+        assert world.finish is not None
+        code = world.finish.exit_code
+        assert code in (0, 1, 69, 75, 78)
+        if self.finish_by_ns is not None:
+            assert world.finished_ns <= self.finish_by_ns, "a stop took too long"
+        if self.stopped_while in (State.RUNNING, State.DRAINING, State.WAITING):
+            assert code in (0, 75) or world.machine.attempt == -1 or self.ended_by_launch()
+        if code == 0 and world.machine.saving.joined:
+            assert any(one.step == world.shape.until for one in world.store.sets) or (
+                world.shape.until == 0
+            ), "done, and the last step is not saved"
+        self.check_attempts()
+        self.check_sets()
+        self.check_ledger()
+
+    def ended_by_launch(self) -> bool:
+        """A stop that came while an attempt that never launched was being cleaned away."""
+        return any(isinstance(event, ev.LaunchFailed) for event in self.world.inputs)
+
+    def check_attempts(self) -> None:
+        world = self.world
+        starts = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_start"]
+        ends = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_end"]
+        assert starts == ends == sorted(set(starts))
+        on_record = [record.attempt for record in world.store.attempts]
+        assert [end.attempt for end in world.ends] == on_record
+        assert {end.cause for end in world.ends} <= set(exits.HISTORY_CAUSE.values())
+        if world.finish and world.finish.exit_code == 0:
+            assert [end.cause for end in world.ends].index("done") == len(world.ends) - 1
+
+    def check_sets(self) -> None:
+        """Every set is complete, and every attempt begins where the lineage ends."""
+        world = self.world
+        for one in world.store.sets:
+            for rank in range(world.shape.ranks):
+                assert (one.attempt, one.step, rank) in world.store.shards, "a partial set"
+        for launch in world.launches:
+            steps = [0, *(one.step for one in world.store.sets if one.attempt < launch.attempt)]
+            assert launch.resume.step <= max(steps), "it resumes from what was never saved"
+
+    def check_ledger(self) -> None:
+        """What was recorded is a legal history; every nanosecond and every step counts once."""
+        told = self.world.facts()
+        assert parse_text("".join(to_lines(told))).facts
+        busy = sorted(
+            (fact.start_ns, fact.end_ns or 0)
+            for fact in told
+            if isinstance(fact, facts.AttemptFact | facts.WaitFact)
+        )
+        assert all(before[1] <= after[0] for before, after in pairwise(busy)), "they overlap"
+        result = account(told, self.world.now_ns)  # which raises unless the kinds add up
+        last = [f for f in told if isinstance(f, facts.RestoreFact | facts.StepsFact)]
+        if last:
+            number = max(fact.attempt for fact in last)
+            mine = [fact for fact in last if fact.attempt == number]
+            reached = max(f.step if isinstance(f, facts.RestoreFact) else f.last for f in mine)
+            assert result.steps_kept == reached, "a step was counted twice, or not at all"
+
+
+@given(shape=shapes, policy=policies, happening=st.lists(things, max_size=14))
+def test_whatever_happens(
+    shape: Shape, policy: RunPolicy, happening: list[tuple[str, object]]
+) -> None:
+    run = Watched(shape, policy)
+    world = run.world
+    world.open()
+    for what, how in happening:
+        if world.finish is None:
+            run.do(what, how)
+    world.store.is_full = False
+    if world.finish is None:
+        world.run_for(5 * SECOND)
+    if world.finish is None:
+        world.notice("SIGTERM", 20 * SECOND)
+        world.run_until(lambda: False, world.now_ns + 200 * SECOND)
+    run.check()
+
+
+@given(
+    shape=st.builds(
+        Shape,
+        ranks=st.integers(1, 3),
+        until=st.sampled_from([30, 400]),
+        step_ns=speeds,
+        copy_ns=times,
+        write_ns=times,
+    ),
+    policy=policies,
+    at_ns=st.integers(0, 8 * SECOND),
+    asks=st.lists(st.tuples(st.sampled_from(["notice", "ctrl-c", "save"]), times), min_size=1),
+)
+def test_a_stop_in_peace_loses_nothing(
+    shape: Shape, policy: RunPolicy, at_ns: int, asks: list[tuple[str, int]]
+) -> None:
+    """No failure, and time enough: what was completed is saved, by whomever and however often."""
+    run = Watched(shape, policy)
+    world = run.world
+    world.open()
+    world.run_for(at_ns)
+    interrupts = 0
+    for who, after_ns in [*asks, ("notice", 0)]:
+        if world.finish is not None:
+            break
+        if who == "notice":
+            world.notice("SIGTERM", 60 * SECOND)
+        elif who == "save":
+            world.save()
+        elif not interrupts:
+            interrupts += 1
+            world.interrupt()
+        world.run_for(after_ns)
+    world.run_until(lambda: False, world.now_ns + 100 * SECOND)
+    assert world.finish is not None
+    assert world.finish.exit_code in (0, 75)
+    run.check()
+    saved = max((one.step for one in world.store.sets), default=0)
+    assert saved == run.world.machine.high_water
+    assert len(world.launches) <= 1
