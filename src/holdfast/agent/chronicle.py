@@ -44,10 +44,9 @@ class Chronicle:
 
     def event(self, event: ev.Event) -> None:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""
-        if isinstance(event, ev.Heard) and isinstance(event.news, news.Progress):
-            self._writer.record(
-                event.at_ns, Kind.PROGRESS, event.news.rank, event.news.step, event.attempt
-            )
+        told = event.news if isinstance(event, ev.Heard) else None
+        if isinstance(event, ev.Heard) and isinstance(told, news.Progress):
+            self._writer.record(event.at_ns, Kind.PROGRESS, told.rank, told.step, event.attempt)
         else:
             self._writer.note(NoteType.INPUT, ev.encode(event))
 

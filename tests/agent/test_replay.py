@@ -1,0 +1,161 @@
+"""A recorded night, decided again: the same inputs lead to the same facts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.replay import decided, inputs, replay
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core import restart, saves
+from holdfast.core.exits import ExitCause
+from holdfast.core.run import InvalidTransition, RunPolicy
+from holdfast.journal.layout import CONTROLLER_RANK, Identity
+from holdfast.journal.reader import Journal, read_journal
+from holdfast.journal.writer import JournalWriter
+
+FAR = 10_000_000
+TRAIN = """\
+import os, sys
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: {"n": np.zeros(100)})
+for step in run.steps(int(sys.argv[1])):
+    state["n"] += 1
+    if step % 1000 == 0:
+        print("did", step, flush=True)
+    crash = os.environ.get("CRASH_ONCE")
+    if crash and step % 5000 == 0 and not os.path.exists(crash):
+        open(crash, "w").close()
+        raise RuntimeError("once")
+    run.done(step, state)
+print("final", int(state["n"][0]), flush=True)
+"""
+
+
+def start(folder: Path, steps: int, *flags: str, **env: str) -> subprocess.Popen[str]:
+    script = folder / "train.py"
+    script.write_text(TRAIN)
+    command = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "night"]
+    command += ["--status", "off", "--save-every", "20000", *flags, "--"]
+    command += [sys.executable, str(script), str(steps)]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], code: int) -> None:
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code, out
+
+
+def journals(store: Path) -> list[Journal]:
+    return [read_journal(path) for path in sorted(store.glob("night/journal/controller-*.hfj"))]
+
+
+def facts_again(journal: Journal, policy: RunPolicy) -> list[dict[str, object]]:
+    answers = [answer for _, answer in replay(journal, policy)]
+    return [dict(a.fact) for answer in answers for a in answer if isinstance(a, act.Record)]
+
+
+def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
+    """A notice stops the first supervisor; under the second a rank fails once; it is done."""
+    first = start(tmp_path, FAR, "--ranks", "2")
+    assert first.stdout is not None
+    for line in first.stdout:
+        if "did 3000" in line:
+            break
+    first.send_signal(signal.SIGTERM)
+    finish(first, 75)
+    finish(start(tmp_path, 60_000, "--ranks", "2", CRASH_ONCE=str(tmp_path / "crashed")), 0)
+
+    policy = RunPolicy(ranks=2, save=saves.EverySteps(20_000))
+    stopped, done = journals(store)
+    for journal in (stopped, done):
+        assert decided(journal) == facts_again(journal, policy)
+        assert journal.words.dropped == 0
+    kinds = [[fact["fact"] for fact in decided(journal)] for journal in (stopped, done)]
+    ended = ["attempt_start", "attempt_end", "run_end"]
+    assert kinds == [
+        ["attempt_start", "notice", "attempt_end"],
+        ["attempt_start", "fault", "attempt_end", "wait", *ended],
+    ]
+    told = [event.news for event in inputs(done) if isinstance(event, ev.Heard)]
+    assert any(isinstance(item, news.Progress) for item in told)
+    actions = [action for _, answer in replay(done, policy) for action in answer]
+    begun = next(action.resume.step for action in actions if isinstance(action, act.Launch))
+    commits = [a.what.step for a in actions if isinstance(a, act.CarryOut) and _is_commit(a)]
+    sets = {int(path.parent.name[5:]) for path in store.glob("night/ckpt/*/manifest.json")}
+    assert sets <= {begun, *commits}
+
+
+def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path) -> None:
+    """So the comparison can fail: with this one the run would have ended at the first failure."""
+    finish(start(tmp_path, 5000, CRASH_ONCE=str(tmp_path / "crashed")), 0)
+    (journal,) = journals(store)
+    policy = RunPolicy(ranks=1, save=saves.EverySteps(20_000))
+    assert decided(journal) == facts_again(journal, policy)
+    strict = RunPolicy(ranks=1, restart=restart.HopelessCauses((ExitCause.USER_ERROR,)))
+    again = replay(journal, strict)
+    answers = itertools.chain.from_iterable(answer for _, answer in again)
+    end = next(action for action in answers if isinstance(action, act.Finish))
+    assert end.exit_code == 1
+    assert end.words.startswith(f"RuntimeError at {tmp_path}/train.py:14: once; ")
+    with pytest.raises(InvalidTransition, match="Launched in state over"):
+        list(again)
+
+
+def _is_commit(action: act.CarryOut) -> bool:
+    return isinstance(action.what, news.Commit)
+
+
+heard = st.builds(
+    lambda at_ns, attempt, rank, step: ev.Heard(at_ns, attempt, news.Progress(at_ns, rank, step)),
+    st.integers(1, 2**62),
+    st.integers(0, 2**30),
+    st.integers(0, 2**20),
+    st.integers(0, 2**40 - 1),
+)
+
+
+@given(events=st.lists(st.one_of(heard, st.from_type(ev.Event)), max_size=20))
+def test_every_input_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, events: list[ev.Event]
+) -> None:
+    events = [e for e in events if not _strange_progress(e)]
+    path = tmp_path_factory.mktemp("journal") / "controller-000001.hfj"
+    identity = Identity("night", 1, "abc", 0, "host", CONTROLLER_RANK, "boot")
+    chronicle = Chronicle(JournalWriter.create(path, identity))
+    for event in events:
+        chronicle.event(event)
+        chronicle.fact({"fact": "notice", "at_ns": 5, "deadline_ns": None, "source": "x"})
+    chronicle.close()
+    journal = read_journal(path)
+    assert list(inputs(journal)) == events
+    assert len(decided(journal)) == len(events)
+
+
+def _strange_progress(event: ev.Event) -> bool:
+    """Progress with two times, or numbers that no rank has: the agent makes none."""
+    if not (isinstance(event, ev.Heard) and isinstance(event.news, news.Progress)):
+        return False
+    numbers = (event.at_ns, event.attempt, event.news.rank, event.news.step)
+    return event.at_ns != event.news.at_ns or min(numbers) < 0 or max(numbers) >= 2**62
