@@ -294,8 +294,6 @@ class Supervisor:
             attempt.pages.store_order(packed, action.deadline_ns)
         elif isinstance(what, news.PublishVerdict) and attempt is not None:
             attempt.pages.store_verdict(pack(what.epoch, what.step, what.flags))
-        elif isinstance(what, news.Abort):
-            self._screen.say("info", f"the save at step {what.step} was called off: {what.reason}")
 
     def _do_relay(self, _: act.Relay) -> None:
         if self.attempt is not None:

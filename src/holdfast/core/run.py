@@ -380,7 +380,7 @@ class RunMachine:
     def _stop_words(self) -> str:
         committed, reached = self.saving.committed_step, self.saving.fastest_step
         if not self.saving.joined:
-            return "stopped; the command has no session, so its progress is its own"
+            return "stopped; no session was there to save (a plain command, or one still starting)"
         if reached > committed:
             lost = reached - committed
             rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"

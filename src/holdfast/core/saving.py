@@ -20,6 +20,8 @@ REACTION_NS = 500_000_000
 # a mean would hold evaluations and stalls, and an order given by it would come too late.
 PACE_STRETCH_NS = REACTION_NS // 2
 PACE_STRETCHES = 8
+# The same for a request: its edge reads the ranks' progress just before it feeds it.
+REQUEST_REACTION_NS = 5_000_000
 NO_FAILURES = (0, 0)
 
 
@@ -47,6 +49,7 @@ class Saving:
         """A new attempt starts from `committed_step` (0: from scratch)."""
         self.agreement = Agreement.start(self.ranks, committed_step)
         self.joined: tuple[int, ...] = ()
+        self._asked: str | None = None  # who waits for a save that cannot be ordered yet
         self._started_ns = at_ns
         self._resumed_step = committed_step
         self._committed_ns = at_ns
@@ -118,16 +121,31 @@ class Saving:
         if isinstance(what, news.Progress):
             self._measure(what)
             actions += self._ask_if_due(what.at_ns)
-        return actions
+        return actions + self._ask_as_asked(what.at_ns)
 
     def ask(self, at_ns: int, why: str) -> tuple[news.Action, ...]:
-        """Somebody wants a save now."""
-        return self.hear(news.SaveAsked(at_ns, why))
+        """Somebody wants a save. It waits for one that is under way, and for a step to save."""
+        self._asked = why
+        return self._ask_as_asked(at_ns)
+
+    def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
+        agreement = self.agreement
+        idle = agreement.phase is Phase.IDLE and agreement.stop is None
+        if self._asked is None or not idle or agreement.is_saved:
+            return ()
+        why, self._asked = self._asked, None
+        return self.hear(news.SaveAsked(at_ns, why, lead=self._request_lead()))
 
     def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """Save at the next boundary that all ranks can answer, and leave."""
         limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.cost.blocked_ns)
-        return self.hear(news.StopAsked(at_ns, why, leave_by_ns, answer_limit_ns=limit_ns))
+        lead = self._request_lead()
+        return self.hear(news.StopAsked(at_ns, why, leave_by_ns, lead, limit_ns))
+
+    def _request_lead(self) -> int:
+        if not self.step_time_ns:
+            return 1
+        return lead_steps(self.step_time_ns, REQUEST_REACTION_NS)
 
     def note_cost(self, blocked_ns: int) -> None:
         """The slowest rank was blocked this long by the last copy."""

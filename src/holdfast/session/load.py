@@ -15,17 +15,24 @@ def load(reference: str, *, like: Any = None, only: str | None = None) -> Any:
     """The state of `STORE/RUN`, `STORE/RUN@TAG` or `STORE/RUN@STEP`, with every byte verified.
 
     Without `@` the newest good checkpoint on the run's lineage. `like` and `only` as in
-    `Run.restore`: without `like`, plain containers of numpy arrays. Raises UnknownRun,
-    NoGoodCheckpoint, StateMismatch, CorruptCheckpoint, ConfigurationError.
+    `Run.restore`: without `like`, plain containers of numpy arrays. A run that keeps everything in
+    tracked parts has no state of its own: then it is `{name: state_dict}` of rank 0's parts. Raises
+    UnknownRun, NoGoodCheckpoint, StateMismatch, CorruptCheckpoint, ConfigurationError.
     """
     place, _, which = reference.partition("@")
     root, _, name = place.rstrip("/").rpartition("/")
     if not root or not name:
         raise ConfigurationError(f"load({reference!r}): write STORE/RUN, STORE/RUN@TAG or @STEP")
     folder = RunStore.at(root).get(name)
-    from holdfast.snapshot.restore import load_path
+    from holdfast.snapshot.restore import load_path, read_set
+    from holdfast.snapshot.sets import read_manifest
 
-    return load_path(_set_of(folder, which), like=like, only=only)
+    set_dir = _set_of(folder, which)
+    state = load_path(set_dir, like=like, only=only)
+    if state is not None:
+        return state
+    world_size = read_manifest(set_dir).world_size
+    return read_set(set_dir, sections=("parts",), world_size=world_size).get("parts")
 
 
 def _set_of(folder: RunFolder, which: str) -> Path:
