@@ -135,6 +135,10 @@ class Alone(Attachment):
         """Whether somebody sent a signal."""
         return self._conductor.stop_asked is not None
 
+    def hurry(self) -> None:
+        """Have the conductor look at once."""
+        self._conductor.hurry()
+
     def on_sigterm(self) -> None:
         """A notice: there is as much time as the grace period."""
         self._conductor.ask_stop("SIGTERM", now_ns() + self._grace_ns)

@@ -78,6 +78,10 @@ class Attachment(ABC):
         """Whether a stop was asked for."""
 
     @abstractmethod
+    def hurry(self) -> None:
+        """The script has just asked for something, and waits for it."""
+
+    @abstractmethod
     def on_sigterm(self) -> None:
         """A SIGTERM came; called in a signal handler, so it only leaves a mark."""
 

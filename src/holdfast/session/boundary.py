@@ -19,6 +19,7 @@ from holdfast.journal.layout import Phase, Word
 from holdfast.journal.writer import JournalWriter
 
 WAIT_STEP_S = 0.001
+ORDER_LIMIT_NS = 500_000_000  # several looks of a supervisor at this rank's words
 SUPERVISOR_LOST_NS = 15_000_000_000
 NO_STEP = -1
 
@@ -218,6 +219,25 @@ class Boundary:
             if verdict.epoch == epoch or unpack(words.load(Word.FAILED)).epoch == epoch:
                 return
             time.sleep(WAIT_STEP_S)
+
+    def await_order(self) -> None:
+        """Wait until the save that was just asked for is ordered: then it is of this very step.
+
+        Without an answer in time (another save is under way) it becomes one of a later step.
+        """
+        if self.expected == NO_STEP:
+            return
+        step = self.expected + self.shift
+        give_up_ns = now_ns() + ORDER_LIMIT_NS
+        token = self._writer.open_span("save")
+        try:
+            while now_ns() < give_up_ns:
+                order = unpack(self._words.load(Word.ORDER))
+                if order.step >= step or order.flags:
+                    return
+                time.sleep(WAIT_STEP_S)
+        finally:
+            self._writer.close_span(token)
 
     def poll(self) -> None:
         """Leave if there is nothing left to wait for; raises Stop."""

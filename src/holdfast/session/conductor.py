@@ -44,7 +44,8 @@ class Conductor:
         self._before = news.RankWords()
         self._stop_asked: tuple[str, int | None] | None = None
         self._stop_begun = False
-        self._ending = threading.Event()
+        self._wake = threading.Event()
+        self._ending = False
         self._save_asked = 0
         self._conducting = False
         self._next_upkeep_ns = 0
@@ -72,14 +73,21 @@ class Conductor:
         """Who asked for a stop, and by when; None: nobody did."""
         return self._stop_asked
 
+    def hurry(self) -> None:
+        """Look at the words now. Not for signal handlers: they must not wait for a lock."""
+        self._wake.set()
+
     def close(self) -> None:
         """End the thread; a commit under way is finished."""
-        self._ending.set()
+        self._ending = True
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending.wait(ACTIVE_WAIT_S if self._is_hurried() else IDLE_WAIT_S):
+        while not self._ending:
+            self._wake.wait(ACTIVE_WAIT_S if self._is_hurried() else IDLE_WAIT_S)
+            self._wake.clear()
             try:
                 self._turn(now_ns())
             except Exception as error:

@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from holdfast.errors import ConfigurationError, DataTopologyChanged
+from holdfast.session.boundary import say
 from holdfast.session.data import DataStream
 from holdfast.snapshot import parts as part_states
 
@@ -36,9 +37,16 @@ class Contents:
                     "load_state_dict nor get_state and set_state"
                 )
             self._parts[name] = part
-            stored = self._waiting.get("parts", {})
-            if name in stored:
-                part_states.load_part(part, stored.pop(name), f"parts/{name}")
+            self._load(name, part)
+
+    def _load(self, name: str, part: Any) -> None:
+        stored = self._waiting.get("parts")
+        if stored is None:
+            return  # nothing was restored, or not yet
+        if name in stored:
+            part_states.load_part(part, stored.pop(name), f"parts/{name}")
+        else:
+            say(f"parts/{name} is not in the checkpoint: it starts as it is")
 
     def add_stream(self, stream: DataStream[Any]) -> None:
         """Add a data stream; streams are known by their order."""
@@ -46,12 +54,26 @@ class Contents:
         self._streams.append(stream)
         stored = self._waiting.get("data", {})
         if number in stored:
+            drawn = part_states.capture_rng()  # drawing batches again may draw random numbers too
             stream.seek(stored.pop(number))
+            part_states.restore_rng(drawn)
+
+    def settle(self) -> None:
+        """The first step is near: say what was restored and nobody has asked for."""
+        for kind, stored in self._waiting.items():
+            for name in stored:
+                say(f"{kind}/{name} is in the checkpoint, and nothing of this script takes it")
+        self._waiting = {}
 
     def tag(self, name: str) -> None:
         """Tag the next save."""
         with self._tag_lock:
             self._tags.append(name)
+
+    def give_back(self, tags: tuple[str, ...]) -> None:
+        """The save came to nothing: its tags are for the next one."""
+        with self._tag_lock:
+            self._tags[:0] = tags
 
     def take_tags(self) -> tuple[str, ...]:
         """The tags of the save that is being taken."""
@@ -86,7 +108,8 @@ class Contents:
         """Put everything but the state back; what is not registered yet waits for it."""
         self.bests = dict(stored.get("session", {}).get("bests", {}))
         self._waiting = {name: dict(stored.get(name, {})) for name in ("parts", "data")}
-        self.track(dict(self._parts))
+        for name, part in self._parts.items():
+            self._load(name, part)
         waiting = self._waiting["data"]
         for number, stream in enumerate(self._streams):
             if str(number) in waiting:

@@ -42,5 +42,8 @@ class Inert(Attachment):
         """Never: its parent decides."""
         return False
 
+    def hurry(self) -> None:
+        """There is nobody to answer."""
+
     def on_sigterm(self) -> None:
         """Not ours."""

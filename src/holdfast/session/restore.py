@@ -81,14 +81,16 @@ def _read(
 
 def _shape_of(init: Callable[[], Any]) -> Any:
     """How the state looks, without making it where JAX can tell."""
+    from holdfast.snapshot.like import starting_values
+
     jax = sys.modules.get("jax")
     if jax is not None:
         try:
-            return jax.eval_shape(init)
+            return starting_values(jax.eval_shape(init))
         except Exception as error:
             # An init that is not traceable (it reads files, it uses numpy) is simply called.
             del error
     shape = init()
     if shape is None:
         raise ConfigurationError("init() gave None: it must return the state to train on")
-    return shape
+    return starting_values(shape)

@@ -184,6 +184,7 @@ class Run:
         if after is not None:
             self._boundary.resume_step = after
         self._watch_compilation()
+        self._contents.settle()
         self._stepped = True
         self._attachment.ready(self._boundary.resume_step)
 
@@ -241,13 +242,17 @@ class Run:
     def save(self, tag: str | None = None, *, wait: bool = False) -> None:
         """Ask for a save at the next boundary; `tag` names and pins it.
 
-        `wait`: that boundary's `done` returns only when the save is durable (or has failed).
+        With a tag it is of the step under way, if no other save is: call it before `done`. `wait`:
+        that boundary's `done` returns only when the save is durable (or has failed).
         """
         if tag is not None:
             self._contents.tag(tag)
         if wait:
             self._boundary.wait_for_commit = True
         self._writer.words.increment(Word.SAVE_ASKED)
+        if (tag is not None or wait) and not self._attachment.is_inert:
+            self._attachment.hurry()
+            self._boundary.await_order()
 
     def best(self, metric: str, value: float, mode: str = "min") -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.

@@ -116,6 +116,7 @@ class Saver:
             except Exception as error:
                 # Whatever it was, the agreement must hear of it, and the training must not.
                 self._words.increment(Word.ERRORS)
+                self._contents.give_back(work.tags)
                 self._words.store(Word.FAILED, pack(work.epoch, work.step))
                 say(f"step {work.step} could not be saved: {error}; training goes on")
             finally:

@@ -73,6 +73,9 @@ class Supervised(Attachment):
         flags = words.load(Word.ORDER) >> 40
         return bool(flags & (Order.STOP | Order.LEAVE) or words.load(Word.DEADLINE_AT))
 
+    def hurry(self) -> None:
+        """The agent looks at our words often enough."""
+
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
         self.writer.words.increment(Word.SIGTERMS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,16 @@ import numpy as np
 from holdfast.errors import StateMismatch
 from holdfast.snapshot import dtypes, nodes, paths
 from holdfast.snapshot.arrays import Kind
-from holdfast.snapshot.materialise import adopt
-from holdfast.snapshot.structure import Array, Container, Structure, Value, open_structure
+from holdfast.snapshot.materialise import PLAIN, adopt
+from holdfast.snapshot.structure import (
+    Array,
+    Container,
+    Structure,
+    Value,
+    arrays,
+    decode,
+    open_structure,
+)
 
 NOTHING = "nothing there"
 
@@ -60,6 +68,10 @@ def wanted(leaf: Any) -> Wanted | None:
 def check(said: Structure, like: Any, path: str = "") -> None:
     """Compare; raises `StateMismatch` at the first difference in `like`'s order."""
     opened = open_structure(said, path)
+    if like is PLAIN:
+        if any(array.shape or array.kind is Kind.KEY for array in _real_arrays(said, path)):
+            raise StateMismatch(path, "plain values", words(opened))
+        return
     want = wanted(like)
     node = None if want is not None or _is_plain(like) else nodes.open_node(like, path)
     if node is None:
@@ -80,6 +92,35 @@ def check(said: Structure, like: Any, path: str = "") -> None:
         if piece not in wanted_pieces:
             below = paths.join(path, piece)
             raise StateMismatch(below, NOTHING, words(open_structure(have[piece], below)))
+
+
+def starting_values(tree: Any) -> Any:
+    """A tree that a script starts with, as a `like` for what it became: values are not structure.
+
+    Plain values, lists of them and empty containers take whatever plain values are stored; arrays,
+    and the keys of dicts, stay as they are.
+    """
+    if _is_plain(tree) or _is_traced_number(tree):
+        return PLAIN
+    if type(tree) is dict:
+        return {key: starting_values(value) for key, value in tree.items()} or PLAIN
+    if type(tree) in (list, tuple):
+        values = [starting_values(value) for value in tree]
+        return PLAIN if all(value is PLAIN for value in values) else type(tree)(values)
+    return tree
+
+
+def _is_traced_number(leaf: Any) -> bool:
+    """What jax.eval_shape makes of a Python number."""
+    jax = sys.modules.get("jax")
+    is_shape = jax is not None and isinstance(leaf, jax.ShapeDtypeStruct)
+    return is_shape and leaf.shape == () and bool(leaf.weak_type)
+
+
+def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
+    """The arrays of a structure; long text and bytes are stored like arrays, and are none."""
+    found = arrays(said, path)
+    return (array for array in found if array.kind not in (Kind.BYTES, Kind.TEXT))
 
 
 def _is_plain(value: Any) -> bool:
@@ -195,6 +236,8 @@ Fetch = Callable[[Array, Any], Any]
 
 def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
     """The stored values in `like`'s containers; `check` must have passed."""
+    if like is PLAIN:
+        return decode(said, lambda array: fetch(array, PLAIN), path)
     opened = open_structure(said, path)
     if isinstance(opened, Array):
         return fetch(opened, like)

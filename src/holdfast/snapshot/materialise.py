@@ -25,6 +25,17 @@ Part = Callable[[Index], npt.NDArray[Any]]
 """Reads one slice of a global array."""
 
 
+class _PlainData:
+    """The type of `PLAIN`."""
+
+
+PLAIN = _PlainData()
+"""A leaf of `like` that takes plain values as they are stored, however many, and single numbers.
+
+For what a script starts with (`{"history": [], "best": None}`) and fills as it trains.
+"""
+
+
 def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
     """The array without a `like`; ValueError when this environment cannot hold its dtype."""
     if array.kind is Kind.BYTES:
@@ -82,6 +93,8 @@ def _weakly(jax: Any, value: Any) -> Any:
 
 def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None) -> Any:
     """The array in the kind of `target`, a leaf of `like` that has already been checked."""
+    if target is PLAIN:
+        return native(array, whole(), "saved")
     if isinstance(target, np.generic):
         return to_numpy(array, whole())[()]
     if isinstance(target, bool | int | float | complex | str | bytes) or target is None:

@@ -1,0 +1,270 @@
+"""What a checkpoint holds beside the state: parts, data positions, random numbers, tags, bests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from processes import House
+
+Python = Callable[..., str]
+
+LOOP = """
+import sys
+def train(run, state, data, until, each=lambda step: None):
+    for step in run.steps(until):
+        x = next(data)
+        state["sum"] = state["sum"] * 3 + x
+        each(step)
+        run.done(step, state)
+    return state
+"""
+
+
+@pytest.mark.parametrize("order", ["data first", "restore first"])
+@pytest.mark.parametrize(
+    "iterator",
+    [
+        "iter(range(1000))",  # drawn again
+        "range(1000)",  # an iterable that is no iterator
+        "(n * n for n in range(1000))",
+        "Counter(1)",  # knows its own position
+        "Loader()",  # an iterable with a state, like a data loader
+    ],
+)
+def test_a_data_stream_goes_on_where_it_was(python: Python, iterator: str, order: str) -> None:
+    text = LOOP + (
+        "class Counter:\n"
+        "    drawn = 0\n"
+        "    def __init__(self, n): self.n = n\n"
+        "    def __iter__(self): return self\n"
+        "    def __next__(self): self.n += 7; Counter.drawn += 1; return self.n\n"
+        "    def get_state(self): return {'n': self.n}\n"
+        "    def set_state(self, state): self.n = state['n']\n"
+        "class Loader:\n"
+        "    at = 0\n"
+        "    def __iter__(self):\n"
+        "        while True:\n"
+        "            self.at += 3\n"
+        "            yield self.at\n"
+        "    def state_dict(self): return {'at': self.at}\n"
+        "    def load_state_dict(self, state): self.at = state['at']\n"
+        "run = hf.start()\n"
+        "until = int(sys.argv[1])\n"
+        f"if {order!r} == 'data first': data = run.data({iterator})\n"
+        "state = run.restore(init=lambda: {'sum': 1})\n"
+        f"if {order!r} != 'data first': data = run.data({iterator})\n"
+        "print(train(run, state, data, until)['sum'], Counter.drawn)\n"
+    )
+    python(text, 4)
+    resumed = python(text, 9).split()
+    straight = python(text, 9, HOLDFAST_NAME="straight").split()
+    assert resumed[0] == straight[0]
+    if iterator == "Counter(1)":
+        assert resumed[1] == "5"  # nothing was drawn twice
+
+
+def test_two_streams_keep_their_own_positions(python: Python) -> None:
+    text = (
+        "import sys\n"
+        "run = hf.start()\n"
+        "fast, slow = run.data(iter(range(10**6))), run.data(iter(range(0, -(10**6), -1)))\n"
+        "state = run.restore(init=lambda: {'seen': []})\n"
+        "for step in run.steps(int(sys.argv[1])):\n"
+        "    state['seen'].append([next(fast), next(fast)])\n"
+        "    if step % 3 == 0: state['seen'].append(next(slow))\n"
+        "    run.done(step, state)\n"
+        "print(state['seen'])\n"
+    )
+    python(text, 5)
+    assert python(text, 11) == python(text, 11, HOLDFAST_NAME="straight")
+
+
+def test_data_that_ends_before_the_position_is_refused(python: Python) -> None:
+    text = LOOP + (
+        "run = hf.start()\n"
+        "data = run.data(iter(range(int(sys.argv[2]))))\n"
+        "train(run, run.restore(init=lambda: {'sum': 1}), data, int(sys.argv[1]))\n"
+    )
+    python(text, 5, 100)
+    assert "after 5 batches, but the data ended after 3" in python(text, 9, 3, code=78)
+
+
+RANDOM = """
+import random, sys
+framework = sys.argv[2]
+if framework == "torch":
+    import torch
+    torch.manual_seed(3)
+random.seed(1); np.random.seed(2); mine = np.random.default_rng(4); own = random.Random(5)
+run = hf.start()
+run.track(mine=mine, own=own)
+def shuffled():
+    while True:
+        yield 0 * random.random()  # an iterator that draws as well
+if sys.argv[3] == "data first":
+    data = run.data(shuffled())
+state = run.restore(init=lambda: {"drawn": []})
+if sys.argv[3] != "data first":
+    data = run.data(shuffled())
+for step in run.steps(int(sys.argv[1])):
+    next(data)
+    drawn = [random.random(), random.gauss(0, 1), np.random.standard_normal(), mine.random()]
+    drawn.append(own.random())
+    if framework == "torch":
+        drawn.append(torch.rand(()).item())
+    state["drawn"].append(drawn)
+    run.done(step, state)
+print(state["drawn"])
+"""
+
+
+@pytest.mark.parametrize("order", ["data first", "restore first"])
+@pytest.mark.parametrize("framework", ["none", "torch"])
+def test_random_numbers_go_on(python: Python, framework: str, order: str) -> None:
+    python(RANDOM, 3, framework, order)
+    resumed = python(RANDOM, 7, framework, order)
+    assert resumed == python(RANDOM, 7, framework, order, HOLDFAST_NAME="straight")
+
+
+TRACKED = """
+import sys
+class Part:
+    def __init__(self): self.n = 0; self.loaded = 0
+    def state_dict(self): return {"n": self.n}
+    def load_state_dict(self, state): self.n = state["n"]; self.loaded += 1
+until, when, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+run = hf.start()
+part = Part()
+if when == "before": run.track(**{name: part})
+run.restore(init=lambda: {})
+if when == "after": run.track(**{name: part})
+for step in run.steps(until):
+    part.n = part.n * 2 + step
+    run.done(step, {})
+print(part.n, part.loaded)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_tracked_objects_are_restored_in_place(python: Python, when: str) -> None:
+    python(TRACKED, 4, when, "part")
+    straight = python(TRACKED, 9, when, "part", HOLDFAST_NAME="straight").split()
+    assert python(TRACKED, 9, when, "part").split() == [straight[0], "1"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_part_under_another_name_is_told(python: Python, when: str) -> None:
+    """Nothing is restored in silence under half of what was saved."""
+    python(TRACKED, 4, when, "optimizer")
+    out = python(TRACKED, 9, when, "opt")
+    assert "parts/opt is not in the checkpoint" in out
+    assert "parts/optimizer" in out
+
+
+def test_what_cannot_be_tracked_is_refused(python: Python) -> None:
+    out = python("run = hf.start()\nrun.track(thing=object())\n", code=78)
+    assert "run.track(thing=…): object has neither state_dict" in out
+
+
+TAGS = """
+import sys
+run = hf.start(keep=hf.Keep(last=2, every=5))
+state = run.restore(init=lambda: {"x": np.zeros(3)})
+for step in run.steps(int(sys.argv[1])):
+    state["x"] += 1
+    loss = [9, 8, 7, 3, 4, 5, 6, 3, 8, 9, 9, 9, 9, 9][step - 1]
+    if step <= 14: print(step, run.best("loss", loss))
+    if step == 2: run.save("early", wait=True)
+    run.done(step, state)
+"""
+
+
+def test_tags_and_the_best_stay(python: Python, house: House) -> None:
+    python(TAGS, 14, HOLDFAST_SAVE_EVERY_STEPS=1)
+    pins = json.loads((house.store / "r" / "pins.json").read_text())["pins"]
+    steps = {tag: int(name.split("-")[1]) for tag, name in pins.items()}
+    assert steps["early"] == 2
+    assert steps["best"] == 4
+    left = {int(folder.name.split("-")[1]) for folder in house.sets()}
+    assert {2, 4, 14} <= left
+    assert len(left) <= 2 + 2 + 3  # tags, the last 2, the first of each 5
+    out = python(
+        f"print(hf.load({str(house.store)!r} + '/r@best')['x'][0],"
+        f" hf.load({str(house.store)!r} + '/r@early')['x'][0],"
+        f" hf.load({str(house.store)!r} + '/r@14')['x'][0],"
+        f" hf.load({str(house.store)!r} + '/r')['x'][0])\n"
+    )
+    assert out.split() == ["4.0", "2.0", "14.0", "14.0"]
+
+
+def test_the_best_is_remembered_over_a_restart(python: Python) -> None:
+    text = (
+        "import sys\n"
+        "run = hf.start()\n"
+        "state = run.restore(init=lambda: {})\n"
+        "for step in run.steps(int(sys.argv[1])):\n"
+        "    print(run.best('loss', float(sys.argv[2])))\n"
+        "    run.done(step, state)\n"
+    )
+    assert python(text, 1, 3.0) == "True"
+    assert python(text, 2, 4.0) == "False"
+    assert python(text, 3, 2.0) == "True"
+
+
+def test_load_a_part_of_the_state(python: Python, house: House) -> None:
+    python(
+        "run = hf.start()\n"
+        "state = run.restore(init=lambda: {'params': {'w': np.ones(2), 'b': np.zeros(1)},"
+        " 'opt': np.ones(9)})\n"
+        "for step in run.steps(1): run.done(step, state)\n"
+    )
+    place = f"{str(house.store)!r} + '/r'"
+    out = python(f"print(hf.load({place}, only='params/**'))\n")
+    assert out == "{'params': {'w': array([1., 1.]), 'b': array([0.])}}"
+    assert "has no tag 'none'; its tags: none" in python(f"hf.load({place} + '@none')\n", code=1)
+    assert "has no checkpoint of step 77" in python(f"hf.load({place} + '@77')\n", code=1)
+    assert "write STORE/RUN" in python("hf.load('nothing')\n", code=1)
+
+
+GROWING = """
+import sys
+if sys.argv[2] == "jax":
+    import jax, jax.numpy as jnp
+    make = jnp.zeros
+else:
+    make = np.zeros
+run = hf.start()
+state = run.restore(init=lambda: {
+    "w": make(4), "history": [], "best": None, "notes": {}, "epoch": 0, "lr": 0.5,
+    "pairs": [(0, 1.5)],
+})
+for step in run.steps(int(sys.argv[1])):
+    state["w"] = state["w"] + 1
+    state["history"].append(step / 10)
+    state["best"] = 0.1 * step
+    state["notes"][f"step {step}"] = ["as", "it", {"comes": b"\\xff" * 300}]
+    state["epoch"] += 1
+    state["lr"] *= 0.7
+    state["pairs"].append((step, 0.1 * step))
+    run.done(step, state)
+print(type(state["w"]).__name__, [float(w) for w in state["w"]], state["history"], state["best"])
+print(state["notes"], state["epoch"], state["lr"], state["pairs"])
+"""
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_plain_values_may_grow(python: Python, framework: str) -> None:
+    """Histories, counters and bests that start empty come back as they were, to the bit."""
+    python(GROWING, 3, framework)
+    assert python(GROWING, 5, framework) == python(GROWING, 5, framework, HOLDFAST_NAME="straight")
+
+
+def test_an_array_where_a_plain_value_was_is_refused(python: Python) -> None:
+    python(
+        "run = hf.start()\nrun.restore(init=lambda: {})\n"
+        "for step in run.steps(1): run.done(step, {'a': np.ones(3)})\n"
+    )
+    out = python("run = hf.start()\nrun.restore(init=lambda: {'a': None})\n", code=1)
+    assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
