@@ -40,8 +40,8 @@ def parse_args():
     p.add_argument("--picture", type=Path, metavar="SVG", help="draw the last screen into a file")
     p.add_argument("train", nargs="*", metavar="-- FLAG", help="passed on to train.py")
     args = p.parse_args()
-    if args.steps < 40:
-        p.error("three faults need room: --steps is at least 40")
+    if args.steps < 100:
+        p.error("three faults need room: --steps is at least 100")
     return args
 
 

@@ -24,7 +24,7 @@ LAST_WORDS_S = 10.0
 
 @dataclass
 class Fault:
-    """Something that happens once, when the run has come so far."""
+    """Something that happens once, when the run has come so far. `strike` says what it did."""
 
     at_step: int
     strike: Callable[[subprocess.Popen], str]
@@ -47,9 +47,11 @@ def kill_rank(command: list[str]) -> Callable[[subprocess.Popen], str]:
     """SIGKILL to the training process, which runs `command` somewhere below the one started."""
 
     def strike(process: subprocess.Popen) -> str:
-        pid = next(pid for pid in descendants(process.pid) if command_of(pid) == command)
-        os.kill(pid, signal.SIGKILL)
-        return SIGKILL_WORDS
+        for pid in descendants(process.pid):
+            if command_of(pid) == command:
+                os.kill(pid, signal.SIGKILL)
+                return SIGKILL_WORDS
+        return ""  # between two attempts: at the next step, then
 
     return strike
 
@@ -81,8 +83,10 @@ class World:
                 seen = STEP.search(line)
                 for fault in faults:
                     if seen and not fault.struck and int(seen[1]) >= fault.at_step:
-                        fault.struck = True
-                        self.say(fault.strike(process))
+                        words = fault.strike(process)
+                        if words:
+                            fault.struck = True
+                            self.say(words)
                         break  # one at a time: the next needs progress of its own
             return process.wait()
 
