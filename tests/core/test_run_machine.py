@@ -313,3 +313,18 @@ def test_a_set_that_becomes_durable_while_its_writers_die_is_committed() -> None
     assert only(hear(news.Durable(8, 1, 1, 2)), act.CarryOut).what == news.Commit(1, 2)
     hear(news.Committed(9, 1, 2))
     assert run.saving.committed_step == 2
+
+
+def test_ranks_that_were_told_to_leave_are_not_hurried_by_a_second_request() -> None:
+    run = in_state(State.RUNNING)
+    for rank in (0, 1):
+        run.handle(ev.Joined(3, 0, rank))
+        run.handle(ev.Heard(4, 0, news.Progress(4, rank, 1)))
+    run.handle(ev.StopAsked(5, "SIGTERM", None, notice=True))
+    for rank in (0, 1):
+        run.handle(ev.Heard(6, 0, news.Durable(6, rank, 1, 2)))
+    run.handle(ev.Heard(7, 0, news.LoopEnded(7, 0, 2)))  # 2 was its last step; rank 1 is slower
+    run.handle(ev.Heard(8, 0, news.Committed(8, 1, 2)))
+    assert run.saving.is_over
+    assert run.handle(ev.StopAsked(9, "SIGTERM", None, notice=True)) == ()
+    assert run.state is State.RUNNING
