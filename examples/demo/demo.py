@@ -58,7 +58,7 @@ def main():
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["COLUMNS"] = str(console.width)  # for the report, where there is no terminal
         try:
-            demonstrate(args, Path(folder), World(console, args.steps))
+            demonstrate(args, Path(folder), World(console))
         except KeyboardInterrupt:
             console.print("\ninterrupted; everything is stopped and removed", style="bold")
             sys.exit(130)
@@ -74,7 +74,8 @@ def demonstrate(args, folder: Path, world: World):
     if args.check:
         world.title("The reference: the same training, and nothing happens to it")
         apart = {"HOLDFAST_STORE": f"{folder}/reference", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-        world.launch(train(args, folder, "reference"), apart)
+        if world.launch(train(args, folder, "reference"), apart) != 0:
+            sys.exit("the reference training failed, so there is nothing to compare with")
 
     world.title("The report")
     if args.without_holdfast:
@@ -132,6 +133,8 @@ def without_holdfast(args, folder: Path, world: World):
             break
         if code == -signal.SIGTERM:
             world.away(AWAY_S)
+    else:
+        sys.exit("the plain loop did not come to an end in 10 attempts")
     history.close()
 
 

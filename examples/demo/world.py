@@ -59,9 +59,8 @@ def kill_rank(command: list[str]) -> Callable[[subprocess.Popen], str]:
 class World:
     """Runs commands one after the other, shows what they print, and lets the faults happen."""
 
-    def __init__(self, console: Console, steps: int) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.steps = steps
 
     def title(self, words: str) -> None:
         self.console.print()

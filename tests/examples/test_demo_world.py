@@ -41,7 +41,7 @@ def fake(code: str) -> list[str]:
 
 def a_world() -> tuple[object, io.StringIO]:
     screen = io.StringIO()
-    return world.World(Console(file=screen, width=100), 99), screen
+    return world.World(Console(file=screen, width=100)), screen
 
 
 def test_faults_strike_when_their_step_is_seen_and_only_once() -> None:
