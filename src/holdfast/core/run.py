@@ -133,7 +133,7 @@ class RunMachine:
             self.state = State.DRAINING
             return [*answer, act.Kill(self._stop_now.source)]
         if self.stop:
-            answer += self._begin_stop(event.at_ns)
+            answer += self._begin_stop(self.stop, event.at_ns)
         return answer
 
     def _on_launch_failed(self, event: ev.LaunchFailed) -> list[act.Action]:
@@ -156,7 +156,7 @@ class RunMachine:
         answer: list[act.Action] = []
         if self.stop.deadline_ns is None:
             answer.append(act.CancelTimer(Timer.DEADLINE))
-        return answer + self._begin_stop(event.at_ns)
+        return answer + self._begin_stop(self.stop, event.at_ns)
 
     def _on_heard(self, event: ev.Heard) -> list[act.Action]:
         """News of the saves: what is due is ordered, committed, published."""
@@ -225,7 +225,7 @@ class RunMachine:
         answer: list[act.Action] = []
         if self.stop is None:
             self.stop = StopIntent(f"rank {event.rank} has stopped", None, notice=False)
-            answer += self._begin_stop(event.at_ns)
+            answer += self._begin_stop(self.stop, event.at_ns)
         if self.state is State.RUNNING and not self._relayed:
             gone = agree_events.RankGone(event.at_ns, event.rank)
             answer += self._carry_out(self.saving.hear(gone)) + self._after_saving(event.at_ns)
@@ -257,8 +257,8 @@ class RunMachine:
             words = self._nothing_ran()
             return answer + self._over_in_a_gap(event.at_ns, EXIT_SAVED_START_ME_AGAIN, words)
         is_asked = self.saving.is_active and not self.saving.is_over
-        if self.state is State.RUNNING and (first or is_asked):
-            return answer + self._begin_stop(event.at_ns)
+        if self.stop and self.state is State.RUNNING and (first or is_asked):
+            return answer + self._begin_stop(self.stop, event.at_ns)
         return answer
 
     def _note_stop(self, event: ev.StopAsked) -> list[act.Action]:
@@ -288,10 +288,7 @@ class RunMachine:
         margin_ns = min(self.policy.margin_ns, max(0, self.stop.deadline_ns - at_ns) // 5)
         return self.stop.deadline_ns - margin_ns
 
-    def _begin_stop(self, at_ns: int) -> list[act.Action]:
-        stop = self.stop
-        if stop is None:
-            return []
+    def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
         if not self.saving.joined:
             # No session has shown itself: a plain program, or one that is still importing. The
             # signal is all it can understand, and an import has nothing to lose.
