@@ -156,7 +156,7 @@ def test_a_signal_goes_to_one_rank(attempt):
     code = """
 import os, signal
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # in one write: two ranks share the pipe
 while True: signal.pause()
 """
     one = attempt(python(code), python(code))

@@ -111,6 +111,7 @@ def test_the_newest_set_is_damaged(trained: House, how: str) -> None:
 def test_the_newest_manifest_is_missing(trained: House) -> None:
     *_, older, newest = trained.sets()
     (newest / "manifest.json").unlink()
+    (newest / "rank-00000.receipt.json").unlink()
     assert f"from {step_of(older)}\n" in trained.finishes()
 
 

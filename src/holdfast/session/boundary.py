@@ -6,6 +6,7 @@ load of the agreement word, two comparisons. Everything else is off that path, i
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -71,6 +72,8 @@ class Boundary:
             nonlocal settled
             if step != self.expected:
                 self._out_of_order(step)
+            if step == self.slow_step:
+                _await_device(state)  # the loop's last step ends when the device is done with it
             order = record_step(step + self.shift, tokens or 0)
             self.expected = step + 1
             if ready is not None:
@@ -168,6 +171,7 @@ class Boundary:
         self, step: int, state: Any, order: int, commit: Callable[[int], None] | None
     ) -> None:
         epoch, flags, _ = unpack(order)
+        _await_device(state)
         token = self._writer.open_span("save")
         try:
             if commit is not None:
@@ -253,6 +257,14 @@ class Boundary:
     def _supervisor_lost(self) -> bool:
         alive_ns = self._words.load(Word.SUPERVISOR_ALIVE_AT)
         return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
+
+
+def _await_device(state: Any) -> None:
+    """Steps dispatched ahead are still running: that is training, and no part of the save."""
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        with contextlib.suppress(Exception):  # a failed step fails in the training loop as well
+            jax.block_until_ready(state)
 
 
 def say(words: str) -> None:

@@ -62,8 +62,9 @@ def _attach(
 ) -> Attachment:
     environment = RankEnvironment.from_environ()
     if environment is not None:
-        from holdfast.session.supervised import Supervised
+        from holdfast.session.supervised import Supervised, write_whole_lines
 
+        write_whole_lines()
         supervised = Supervised(environment, keep)
         signals.install_sigterm(supervised.on_sigterm, chain=False)
         return supervised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -79,6 +80,17 @@ class Supervised(Attachment):
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
         self.writer.words.increment(Word.SIGTERMS)
+
+
+def write_whole_lines() -> None:
+    """Let each printed line be one write: a rank's threads and ranks' sentences never share a line.
+
+    The agent starts ranks unbuffered, so that a SIGKILL costs no output; then Python writes a line
+    and its end apart. What has no end yet is held until it has, or until it is flushed.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def keep_of(text: str) -> Keep | None:

@@ -210,6 +210,8 @@ def words(opened: Array | Container | Value) -> str:
 
 def like_words(like: Any, path: str) -> str:
     """What is wanted, for an error."""
+    if like is PLAIN:
+        return "plain values"
     want = wanted(like)
     if want is not None:
         return str(want)
