@@ -66,8 +66,12 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
 def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
     """Have uncaught exceptions reported before whatever hook was there shows them."""
     before = sys.excepthook
+    owner = os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() != owner:  # a forked child's troubles are its own
+            before(kind, error, trace)
+            return
         if not issubclass(kind, KeyboardInterrupt):
             write_report(path, describe(error))
         on_failure(error)

@@ -7,6 +7,7 @@ without (`python train.py`).
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -51,6 +52,12 @@ class Run:
         self._compilation_watched = False
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """In a forked child there is no run: it has no threads, and nobody looks at its words."""
+        self._attachment.is_inert = True
+        self._closed = True
 
     def close(self) -> None:
         """End the session; the interpreter's exit calls it. Again: no effect."""

@@ -8,10 +8,12 @@ without telling Python; `install` is therefore called again when the loop begins
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 Mark = Callable[[], None]
 
@@ -24,7 +26,12 @@ def install_sigterm(mark: Mark, *, chain: bool) -> None:
     if getattr(before, "holdfast", False):
         before = getattr(before, "before", None)
 
+    owner = os.getpid()
+
     def handler(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            _as_before(number, frame, before)
+            return
         mark()
         if chain and callable(before):
             before(number, frame)
@@ -42,9 +49,23 @@ def install_sigint(mark: Mark) -> None:
     if before is signal.SIG_IGN or before is None:
         return
 
-    def handler(_number: int, _frame: FrameType | None) -> None:
+    owner = os.getpid()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            _as_before(number, frame, before)
+            return
         signal.signal(signal.SIGINT, before)
         mark()
 
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, handler)
+
+
+def _as_before(number: int, frame: FrameType | None, before: Any) -> None:
+    """In a forked child (a data loader's worker) a signal does what it did before we came."""
+    if callable(before):
+        before(number, frame)
+    elif before != signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

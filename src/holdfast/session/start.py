@@ -61,7 +61,7 @@ def _attach(
     name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
 ) -> Attachment:
     environment = RankEnvironment.from_environ()
-    if environment is not None:
+    if environment is not None and not inside_claimed():
         from holdfast.session.supervised import Supervised, write_whole_lines
 
         write_whole_lines()
@@ -100,6 +100,8 @@ def _is_worker() -> bool:
 
     Any other child that calls `start` means it: a sweep that starts training scripts, a test.
     """
+    if "__mp_main__" in sys.modules:
+        return True  # spawned, and importing the script: it does not know its parent yet
     multiprocessing = sys.modules.get("multiprocessing")
     return multiprocessing is not None and multiprocessing.parent_process() is not None
 

@@ -1,0 +1,150 @@
+"""What a script may do wrong: named at once, at the place, and with what was wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from processes import EXIT_FAILED, House
+
+Python = Callable[..., str]
+
+START = "run = hf.start()\nstate = run.restore(init=lambda: {'x': np.zeros(2)})\n"
+
+
+@pytest.mark.parametrize(
+    ("loop", "told"),
+    [
+        ("run.done(1, state)", "done(1) was called before any step began"),
+        ("for s in run.steps(3): run.done(s + 1, state)", "done(2) was called, but step 1 is"),
+        (
+            "for s in run.steps(3): run.done(s, state); run.done(s, state)",
+            "done(1) was called, but",
+        ),
+        ("for s in run.steps(3): pass", "step 1 was not finished: call run.done(1)"),
+        ("for s in run.steps(3): run.done(s, state)\nrun.done(4, state)", "done(4) was called"),
+        (
+            "for s in run.steps(3): run.done(s, state); run.restore()",
+            "restore() comes before the first step",
+        ),
+        ("for s in run.steps(3, base=2): pass", "counts from 0 or from 1, not from 2"),
+    ],
+)
+def test_steps_out_of_order(python: Python, loop: str, told: str) -> None:
+    code = 78 if "base=2" in loop else EXIT_FAILED
+    assert told in python(START + loop + "\n", code=code).splitlines()[-1]
+
+
+def test_steps_before_restore_where_there_is_a_checkpoint(python: Python) -> None:
+    python(START + "for s in run.steps(2): run.done(s, state)\n")
+    out = python("run = hf.start()\nfor s in run.steps(4): run.done(s, {})\n", code=EXIT_FAILED)
+    assert "run.steps() was called before run.restore()" in out.splitlines()[-1]
+    assert "0000-000000000002" in out.splitlines()[-1]
+
+
+def test_steps_counted_from_0(python: Python) -> None:
+    text = START + (
+        "import sys\n"
+        "seen = []\n"
+        "for s in run.steps(int(sys.argv[1]), base=0): seen.append(s); run.done(s, state)\n"
+        "print(seen, run.resume_step)\n"
+    )
+    assert python(text, 3) == "[0, 1, 2] 0"
+    assert python(text, 5) == "[3, 4] 3"
+
+
+def test_steps_after_a_checkpoint_of_ones_own(python: Python) -> None:
+    text = (
+        "run = hf.start()\n"
+        "seen = []\n"
+        "for s in run.steps(12, after=9): seen.append(s); run.done(s, {'x': 1})\n"
+        "print(seen)\n"
+    )
+    assert python(text) == "[10, 11, 12]"
+
+
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        ("{'model': {'w': np.zeros(2), 'f': lambda: 1}}", "state/model/f"),
+        ("{'list': [1, {2: object()}]}", "state/list/1/2"),
+        ("{'s': {1, 2}}", "state/s"),
+        ("{(1, 2): 3}", "state"),
+        ("np.array([object()])", "state"),
+    ],
+)
+def test_what_cannot_be_stored_fails_at_the_first_step(
+    python: Python, house: House, state: str, path: str
+) -> None:
+    text = (
+        f"run = hf.start()\nrun.restore(init=lambda: {{}})\nstate = {state}\n"
+        "for s in run.steps(100): run.done(s, state); print('did', s)\n"
+    )
+    out = python(text, code=EXIT_FAILED)
+    assert "did 1" not in out
+    assert f"Unstorable: {path}" in out.splitlines()[-1]
+    assert house.sets() == []
+
+
+def test_a_state_that_becomes_unstorable_costs_the_save_and_not_the_training(
+    python: Python, house: House
+) -> None:
+    text = (
+        "run = hf.start()\nstate = run.restore(init=lambda: {'x': 0})\n"
+        "for s in run.steps(40):\n"
+        "    state['x'] = object() if s in range(20, 25) else s\n"
+        "    if s == 22: run.save(wait=True)\n"
+        "    run.done(s, state)\n"
+        "print('all', s)\n"
+    )
+    out = python(text, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    assert "step 22 could not be saved: state/x" in out
+    assert "training goes on" in out
+    assert "all 40" in out
+    assert house.saved_step() == 40
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("{'x': np.zeros(3)}", "at state/x: the program wants float64[3], the checkpoint has floa"),
+        ("{'x': np.zeros(2, np.int8)}", "wants int8[2], the checkpoint has float64[2]"),
+        ("{'y': np.zeros(2)}", "at state/y: the program wants float64[2], the checkpoint has noth"),
+        ("{'x': np.zeros(2), 'z': 1}", "at state/z: the program wants plain values, the checkpo"),
+        ("[np.zeros(2)]", "at state: the program wants a list of 1, the checkpoint has a dict"),
+    ],
+)
+def test_a_state_that_does_not_fit(python: Python, house: House, init: str, told: str) -> None:
+    python(START + "for s in run.steps(2): run.done(s, state)\n")
+    out = python(f"run = hf.start()\nrun.restore(init=lambda: {init})\n", code=EXIT_FAILED)
+    assert "StateMismatch: the checkpoint does not fit this program" in out.splitlines()[-1]
+    assert told in out.splitlines()[-1]
+    assert house.saved_step() == 2
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "..", "a\\x1b[31m"])
+def test_a_name_that_cannot_be(python: Python, house: House, name: str) -> None:
+    out = python(f"hf.start('{name}')\n", code=78)
+    assert "cannot be a run's name" in out.splitlines()[-1]
+    assert out.isprintable() or "\x1b" not in out
+    assert list(house.store.iterdir()) == []
+
+
+def test_one_process_is_one_run(python: Python) -> None:
+    out = python("assert hf.start() is hf.start('r')\nhf.start('other')\n", code=78)
+    assert "this process is already run 'r'" in out.splitlines()[-1]
+
+
+def test_many_ranks_without_a_supervisor_are_refused(python: Python) -> None:
+    out = python("hf.start()\n", code=78, WORLD_SIZE=4)
+    assert "holdfast run --ranks 4" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("keep", ["Keep(last=0)", "Keep(every=0)", "Keep(last=True)"])
+def test_a_retention_that_keeps_nothing(python: Python, keep: str) -> None:
+    assert keep.split("(")[1][:4] in python(f"hf.{keep}\n", code=EXIT_FAILED).splitlines()[-1]
+
+
+def test_the_script_gives_up(python: Python) -> None:
+    out = python(START + "run.fail('the loss is NaN')\n", code=EXIT_FAILED)
+    assert out.splitlines()[-1].endswith("the script gave up: the loss is NaN")
