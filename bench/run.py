@@ -1,4 +1,4 @@
-"""Everything in turn: `python bench/run.py [--quick]`. Each part can be run alone, see its --help."""
+"""Everything in turn: `python bench/run.py [--quick]`. Each part also runs alone."""
 
 from __future__ import annotations
 

@@ -79,6 +79,16 @@ def test_ctrl_c_twice_stops_now(house: House) -> None:
     assert "KeyboardInterrupt" in run.wait(-signal.SIGINT)
 
 
+@pytest.mark.parametrize("phase", ["restore", "step"])
+def test_one_that_reaches_no_boundary_is_gone_at_the_deadline(house: House, phase: str) -> None:
+    run = house.alone(steps=10, HOLD=phase, HOLDFAST_GRACE_S="0.3")
+    run.saw(f"at {phase}")
+    run.send(signal.SIGTERM)
+    assert "reached no boundary: ending it" in run.wait(EXIT_SAVED)
+    house.go()
+    assert f"final {expected_digest(10)}" in house.alone(steps=10).wait(EXIT_DONE)
+
+
 @pytest.mark.parametrize("phase", ["start", "restore", "loop", "step"])
 def test_sigterm_before_the_first_step_is_done(house: House, phase: str) -> None:
     run = house.alone(steps=10, HOLD=phase)

@@ -72,6 +72,30 @@ def test_a_forked_child_cannot_disturb_the_run(house: House, python: Python) -> 
     assert python(f"print(hf.load({place}))\n") == "{'x': 6}"
 
 
+def test_a_forked_child_can_be_ended(python: Python) -> None:
+    """Its SIGTERM is its own, and so is its Ctrl-C."""
+    out = python(
+        "import multiprocessing, os, signal, time\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "run = hf.start()\n"
+        "run.restore(init=lambda: {})\n"
+        "def wait(pipe):\n"
+        "    os.write(pipe, b'.')\n"
+        "    while True: time.sleep(1)\n"
+        "for step in run.steps(2):\n"
+        "    for number in (signal.SIGTERM, signal.SIGKILL):\n"
+        "        read_fd, write_fd = os.pipe()\n"
+        "        child = context.Process(target=wait, args=(write_fd,))\n"
+        "        child.start()\n"
+        "        os.read(read_fd, 1)\n"
+        "        os.kill(child.pid, number)\n"
+        "        child.join()\n"
+        "        print(child.exitcode)\n"
+        "    run.done(step, {})\n"
+    )
+    assert out.split() == ["-15", "-9", "-15", "-9"]
+
+
 def test_a_forked_child_cannot_disturb_a_supervised_run(house: House) -> None:
     script = house.script("import numpy as np\nimport holdfast as hf\n" + FORKED)
     run = house.holdfast("run", "--name", "r", "--save-every", 1, "--", sys.executable, script)

@@ -17,7 +17,7 @@ from holdfast.core.events import Resume
 from holdfast.core.facts import DONE
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
-from holdfast.errors import HoldfastError, Stop
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, HoldfastError, Stop
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import CLOCK_ID, now_ns
 from holdfast.journal.layout import NoteType, Phase
@@ -66,7 +66,12 @@ class Alone(Attachment):
         self._conductor = Conductor(
             writer.words,
             Saving(1, policy),
-            Duties(commit=self._commit, upkeep=self._upkeep, note_stop=self._note_stop),
+            Duties(
+                commit=self._commit,
+                upkeep=self._upkeep,
+                note_stop=self._note_stop,
+                overdue=self._overdue,
+            ),
         )
         self._conductor.start()
 
@@ -162,6 +167,12 @@ class Alone(Attachment):
             if cause == DONE:
                 self._fact(fact="run_end", at_ns=at_ns)
         self.writer.flush()
+        self._bring_home(cause, words)
+        super().close()
+        with contextlib.suppress(HoldfastError, OSError):
+            self._lease.release()
+
+    def _bring_home(self, cause: str, words: str) -> None:
         try:
             if self._created:
                 self._replicator.sync()
@@ -170,9 +181,6 @@ class Alone(Attachment):
             _remove(self._scratch)
         except (HoldfastError, OSError) as error:
             say(f"{error}; the journal's end is kept in {self._scratch}")
-        super().close()
-        with contextlib.suppress(HoldfastError, OSError):
-            self._lease.release()
 
     def _how_it_ended(self) -> tuple[str, str]:
         if self.writer.words.snapshot().phase is Phase.FINISHED:
@@ -215,6 +223,17 @@ class Alone(Attachment):
         say(f"{source}: saving at the next step, then stopping")
         if deadline_ns is not None:
             self._fact(fact="notice", at_ns=now_ns(), deadline_ns=deadline_ns, source=source)
+
+    def _overdue(self) -> None:
+        """The deadline came, and the script to no boundary: end it, as SIGTERM does to any other.
+
+        The main thread may be stuck for good: nothing waits for it.
+        """
+        say("the deadline came, and the script reached no boundary: ending it")
+        self._bring_home(*self._how_it_ended())
+        with contextlib.suppress(HoldfastError, OSError):
+            self._lease.release()
+        os._exit(EXIT_SAVED_START_ME_AGAIN)
 
     def _fact(self, **payload: Any) -> None:
         self.writer.note(NoteType.FACT, payload)

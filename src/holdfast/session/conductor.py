@@ -20,18 +20,23 @@ from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import WordsPage
 from holdfast.session.boundary import say
 
-IDLE_WAIT_S = 0.05
+IDLE_WAIT_S = 0.1
 ACTIVE_WAIT_S = 0.002
 UPKEEP_NS = 1_000_000_000
+PROGRESS_NS = 250_000_000  # progress is weighed (is a save due?) four times a second
 
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What the conductor does to the world: `commit` raises, `upkeep` must not."""
+    """What the conductor does to the world: `commit` raises, the others must not.
+
+    `overdue`: the deadline is over, and the script has not left.
+    """
 
     commit: Callable[[int], None]
     upkeep: Callable[[], None]
     note_stop: Callable[[str, int | None], None]
+    overdue: Callable[[], None]
 
 
 class Conductor:
@@ -49,6 +54,7 @@ class Conductor:
         self._save_asked = 0
         self._conducting = False
         self._next_upkeep_ns = 0
+        self._next_progress_ns = 0
         self._thread = threading.Thread(target=self._run, name="holdfast-conductor", daemon=True)
 
     def start(self) -> None:
@@ -106,13 +112,22 @@ class Conductor:
         if at_ns >= self._next_upkeep_ns:
             self._next_upkeep_ns = at_ns + UPKEEP_NS
             self._duties.upkeep()
+        _, deadline_ns = self._stop_asked or ("", None)
+        if deadline_ns is not None and at_ns > deadline_ns and not self._ending:
+            self._duties.overdue()
 
     def _conduct(self, at_ns: int) -> None:
         words = self._words.snapshot()
-        # Before the first step the step word is 0, whatever was restored.
+        step = self._before.step
+        asked = words.save_asked != self._save_asked
+        ended = words.phase is Phase.LOOP_ENDED
+        if self._is_hurried() or asked or ended or at_ns >= self._next_progress_ns:
+            self._next_progress_ns = at_ns + PROGRESS_NS
+            # Before the first step the step word is 0, whatever was restored.
+            step = max(words.step, step)
         reading = news.RankWords(
-            step=max(words.step, self._before.step),
-            loop_ended=words.phase is Phase.LOOP_ENDED,
+            step=step,
+            loop_ended=ended,
             snap=words.snap,
             durable=words.durable,
             failed=words.failed,
@@ -127,7 +142,7 @@ class Conductor:
             self._stop_begun = True
             self._duties.note_stop(*self._stop_asked)
             self._do(self._saving.stop(at_ns, *self._stop_asked))
-        if words.save_asked != self._save_asked:
+        if asked:
             self._save_asked = words.save_asked
             self._do(self._saving.ask(at_ns, "the script asked for it"))
         wake_ns = self._saving.wake_at_ns

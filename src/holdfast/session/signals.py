@@ -3,11 +3,14 @@
 Nobody else's handler is lost: under a supervisor SIGTERM is only reported; without one the handler
 that was there is called as well. (JAX's preemption service replaces Python's SIGTERM handler
 without telling Python; `install` is therefore called again when the loop begins.)
+
+A forked child (a data loader's worker) gets back what was there before us. Until it has, its
+signals are held back: Python forgets those that arrive between the fork and its own cleaning up,
+and a worker that lost its SIGTERM is waited for in vain.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -17,6 +20,9 @@ from typing import Any
 
 Mark = Callable[[], None]
 
+_before_us: dict[int, Any] = {}
+_forking = threading.local()
+
 
 def install_sigterm(mark: Mark, *, chain: bool) -> None:
     """On SIGTERM call `mark`, then (with `chain`) the handler that was there."""
@@ -24,21 +30,15 @@ def install_sigterm(mark: Mark, *, chain: bool) -> None:
         return  # Python allows handlers from the main thread alone
     before = signal.getsignal(signal.SIGTERM)
     if getattr(before, "holdfast", False):
-        before = getattr(before, "before", None)
-
-    owner = os.getpid()
+        before = _before_us[signal.SIGTERM]
 
     def handler(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            _as_before(number, frame, before)
-            return
         mark()
         if chain and callable(before):
             before(number, frame)
 
     handler.holdfast = True  # type: ignore[attr-defined]
-    handler.before = before  # type: ignore[attr-defined]
-    signal.signal(signal.SIGTERM, handler)
+    _install(signal.SIGTERM, handler, before)
 
 
 def install_sigint(mark: Mark) -> None:
@@ -49,23 +49,32 @@ def install_sigint(mark: Mark) -> None:
     if before is signal.SIG_IGN or before is None:
         return
 
-    owner = os.getpid()
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            _as_before(number, frame, before)
-            return
+    def handler(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
         mark()
 
-    with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGINT, handler)
+    _install(signal.SIGINT, handler, before)
 
 
-def _as_before(number: int, frame: FrameType | None, before: Any) -> None:
-    """In a forked child (a data loader's worker) a signal does what it did before we came."""
-    if callable(before):
-        before(number, frame)
-    elif before != signal.SIG_IGN:
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+def _install(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
+    if not _before_us:
+        os.register_at_fork(
+            before=_hold_back, after_in_parent=_let_through, after_in_child=_put_back
+        )
+    _before_us[number] = before
+    signal.signal(number, handler)
+
+
+def _hold_back() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _before_us)
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _put_back() -> None:
+    for number, before in _before_us.items():
+        # None: a handler that was not installed by Python, which cannot be put back.
+        signal.signal(number, signal.SIG_DFL if before is None else before)
+    _let_through()
