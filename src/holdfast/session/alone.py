@@ -26,6 +26,7 @@ from holdfast.journal.names import new_id
 from holdfast.journal.scratch import scratch_dir
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
+from holdfast.session import signals
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.boundary import say
 from holdfast.session.conductor import Conductor, Duties
@@ -143,6 +144,10 @@ class Alone(Attachment):
     def hurry(self) -> None:
         """Have the conductor look at once."""
         self._conductor.hurry()
+
+    def watch_sigterm(self) -> None:
+        """Beside the handler that was there."""
+        signals.install_sigterm(self.on_sigterm, chain=True)
 
     def on_sigterm(self) -> None:
         """A notice: there is as much time as the grace period."""

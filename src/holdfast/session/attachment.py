@@ -82,6 +82,10 @@ class Attachment(ABC):
         """The script has just asked for something, and waits for it."""
 
     @abstractmethod
+    def watch_sigterm(self) -> None:
+        """Have `on_sigterm` called; again when the loop begins, for others may have come since."""
+
+    @abstractmethod
     def on_sigterm(self) -> None:
         """A SIGTERM came; called in a signal handler, so it only leaves a mark."""
 

@@ -45,5 +45,8 @@ class Inert(Attachment):
     def hurry(self) -> None:
         """There is nobody to answer."""
 
+    def watch_sigterm(self) -> None:
+        """Its SIGTERM is its own."""
+
     def on_sigterm(self) -> None:
         """Not ours."""

@@ -192,6 +192,7 @@ class Run:
             self._boundary.resume_step = after
         self._watch_compilation()
         self._contents.settle()
+        self._attachment.watch_sigterm()
         self._stepped = True
         self._attachment.ready(self._boundary.resume_step)
 

@@ -2,7 +2,7 @@
 
 Nobody else's handler is lost: under a supervisor SIGTERM is only reported; without one the handler
 that was there is called as well. (JAX's preemption service replaces Python's SIGTERM handler
-without telling Python; `install` is therefore called again when the loop begins.)
+without telling Python; `install_sigterm` is therefore called again when the loop begins.)
 
 A forked child (a data loader's worker) gets back what was there before us. Until it has, its
 signals are held back: Python forgets those that arrive between the fork and its own cleaning up,

@@ -66,10 +66,10 @@ def _attach(
 
         write_whole_lines()
         supervised = Supervised(environment, keep)
-        signals.install_sigterm(supervised.on_sigterm, chain=False)
+        supervised.watch_sigterm()
         return supervised
     alone = _alone(name, store, keep)
-    signals.install_sigterm(alone.on_sigterm, chain=True)
+    alone.watch_sigterm()
     signals.install_sigint(alone.on_sigint)
     return alone
 

@@ -15,6 +15,7 @@ from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.layout import Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
+from holdfast.session import signals
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.crash import write_report
 from holdfast.session.warming import Warming
@@ -76,6 +77,10 @@ class Supervised(Attachment):
 
     def hurry(self) -> None:
         """The agent looks at our words often enough."""
+
+    def watch_sigterm(self) -> None:
+        """Instead of the handler that was there: the agent knows what a SIGTERM means."""
+        signals.install_sigterm(self.on_sigterm, chain=False)
 
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
