@@ -61,12 +61,12 @@ import os, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        print("orphan", os.getpid(), flush=True)
+        os.write(1, b"orphan %d\\n" % os.getpid())
         while True:
             time.sleep(1)
     os._exit(0)
 os.wait()
-print("up", flush=True)
+os.write(1, b"up\\n")
 if sys.argv[1] == "stay":
     while True:
         time.sleep(1)
