@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ from hypothesis import HealthCheck, settings
 _LENIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_LENIENT)
 settings.register_profile("long", max_examples=5000, deadline=None, suppress_health_check=_LENIENT)
+# A shell's background job ignores Ctrl-C, and so would every process that a test starts.
+with contextlib.suppress(ValueError):  # not the main thread
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # The tests decide what Holdfast sees, not the shell they were started from.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.reaper import descendants
+from holdfast.agent.reaper import PR_SET_CHILD_SUBREAPER, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
 LIMIT_S = 20.0
@@ -218,13 +219,17 @@ while True:
 
 def test_when_the_reaper_is_killed_the_agent_ends_its_orphans(attempt):
     become_subreaper()
-    one = attempt(python(WAIT))
-    rank = one.until("launched").fields["pids"]["0"]
-    os.kill(one.tree._process.pid, signal.SIGKILL)
-    assert select.select([one.tree.pidfd], [], [], LIMIT_S)[0]
-    assert one.tree.ended()
-    assert one.tree.sweep_orphans() == []
-    assert not is_alive(rank)
+    try:
+        one = attempt(python(WAIT))
+        rank = one.until("launched").fields["pids"]["0"]
+        os.kill(one.tree._process.pid, signal.SIGKILL)
+        assert select.select([one.tree.pidfd], [], [], LIMIT_S)[0]
+        assert one.tree.ended()
+        assert one.tree.sweep_orphans() == []
+        assert not is_alive(rank)
+    finally:
+        # Else this process would adopt the orphans of every later test, and never reap them.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def test_descendants_are_found_through_dead_parents(attempt):
