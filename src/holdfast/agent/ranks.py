@@ -96,7 +96,7 @@ class RankPages:
             yield ev.Heard(now_ns, self.attempt, item)
         if words.save_asked != view.told_save_asked:
             view.told_save_asked = words.save_asked
-            yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script")
+            yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script", in_step=True)
 
     def new_sigterms(self) -> list[int]:
         """Ranks that have received a SIGTERM of their own since the last call."""

@@ -159,10 +159,14 @@ class StopNowAsked:
 
 @dataclass(frozen=True, slots=True)
 class SaveAsked:
-    """Somebody wants a save at the next boundary."""
+    """Somebody wants a save at the next boundary.
+
+    `in_step`: a script asks while its step is under way, and may wait to have that very step saved.
+    """
 
     at_ns: int
     source: str
+    in_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class RunMachine:
 
     def _on_save_asked(self, event: ev.SaveAsked) -> list[act.Action]:
         """Order a save at the next boundary that all ranks can answer."""
-        answer = self._carry_out(self.saving.ask(event.at_ns, event.source))
+        answer = self._carry_out(self.saving.ask(event.at_ns, event.source, in_step=event.in_step))
         return answer + self._after_saving(event.at_ns)
 
     def _carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:

@@ -49,7 +49,7 @@ class Saving:
         """A new attempt starts from `committed_step` (0: from scratch)."""
         self.agreement = Agreement.start(self.ranks, committed_step)
         self.joined: tuple[int, ...] = ()
-        self._asked: str | None = None  # who waits for a save that cannot be ordered yet
+        self._asked: tuple[str, bool] | None = None  # a request that cannot be ordered yet
         self._started_ns = at_ns
         self._resumed_step = committed_step
         self._committed_ns = at_ns
@@ -123,9 +123,12 @@ class Saving:
             actions += self._ask_if_due(what.at_ns)
         return actions + self._ask_as_asked(what.at_ns)
 
-    def ask(self, at_ns: int, why: str) -> tuple[news.Action, ...]:
-        """Somebody wants a save. It waits for one that is under way, and for a step to save."""
-        self._asked = why
+    def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
+        """Somebody wants a save. It waits for one that is under way, and for a step to save.
+
+        `in_step`: a script asks, and waits with its step until the order is there.
+        """
+        self._asked = why, in_step
         return self._ask_as_asked(at_ns)
 
     def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
@@ -133,8 +136,9 @@ class Saving:
         idle = agreement.phase is Phase.IDLE and agreement.stop is None
         if self._asked is None or not idle or agreement.is_saved:
             return ()
-        why, self._asked = self._asked, None
-        return self.hear(news.SaveAsked(at_ns, why, lead=self._request_lead()))
+        (why, in_step), self._asked = self._asked, None
+        lead = 1 if in_step else self._request_lead()
+        return self.hear(news.SaveAsked(at_ns, why, lead))
 
     def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """Save at the next boundary that all ranks can answer, and leave."""

@@ -144,7 +144,7 @@ class Conductor:
             self._do(self._saving.stop(at_ns, *self._stop_asked))
         if asked:
             self._save_asked = words.save_asked
-            self._do(self._saving.ask(at_ns, "the script asked for it"))
+            self._do(self._saving.ask(at_ns, "the script asked for it", in_step=True))
         wake_ns = self._saving.wake_at_ns
         if wake_ns is not None and wake_ns <= at_ns:
             self._do(self._saving.hear(news.Tick(at_ns)))
