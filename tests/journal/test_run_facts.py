@@ -19,8 +19,10 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
 from holdfast.journal.run_facts import SUPERVISOR_LOST, RunFacts
+from holdfast.journal.store import RunStore
 
 S = 1_000_000_000
 
@@ -178,6 +180,38 @@ def test_an_attempt_whose_supervisor_was_lost_ends_with_its_last_sign_of_life(
         AttemptFact(0, at + 1 * S, at + end + S, SUPERVISOR_LOST),
         AttemptFact(1, at + 500 * S, None, None),
     ]
+
+
+def test_an_attempt_that_left_no_journal_counts_by_its_record(tmp_path):
+    """Killed between its record and its first process's first word: a start that failed."""
+    store = tmp_path / "store"
+    folder = RunStore(store).create("r")
+    nothing = {"parent": None, "resume_step": 0, "restore_set": None}
+    first = create_attempt(folder, 0, **nothing)
+    told = told_of(folder.path)
+    assert told.of(AttemptFact) == []  # it may yet be launched
+    end_attempt(folder, 0, AttemptEnd("killed", "", (None,), first.created_unix_ns + S))
+    second = create_attempt(folder, 1, **nothing)
+    create_attempt(folder, 2, **nothing)
+    told = told_of(folder.path)
+    at, then = first.created_unix_ns, second.created_unix_ns
+    assert told.of(AttemptFact) == [
+        AttemptFact(0, at, at, "killed"),
+        AttemptFact(1, then, then, SUPERVISOR_LOST),
+    ]
+
+
+def test_a_journal_before_one_that_is_missing_ends_where_it_did(make_writer, tmp_path):
+    folder = RunStore(tmp_path).create("r")
+    nothing = {"parent": None, "resume_step": 0, "restore_set": None}
+    writer = make_writer(f"r/{rank_file(0)}", clock=(2 * S, 1002 * S))
+    end = steps(writer, 1, 5, 3 * S, S)
+    writer.words.store(Word.OWNER_ALIVE_AT, end)
+    create_attempt(folder, 0, **nothing)
+    create_attempt(folder, 1, **nothing)
+    create_attempt(folder, 2, **nothing)
+    told = told_of(folder.path)
+    assert told.of(AttemptFact)[0] == AttemptFact(0, 1002 * S, 1000 * S + end, SUPERVISOR_LOST)
 
 
 def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):

@@ -11,11 +11,11 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, RankReport
+from holdfast.journal.incidents import story_of
 from holdfast.journal.layout import Phase
 from holdfast.journal.store import RunFolder
 
 REPORT_MAX_BYTES = 1 << 18
-INCIDENT_LINES = 40
 
 
 class Postmortem:
@@ -59,15 +59,15 @@ class Postmortem:
         """The story of a disruption, as `incidents/incident.json` holds it."""
         rank = action.rank if action.rank is not None else min(self._outputs)
         report = self._reports.get(rank)
-        return {
-            "attempt": action.attempt,
-            "cause": action.cause,
-            "words": action.words,
-            "rank": action.rank,
-            "exits": list(self.exits(len(self._outputs))),
-            "last_lines": list(self._outputs[rank].last_lines)[-INCIDENT_LINES:],
-            "traceback": report.traceback if report else None,
-        }
+        return story_of(
+            action.attempt,
+            action.cause,
+            action.words,
+            exits=self.exits(len(self._outputs)),
+            rank=action.rank,
+            last_lines=self._outputs[rank].last_lines,
+            traceback=report.traceback if report else None,
+        )
 
     def _read_report(self, rank: int) -> RankReport | None:
         path = self._folder.ranks_dir(self._attempt) / f"rank-{rank:05d}.json"

@@ -13,9 +13,9 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
-from holdfast.journal.atomic import encode_json, write_atomic
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.incidents import write_incident
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
@@ -136,10 +136,9 @@ class Storekeeper:
         def job() -> None:
             end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
             try:
-                end_attempt(self._folder, action.attempt, end)
                 if action.is_incident:
-                    place = self._folder.incidents_dir(action.attempt) / "incident.json"
-                    write_atomic(place, encode_json(incident))
+                    write_incident(self._folder, action.attempt, incident)
+                end_attempt(self._folder, action.attempt, end)
             except HoldfastError as error:
                 self._say(f"the end of attempt {action.attempt} could not be recorded: {error}")
 

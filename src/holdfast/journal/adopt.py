@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal.attempts import AttemptEnd, attempts, end_attempt
+from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
+from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.layout import CONTROLLER_RANK
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
@@ -34,11 +35,24 @@ def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list
             shutil.rmtree(place, ignore_errors=True)
     for record in attempts(folder).records:
         if record.end is None:
-            words = "whoever ran it ended without recording why"
-            end = AttemptEnd(LOST_CAUSE, words, (None,) * record.ranks, time.time_ns())
-            end_attempt(folder, record.attempt, end)
-            said.append(f"attempt {record.attempt} was left open: {words}")
+            end = _close(folder, record)
+            said.append(f"attempt {record.attempt} was left open: {end.words}")
     return said
+
+
+def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
+    """End an attempt as its incident tells it; without one, nobody saw how it ended."""
+    known = incident_of(folder, record.attempt) or {}
+    cause, words = known.get("cause"), known.get("words")
+    if not (isinstance(cause, str) and isinstance(words, str)):
+        cause, words = LOST_CAUSE, "whoever ran it was killed, or its host was: nobody saw the end"
+        logs = sorted(folder.logs_dir(record.attempt).glob("*.log"))
+        lines = last_lines(logs[0]) if logs else []
+        exits = (None,) * record.ranks
+        story = story_of(record.attempt, cause, words, exits=exits, last_lines=lines)
+        write_incident(folder, record.attempt, story)
+    end = AttemptEnd(cause, words, (None,) * record.ranks, time.time_ns())
+    return end_attempt(folder, record.attempt, end)
 
 
 def _bring_home(folder: RunFolder, place: Path) -> None:

@@ -174,6 +174,19 @@ def attempts(folder: RunFolder) -> Attempts:
     return Attempts(tuple(records), tuple(damage))
 
 
+def launched_and_ended(folder: Path, number: int) -> tuple[int | None, str | None]:
+    """When the attempt in `folder` was created (unix ns), and its recorded cause of ending.
+
+    None for what is not on record, or cannot be read: for readers who have nothing better.
+    """
+    created_unix_ns = cause = None
+    with contextlib.suppress(FileNotFoundError, StoreUnavailable):
+        created_unix_ns = _read_record(folder / ATTEMPT_FILE, number).created_unix_ns
+        end = _read_end(folder / END_FILE)
+        cause = end.cause if end else None
+    return created_unix_ns, cause
+
+
 def next_number(folder: RunFolder) -> int:
     """The number of the attempt that comes next: one after the last record, readable or not."""
     taken = [n for n in _numbers(folder) if (folder.attempt_dir(n) / ATTEMPT_FILE).exists()]

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
+from holdfast.journal.attempts import launched_and_ended
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.layout import JOURNAL_SUFFIX
 from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
@@ -66,6 +67,7 @@ class _Attempt:
     steps: AttemptSteps = field(default_factory=AttemptSteps)
     sources: list[Source] = field(default_factory=list)
     started_ns: int | None = None
+    stillborn_ns: int | None = None
     ended_ns: int | None = None
     cause: str | None = None
     last_step_end_ns: int = 0
@@ -73,10 +75,11 @@ class _Attempt:
     told_open: _Open = ((), None)
 
     def start_ns(self) -> int | None:
-        """When it was launched, or else when its first journal was made."""
+        """When it was launched, or else when its first journal was made, or else its record."""
         if self.started_ns is not None:
             return self.started_ns
-        return min((s.first_ns for s in self.sources if s.first_ns is not None), default=None)
+        first_ns = (s.first_ns for s in self.sources if s.first_ns is not None)
+        return min(first_ns, default=self.stillborn_ns)
 
     def alive_ns(self) -> int:
         """Its ranks' last sign of life."""
@@ -202,6 +205,7 @@ class RunFacts:
         folders = [self.run_dir / "journal"]
         for number, folder in sorted(_attempt_folders(self.run_dir / "attempts")):
             if number >= newest - 1:
+                self._attempt(number)
                 folders.append(folder / "journal")
         known = self._sources
         for folder in folders:
@@ -273,17 +277,35 @@ class RunFacts:
 
     def _still_read(self) -> Iterator[tuple[_Attempt, int | None]]:
         """Attempts whose journals may have grown, and when the next one started."""
-        numbers = sorted(self._attempts)
-        for number, following in zip_longest(numbers, numbers[1:]):
+        found: list[tuple[_Attempt, int | None]] = []
+        newest = max(self._attempts, default=0)
+        next_ns: int | None = None
+        for number in sorted(self._attempts, reverse=True):
             attempt = self._attempts[number]
-            if attempt.told is None or number >= numbers[-1] - 1:
-                next_ns = None if following is None else self._attempts[following].start_ns()
-                yield attempt, next_ns
+            if attempt.told is None or number >= newest - 1:
+                self._note_stillborn(attempt, is_newest=number == newest)
+                found.append((attempt, next_ns))
+            start_ns = attempt.start_ns()
+            next_ns = next_ns if start_ns is None else start_ns
+        return reversed(found)
+
+    def _note_stillborn(self, attempt: _Attempt, *, is_newest: bool) -> None:
+        """An attempt that left no journal was over before its first process could say anything.
+
+        Its record is all there is. The newest may yet be launched, while it has no end.
+        """
+        if attempt.start_ns() is None:
+            folder = self.run_dir / "attempts" / f"{attempt.number:04d}"
+            created_ns, cause = launched_and_ended(folder, attempt.number)
+            if cause is not None or not is_newest:
+                attempt.stillborn_ns, attempt.cause = created_ns, cause
 
     def _attempt_fact(self, attempt: _Attempt, next_ns: int | None) -> AttemptFact | None:
         start_ns = attempt.start_ns()
         if start_ns is None:
-            return None  # created, but nothing of it has ever run
+            return None  # about to be launched
+        if start_ns == attempt.stillborn_ns:
+            return AttemptFact(attempt.number, start_ns, start_ns, attempt.cause or SUPERVISOR_LOST)
         if attempt.ended_ns is not None:
             # All processes were gone then; a step ends later only by another host's clock.
             end_ns = max(start_ns, attempt.ended_ns, attempt.last_step_end_ns)
@@ -315,7 +337,7 @@ class RunFacts:
         return RunFact(newest.name, requested_ns, ended_ns, newest.chips)
 
     def _name(self) -> str:
-        return next(iter(self._sources.values())).identity.run
+        return next((s.identity.run for s in self._sources.values()), self.run_dir.name)
 
 
 def _attempt_folders(attempts: Path) -> Iterator[tuple[int, Path]]:

@@ -1,0 +1,72 @@
+"""Incidents: the story of an attempt that ended before the run was done, one file an attempt.
+
+Written before the attempt's end is: an attempt that is closed has its story, whoever dies between.
+The first writer's stands, like the first record of an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import create_exclusive, encode_json, read_json
+from holdfast.journal.store import RunFolder
+
+INCIDENT_FILE = "incident.json"
+KEPT_LINES = 40
+TAIL_BYTES = 1 << 16
+
+
+def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) -> None:
+    """Put it on record, unless there is one already; raises StoreUnavailable.
+
+    Keys: attempt, cause, words, rank, exits (per rank: exit code, -signal, or None: nobody saw it),
+    last_lines (of the rank that broke), traceback.
+    """
+    with contextlib.suppress(FileExistsError):
+        create_exclusive(folder.incidents_dir(attempt) / INCIDENT_FILE, encode_json(dict(story)))
+
+
+def incident_of(folder: RunFolder, attempt: int) -> dict[str, Any] | None:
+    """The incident on record; None when there is none that can be read."""
+    try:
+        return read_json(folder.incidents_dir(attempt) / INCIDENT_FILE)
+    except (FileNotFoundError, StoreUnavailable):
+        return None
+
+
+def story_of(
+    attempt: int,
+    cause: str,
+    words: str,
+    *,
+    exits: Sequence[int | None],
+    rank: int | None = None,
+    last_lines: Iterable[str] = (),
+    traceback: str | None = None,
+) -> dict[str, Any]:
+    """An incident as `write_incident` takes it."""
+    return {
+        "attempt": attempt,
+        "cause": cause,
+        "words": words,
+        "rank": rank,
+        "exits": list(exits),
+        "last_lines": list(last_lines)[-KEPT_LINES:],
+        "traceback": traceback,
+    }
+
+
+def last_lines(log: Path) -> list[str]:
+    """The end of a rank's output; empty when there is none that can be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-KEPT_LINES:]

@@ -1,0 +1,277 @@
+"""Chaos: short runs are killed at random moments, and nothing may be lost.
+
+    python tests/chaos/campaign.py --kills 10000        (make chaos)
+
+A *night* is one small run under `holdfast run`. At random moments SIGKILL goes to its whole process
+tree, or to one process of it; whoever is gone is started again. At the end the run must be done
+with the very parameters of a run that nobody interrupted, its journals must read without a gap
+that is not explained, the ledger must sum up, and every kill must be one incident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from proc import attempt_of, is_alive, tree_of, with_marker
+from verdict import judge
+
+VICTIM = Path(__file__).with_name("victim.py")
+STEPS = 1500
+KILLS_A_NIGHT = 12
+NIGHT_LIMIT_S = 240.0  # generous: only a hang comes near it
+TARGETS = ("tree", "supervisor", "reaper", "supervisor and reaper", "rank", "rank", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One blow: what it was aimed at, when, and which attempt's processes were there."""
+
+    target: str
+    at_unix_ns: int
+    attempt: int | None
+
+
+@dataclass(slots=True)
+class Night:
+    """One run, from its first start to the verdict."""
+
+    number: int
+    seed: int
+    ranks: int
+    save_every: int
+    folder: Path
+    kills: list[Kill] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    back_s: list[float] = field(default_factory=list)
+    attempts: int = 0
+
+
+class Run:
+    """`holdfast run` as the night sees it: started again whenever it is gone."""
+
+    def __init__(self, night: Night) -> None:
+        self.night = night
+        self.hurry = night.folder / "hurry"
+        self.marker = f"HURRY={self.hurry}"
+        self.start()
+
+    def start(self) -> None:
+        night = self.night
+        log = (night.folder / "output").open("ab")
+        options = ("--name", "night", "--ranks", night.ranks, "--save-every", night.save_every)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli.main", "run", *map(str, options),
+             "--", sys.executable, str(VICTIM), str(STEPS)],
+            cwd=night.folder,
+            env={
+                **os.environ,
+                "HURRY": str(self.hurry),
+                "HOLDFAST_STORE": str(night.folder / "store"),
+                "HOLDFAST_SCRATCH": str(night.folder / "scratch"),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        log.close()
+
+    def strike(self, target: str, dice: random.Random) -> bool:
+        """SIGKILL what was aimed at; False when nothing of the kind is there now."""
+        pids = tree_of(self.process.pid)
+        reapers, ranks = pids[1:2], pids[2:]
+        aimed = {
+            "tree": pids,
+            "supervisor": pids[:1],
+            "reaper": reapers,
+            "supervisor and reaper": pids[:2] if reapers else [],
+            "rank": [dice.choice(ranks)] if ranks else [],
+            "any": [dice.choice(pids)] if pids else [],
+        }[target]
+        if not aimed:
+            return False
+        attempt = max((a for a in map(attempt_of, ranks) if a is not None), default=None)
+        at_unix_ns = time.time_ns()
+        hit = 0
+        for pid in aimed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                hit += 1
+        if hit:
+            self.night.kills.append(Kill(target, at_unix_ns, attempt))
+        return hit > 0
+
+    def finish(self) -> int:
+        """Nobody disturbs it any more; its exit code."""
+        self.hurry.touch()
+        end = time.monotonic() + NIGHT_LIMIT_S
+        while True:
+            code = self.process.wait(max(0.1, end - time.monotonic()))
+            if code != -signal.SIGKILL:
+                return code
+            self.start()
+
+    def sweep(self) -> list[int]:
+        """What is left of the night's processes; they are ended."""
+        end = time.monotonic() + 2.0
+        while (left := with_marker(self.marker)) and time.monotonic() < end:
+            time.sleep(0.01)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left
+
+
+def spend(night: Night) -> Night:
+    """Live through one night and judge it."""
+    dice = random.Random(night.seed)
+    run = Run(night)
+    try:
+        for _ in range(KILLS_A_NIGHT):
+            wait_s = dice.uniform(0, 0.4) if dice.random() < 0.3 else dice.uniform(0, 2.5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.process.wait(wait_s)
+            if run.process.poll() not in (None, -signal.SIGKILL):
+                break  # it was faster
+            if run.process.poll() is not None:
+                run.start()
+                continue
+            while not run.strike(dice.choice(TARGETS), dice) and run.process.poll() is None:
+                pass
+            if not is_alive(run.process.pid):
+                run.process.wait()
+                run.start()
+        code = run.finish()
+        if code != 0:
+            night.problems.append(f"the run ended with {code}")
+    except subprocess.TimeoutExpired:
+        night.problems.append("the run does not come to its end")
+        run.process.kill()
+    finally:
+        left = run.sweep()
+    if left:
+        night.problems.append(f"processes were left behind: {left}")
+    night.output = (night.folder / "output").read_text(errors="replace").splitlines()
+    try:
+        judge(night, STEPS)
+    except Exception as error:  # the judge's own trouble is a finding as well
+        night.problems.append(f"the run cannot be judged: {error!r}")
+    return night
+
+
+class Campaign:
+    """Nights side by side, until there were enough kills."""
+
+    def __init__(self, kills: int, seed: int, base: Path) -> None:
+        self.wanted = kills
+        self.base = base
+        self.dice = random.Random(seed)
+        self.nights: list[Night] = []
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._promised = 0
+
+    def _next(self) -> Night | None:
+        with self._lock:
+            done = sum(len(night.kills) for night in self.nights)
+            under_way = self._begun - len(self.nights)
+            if done + under_way * KILLS_A_NIGHT // 2 >= self.wanted:
+                return None
+            number, self._begun = self._begun, self._begun + 1
+            folder = self.base / f"night-{number:05d}"
+            folder.mkdir()
+            (folder / "scratch").mkdir()
+            return Night(
+                number,
+                seed=self.dice.getrandbits(48),
+                ranks=self.dice.choice((1, 1, 2, 3)),
+                save_every=self.dice.choice((3, 20, 100, 400)),
+                folder=folder,
+            )
+
+    def work(self) -> None:
+        """One worker: night after night."""
+        while night := self._next():
+            spend(night)
+            with self._lock:
+                self.nights.append(night)
+                self._say(night)
+            if not night.problems:
+                shutil.rmtree(night.folder, ignore_errors=True)
+
+    def _say(self, night: Night) -> None:
+        for problem in night.problems:
+            print(f"night {night.number} (seed {night.seed}, {night.ranks} ranks): {problem}")
+            print(f"  kept: {night.folder}", flush=True)
+        if len(self.nights) % 25 == 0:
+            kills = sum(len(one.kills) for one in self.nights)
+            bad = sum(bool(one.problems) for one in self.nights)
+            print(f"… {kills} kills in {len(self.nights)} nights, {bad} with problems", flush=True)
+
+
+def main() -> int:
+    """Run a campaign; 0 if nothing was lost."""
+    parser = argparse.ArgumentParser(description="kill short runs at random; nothing may be lost")
+    parser.add_argument("--kills", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--folder", type=Path, help="where the nights live (default: memory)")
+    options = parser.parse_args()
+    memory = Path("/dev/shm")
+    base = options.folder or Path(
+        tempfile.mkdtemp(prefix="holdfast-chaos-", dir=memory if memory.is_dir() else None)
+    )
+    base.mkdir(parents=True, exist_ok=True)
+    print(f"chaos: {options.kills} kills, seed {options.seed}, {options.workers} at a time, {base}")
+    began = time.monotonic()
+    campaign = Campaign(options.kills, options.seed, base)
+    with ThreadPoolExecutor(options.workers) as pool:
+        for done in [pool.submit(campaign.work) for _ in range(options.workers)]:
+            done.result()
+    return report(campaign, time.monotonic() - began)
+
+
+def report(campaign: Campaign, took_s: float) -> int:
+    """Print what happened; the exit code."""
+    nights = campaign.nights
+    kills = [kill for night in nights for kill in night.kills]
+    bad = [night for night in nights if night.problems]
+    by_target = ", ".join(
+        f"{n} {what}" for what, n in Counter(k.target for k in kills).most_common()
+    )
+    back_s = [one for night in nights for one in night.back_s]
+    print(f"{len(kills)} kills ({by_target})")
+    print(f"{len(nights)} runs, {sum(night.attempts for night in nights)} attempts, {took_s:.0f} s")
+    if back_s:
+        middle, worst = statistics.median(back_s), max(back_s)
+        print(
+            f"from a kill to the next completed step: median {middle:.2f} s, longest {worst:.2f} s"
+        )
+    if bad:
+        print(f"{len(bad)} runs with problems: {[night.number for night in bad]}")
+        return 1
+    print("nothing was lost: every run ended with the parameters of one that nobody interrupted")
+    with contextlib.suppress(OSError):
+        campaign.base.rmdir()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
