@@ -13,10 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent import tree
 from holdfast.agent.reaper import PR_SET_CHILD_SUBREAPER, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
 LIMIT_S = 20.0
+
+
+def reaper_of(guard: int) -> int:
+    """The guard's only child."""
+    (pid,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    return int(pid)
 
 
 class Attempt:
@@ -182,54 +189,138 @@ print(names, signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)
 def test_the_reaper_ignores_signals_meant_for_others(attempt):
     one = attempt(python(WAIT))
     one.until("launched")
-    reaper = one.tree._process.pid
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
-        os.kill(reaper, number)
+    guard = one.tree._process.pid
+    for pid in (guard, reaper_of(guard)):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
+            os.kill(pid, number)
     one.tree.kill()
     assert one.until("exit").fields["signal"] == 9
     one.until("gone")
 
 
-def test_when_the_agent_is_killed_its_tree_goes(tmp_path):
-    """The agent here is a process of its own, killed with SIGKILL."""
-    agent = tmp_path / "agent.py"
-    agent.write_text(
-        """
+AGENT = """
 import os, select, sys
 from holdfast.agent.tree import RankCommand, Tree
 r, w = os.pipe()
-tree = Tree([RankCommand(0, [sys.executable, "-c", "import signal; signal.pause()"],
-                         dict(os.environ), "/", w)])
+tree = Tree([RankCommand(0, [sys.executable, "-c", sys.argv[1]], dict(os.environ), "/", w)])
+read = os.fdopen(r)
+print(tree._process.pid, read.readline().strip(), flush=True)
 while True:
     select.select([tree], [], [])
-    for message in tree.read():
-        if message.event == "launched":
-            print(message.fields["pids"]["0"], tree._process.pid, flush=True)
+    tree.read()
 """
-    )
-    process = subprocess.Popen([sys.executable, str(agent)], stdout=subprocess.PIPE, text=True)
+
+# A rank with a daemon that has left its session and its parents, and ignores what it can.
+FAMILY = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+rank = os.getpid()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(1, b"%d %d\\n" % (rank, os.getpid()))
+        while True: signal.pause()
+    os._exit(0)
+while True: signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ["agent"],
+        ["agent", "reaper"],
+        ["reaper", "agent"],
+        ["agent", "guard"],
+        ["guard", "agent"],
+    ],
+    ids="+".join,
+)
+def test_when_the_agent_is_killed_its_tree_goes(tmp_path, victims):
+    """The agent here is a process of its own, killed with SIGKILL, alone or with another."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(AGENT)
+    process = subprocess.Popen([sys.executable, agent, FAMILY], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    rank, reaper = map(int, process.stdout.readline().split())
-    process.kill()
+    guard, rank, daemon = map(int, process.stdout.readline().split())
+    pids = {"agent": process.pid, "guard": guard, "reaper": reaper_of(guard)}
+    for pid in pids.values():
+        os.kill(pid, signal.SIGSTOP)  # so that none of them sees another one die first
+    for name in victims:
+        os.kill(pids[name], signal.SIGKILL)
+    for name in pids.keys() - set(victims):
+        os.kill(pids[name], signal.SIGCONT)
+    process.wait()
+    process.stdout.close()
+    for pid in (rank, daemon, guard, pids["reaper"]):
+        wait_dead(pid)
+
+
+def test_when_agent_guard_and_reaper_are_killed_the_ranks_go(tmp_path):
+    agent = tmp_path / "agent.py"
+    agent.write_text(AGENT)
+    code = "import os, signal; print(os.getpid(), 0, flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, agent, code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    guard, rank, _ = map(int, process.stdout.readline().split())
+    victims = [reaper_of(guard), guard, process.pid]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in victims:
+            os.kill(pid, number)
     process.wait()
     process.stdout.close()
     wait_dead(rank)
-    wait_dead(reaper)
 
 
-def test_when_the_reaper_is_killed_the_agent_ends_its_orphans(attempt):
+@pytest.fixture
+def subreaper():
     become_subreaper()
-    try:
-        one = attempt(python(WAIT))
-        rank = one.until("launched").fields["pids"]["0"]
-        os.kill(one.tree._process.pid, signal.SIGKILL)
-        assert select.select([one.tree.pidfd], [], [], LIMIT_S)[0]
-        assert one.tree.ended()
-        assert one.tree.sweep_orphans() == []
-        assert not is_alive(rank)
-    finally:
-        # Else this process would adopt the orphans of every later test, and never reap them.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    yield
+    # Else this process would adopt the orphans of every later test, and never reap them.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("victim", ["guard", "reaper", "both"])
+def test_when_the_reaper_is_killed_its_orphans_go(attempt, subreaper, victim):
+    one = attempt(python(FAMILY))
+    rank, daemon = map(int, one.line().split())
+    guard = one.tree._process.pid
+    pids = {"guard": [guard], "reaper": [reaper_of(guard)], "both": [reaper_of(guard), guard]}
+    for pid in pids[victim]:
+        os.kill(pid, signal.SIGKILL)
+    assert select.select([one.tree.pidfd], [], [], LIMIT_S)[0]
+    assert one.tree.ended()
+    assert one.tree.sweep_orphans() == []
+    assert not is_alive(rank)
+    assert not is_alive(daemon)
+
+
+def test_a_reaper_that_does_nothing_is_ended(attempt, subreaper, monkeypatch):
+    monkeypatch.setattr(tree, "KILL_LIMIT_S", 0.1)
+    one = attempt(python(FAMILY))
+    rank, daemon = map(int, one.line().split())
+    os.kill(reaper_of(one.tree._process.pid), signal.SIGSTOP)
+    one.tree.kill()
+    end = time.monotonic() + LIMIT_S
+    while not one.tree.ended():
+        assert time.monotonic() < end
+        select.select([one.tree.pidfd], [], [], 0.05)
+    assert one.tree.sweep_orphans() == []
+    assert not is_alive(rank)
+    assert not is_alive(daemon)
+
+
+def test_closing_waits_no_longer_than_it_may(attempt):
+    one = attempt(python(WAIT))
+    guard = one.tree._process.pid
+    one.until("launched")
+    reaper = reaper_of(guard)
+    for pid in (reaper, guard):
+        os.kill(pid, signal.SIGSTOP)
+    one.tree.close(limit_s=0.1)
+    for pid in (guard, reaper):
+        os.kill(pid, signal.SIGCONT)
+    wait_dead(guard)
 
 
 def test_descendants_are_found_through_dead_parents(attempt):

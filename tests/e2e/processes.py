@@ -243,9 +243,15 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def guard_of(supervisor: Process) -> int:
+    """The pid of the guard, the reaper's parent."""
+    (pid,) = [p for p in children(supervisor.pid) if "reaper.py" in command_line(p)]
+    return pid
+
+
 def reaper_of(supervisor: Process) -> int:
     """The pid of the supervisor's reaper."""
-    (pid,) = [p for p in children(supervisor.pid) if "reaper.py" in command_line(p)]
+    (pid,) = children(guard_of(supervisor))
     return pid
 
 

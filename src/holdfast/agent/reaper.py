@@ -1,15 +1,19 @@
 """The reaper: a small parent for an attempt's ranks, so that none of their processes outlives it.
 
 Runs as a script of its own (`python -I -S reaper.py`, standard library only: it is up in some
-15 ms) between the agent and the ranks:
+15 ms) between the agent and the ranks. It is two processes, agent → guard → reaper → ranks:
 
-- It is a child subreaper: whatever the ranks leave behind, double-forked sessions included, is
-  reparented to it, and dies with the attempt.
+- The reaper is a child subreaper: whatever the ranks leave behind, double-forked sessions included,
+  is reparented to it, and dies with the attempt.
 - End of file on its standard input means that the agent is gone: it kills the whole tree and
   ends. Its own parent-death signal says the same. Nothing else makes it end early: signals meant
   for others are swallowed.
 - It speaks JSON lines. In: one `launch`, then `signal` and `kill`. Out: `launched` or
   `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL, `gone`.
+- The guard is its parent, and a subreaper too. It does nothing until the reaper has ended; what is
+  left then (the reaper was killed, with the agent or without it) has come to the guard, and dies.
+- A rank itself dies with its reaper by the kernel's hand (PR_SET_PDEATHSIG; the reaper has one
+  thread), even when agent, guard and reaper are killed in one instant.
 
 Times in its messages are CLOCK_BOOTTIME nanoseconds.
 """
@@ -28,11 +32,16 @@ import time
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 STUCK_AFTER_S = 10.0
+REAPER_LIMIT_S = 5.0  # a reaper that is stopped, or wedged, when its agent is gone
 RESCAN_S = 0.002
 CONTROL_FD = 0
 REPORT_FD = 1
+
+
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def now_ns() -> int:
@@ -79,10 +88,14 @@ def spawn(rank: dict[str, Any], failure_fd: int) -> int:
 
     If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success.
     """
+    reaper = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != reaper:  # it died before prctl took hold
+            os._exit(127)
         os.setpgid(0, 0)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; exec would keep that
         null = os.open(os.devnull, os.O_RDONLY)
@@ -235,9 +248,46 @@ def _has_children() -> bool:
     return True
 
 
-def main(agent_pid: int) -> NoReturn:
-    """Set up what must hold before the first rank exists, then serve."""
-    libc = ctypes.CDLL(None, use_errno=True)
+def stand_guard(reaper: int, wakeup_fd: int) -> None:
+    """Return when the reaper has ended and nothing that it left behind is alive.
+
+    It is given a while to do its work when the agent is gone; then it is wedged, and killed too.
+    """
+    poll = select.poll()
+    poll.register(CONTROL_FD, 0)  # never read here: only its hang-up is told
+    poll.register(wakeup_fd, select.POLLIN)
+    limit_ms = None
+    while not _has_ended(reaper):
+        ready = poll.poll(limit_ms)
+        if not ready:
+            _signal(reaper, signal.SIGKILL)
+        for fd, _ in ready:
+            if fd == wakeup_fd:
+                os.read(wakeup_fd, 512)
+            else:
+                poll.unregister(CONTROL_FD)
+                limit_ms = REAPER_LIMIT_S * 1000
+    began, stuck_reported = time.monotonic(), False
+    while _has_children():
+        left = descendants(os.getpid())
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if left and time.monotonic() - began > STUCK_AFTER_S and not stuck_reported:
+            stuck_reported = True
+            report("stuck", pids=left)
+        time.sleep(RESCAN_S)
+
+
+def _has_ended(child: int) -> bool:
+    return os.waitpid(child, os.WNOHANG)[0] == child
+
+
+def take_place(parent: int, name: str) -> int:
+    """What must hold in guard and reaper before the first rank exists; returns the wakeup fd."""
+    libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Catchable, not SIGKILL: we still have a tree to take down.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -245,6 +295,13 @@ def main(agent_pid: int) -> NoReturn:
     os.set_blocking(write_fd, False)
     os.set_blocking(read_fd, False)
     signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    if os.getppid() != parent:  # it died before prctl took hold
+        os._exit(0)
+    return read_fd
+
+
+def main(agent_pid: int) -> NoReturn:
+    """Become the guard and its child, the reaper; serve until nothing is left."""
     for number in (
         signal.SIGCHLD,
         signal.SIGTERM,
@@ -256,10 +313,14 @@ def main(agent_pid: int) -> NoReturn:
     ):
         # A handler, not SIG_IGN: exec resets handlers to the default, but keeps "ignored".
         signal.signal(number, lambda *_: None)
-    reaper = Reaper()
-    if os.getppid() != agent_pid:  # the agent died before prctl took hold
-        os._exit(0)
-    reaper.run(read_fd)
+    wakeup_fd = take_place(agent_pid, "hf-guard")
+    guard_pid = os.getpid()
+    reaper_pid = os.fork()
+    if reaper_pid:
+        stand_guard(reaper_pid, wakeup_fd)
+    else:
+        os.close(wakeup_fd)
+        Reaper().run(take_place(guard_pid, "hf-reaper"))
     os._exit(0)
 
 

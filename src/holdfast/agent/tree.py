@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ from typing import Any
 from holdfast.agent import reaper
 
 REAPER = Path(reaper.__file__)
+# The reaper itself says `stuck` before that: who says nothing for so long is stopped, or wedged.
+KILL_LIMIT_S = reaper.STUCK_AFTER_S + 2.0
+CLOSE_LIMIT_S = KILL_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,19 @@ class TreeMessage:
 
 def become_subreaper() -> None:
     """If a reaper is killed, its orphans come to us instead of to init, and we can end them."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    reaper.libc.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Tree:
-    """Starts the reaper and its ranks. The caller closes its copies of the output fds."""
+    """Starts the reaper and its ranks. The caller closes its copies of the output fds.
+
+    `_process` is the reaper's guard: it ends when nothing is left, whoever was killed before it.
+    """
 
     def __init__(self, ranks: Sequence[RankCommand]) -> None:
         self._buffer = b""
+        self._settled = False  # the reaper has said how the tree ended
+        self._kill_by_s: float | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(REAPER), str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -96,7 +103,9 @@ class Tree:
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
                 fields = json.loads(line)
-                messages.append(TreeMessage(fields.pop("event"), fields.pop("at_ns"), fields))
+                message = TreeMessage(fields.pop("event"), fields.pop("at_ns"), fields)
+                self._settled = self._settled or message.event in ("gone", "stuck")
+                messages.append(message)
 
     def signal(self, number: int, rank: int | None = None) -> None:
         """Send a signal to one rank, or to all."""
@@ -105,9 +114,18 @@ class Tree:
     def kill(self) -> None:
         """SIGKILL every process of the attempt; `gone` follows."""
         self._say(do="kill")
+        if self._kill_by_s is None:
+            self._kill_by_s = time.monotonic() + KILL_LIMIT_S
 
     def ended(self) -> bool:
-        """True when the reaper itself is no more."""
+        """True when reaper and guard are no more.
+
+        A reaper that was told to kill and says nothing (somebody stopped it) is ended with them:
+        what it leaves comes to us.
+        """
+        kill_by_s = self._kill_by_s
+        if kill_by_s is not None and not self._settled and time.monotonic() > kill_by_s:
+            self._process.kill()
         return self._process.poll() is not None
 
     def sweep_orphans(self, limit_s: float = reaper.STUCK_AFTER_S) -> list[int]:
@@ -128,10 +146,22 @@ class Tree:
                 pass
         return []
 
-    def close(self) -> None:
-        """Let go of the pipes; a reaper still there takes its tree down and ends."""
+    def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
+        """Let go of the pipes; a reaper still there takes its tree down and ends.
+
+        That is waited for up to `limit_s`, unless all is said: the rest is done in a thread. Again:
+        no effect.
+        """
+        if self._control.closed:
+            return
         with contextlib.suppress(OSError):
             self._control.close()
+        ending = threading.Thread(target=self._await_end, name="holdfast-tree", daemon=True)
+        ending.start()
+        if not self._settled:
+            ending.join(limit_s)
+
+    def _await_end(self) -> None:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
