@@ -162,6 +162,7 @@ def test_the_reference_has_the_table() -> None:
 
 RANK = RankEnvironment(
     run="r",
+    run_id="0123abcd",
     store="/s",
     attempt=7,
     incarnation="ab-7-1",

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
-from holdfast.journal.holder import Holder, Sign, look
+from holdfast.journal.holder import Holder, Sign, is_dying, look
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -320,3 +320,23 @@ def test_nobody_is_inside_together(folder: RunFolder, tmp_path: Path) -> None:
         assert player.exitcode == 0
     assert violations.empty()
     assert view(folder).epoch == 24
+
+
+def test_a_holder_that_is_being_killed_is_outlived(folder: RunFolder) -> None:
+    """Who starts a run right after `kill -9`; giving back much memory takes a process a while."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        acquire(folder)
+        held = bytearray(b"x") * (256 << 20)
+        os.write(write_fd, b"." if held else b"")
+        signal.pause()
+    os.read(read_fd, 1)
+    with pytest.raises(RunHeld):
+        acquire(folder)
+    assert not is_dying(view(folder).holder)
+    os.kill(pid, signal.SIGKILL)
+    assert acquire(folder).epoch == 2
+    os.waitpid(pid, 0)
+    os.close(read_fd)
+    os.close(write_fd)

@@ -14,6 +14,7 @@ from holdfast.agent.ranks import RankPages
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.core import host
+from holdfast.journal import doorbell
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
@@ -45,6 +46,7 @@ class LiveAttempt:
         self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
         self.pids: dict[int, int] = {}
         self._folder = folder
+        self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
         self._pump = OutputPump(self.outputs, screen)
         self._tree = Tree(commands(self.outputs, self.scratch))
         for output in self.outputs:
@@ -62,14 +64,22 @@ class LiveAttempt:
         return files
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Wake the loop when the reaper speaks or dies."""
+        """Wake the loop when the reaper speaks or dies, or a rank rings."""
+        if self._bell.fd is not None:
+            selector.register(self._bell.fd, selectors.EVENT_READ)
         selector.register(self._tree, selectors.EVENT_READ)
         selector.register(self._tree.pidfd, selectors.EVENT_READ)
 
     def unregister(self, selector: selectors.BaseSelector) -> None:
         """The opposite."""
+        if self._bell.fd is not None:
+            selector.unregister(self._bell.fd)
         selector.unregister(self._tree)
         selector.unregister(self._tree.pidfd)
+
+    def rung(self) -> bool:
+        """Whether a rank has rung since the last call: there is something in its words."""
+        return self._bell.answer()
 
     def read(self, *, asked_to_stop: bool) -> Iterator[host.HostEvent]:
         """What happened to the processes since the last call."""
@@ -114,6 +124,7 @@ class LiveAttempt:
         """Let go of pipes and pages; a reaper that is still there ends its tree first."""
         self._tree.close()
         self._pump.finish()
+        self._bell.close()
         self.pages.close()
 
 

@@ -66,6 +66,7 @@ def rank_commands(
         rank = output.rank
         environment = RankEnvironment(
             run=folder.name,
+            run_id=folder.identity.run_id,
             store=store,
             attempt=attempt,
             incarnation=f"{incarnation}-{attempt}-{rank}",

@@ -156,6 +156,8 @@ class Supervisor:
         self._turn_inbox()
         attempt = self.attempt
         if attempt is not None:
+            if attempt.rung():
+                self._next_poll_ns = 0
             for event in attempt.read(asked_to_stop=self.machine.stop is not None):
                 self._on_host_event(event)
         now = now_ns()

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.fence import fence
 from holdfast.agent.launch import Command
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
@@ -43,6 +44,9 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     try:
         bases = (Path(settings.scratch),) if settings.scratch else BASES
         scratch = scratch_dir(folder.scratch_key, bases=bases)
+        if ended := fence(folder.identity.run_id):
+            pids = ", ".join(map(str, ended))
+            screen.say("warning", f"processes {pids} of an earlier start still ran: ended them")
         for sentence in adopt(folder, scratch):
             screen.say("warning", sentence)
         job = Job(

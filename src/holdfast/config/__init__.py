@@ -95,6 +95,7 @@ def inherited_environment() -> dict[str, str]:
 # Fields of RankEnvironment, and the variables that carry them.
 _RANK_VARIABLES = {
     "run": "HOLDFAST_RUN",
+    "run_id": "HOLDFAST_RUN_ID",
     "store": "HOLDFAST_STORE",
     "attempt": "HOLDFAST_ATTEMPT",
     "incarnation": "HOLDFAST_INCARNATION",
@@ -123,6 +124,7 @@ class RankEnvironment:
     """
 
     run: str
+    run_id: str  # two stores may have runs of one name
     store: str
     attempt: int
     incarnation: str
@@ -187,6 +189,11 @@ def _rank_value(kind: str, text: str) -> str | int | None:
     if not text:
         raise ValueError
     return int(text) if kind.startswith("int") else text
+
+
+def rank_mark(run_id: str) -> bytes:
+    """What every process of a run on this host carries in its environment, as /proc shows it."""
+    return f"{_RANK_VARIABLES['run_id']}={run_id}".encode()
 
 
 def claim_rank() -> None:

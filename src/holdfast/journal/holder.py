@@ -7,11 +7,15 @@ if the boot, the pid namespace, the pid and the kernel's start time of the proce
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+
+_PF_EXITING = 0x4  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 
 
 class Sign(Enum):
@@ -85,6 +89,24 @@ def look(holder: Holder) -> Sign:
     if letter in "ZX" or start_ticks != holder.start_ticks:
         return Sign.DEAD
     return Sign.ALIVE
+
+
+def is_dying(holder: Holder) -> bool:
+    """Whether a holder of this host has been killed and is still being taken apart.
+
+    That takes the kernel a moment, and for a process with much memory seconds; it runs no more.
+    """
+    try:
+        flags = int(Path(f"/proc/{holder.pid}/stat").read_text().rpartition(")")[2].split()[6])
+        status = Path(f"/proc/{holder.pid}/status").read_text()
+    except (OSError, IndexError, ValueError):
+        return False
+    pending = 0
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name in ("SigPnd", "ShdPnd"):
+            pending |= int(value, 16)
+    return bool(flags & _PF_EXITING or pending >> (signal.SIGKILL - 1) & 1)
 
 
 def _state_and_start(pid: int) -> tuple[str, int] | None:

@@ -34,12 +34,14 @@ from holdfast.journal.atomic import (
     store_errors,
     write_atomic,
 )
-from holdfast.journal.holder import Holder, Sign, look
+from holdfast.journal.holder import Holder, Sign, is_dying, look
 from holdfast.journal.store import RunFolder
 
 HEARTBEAT_S = 5.0
 SILENT_AFTER_S = 30.0
 WATCH_EVERY_S = 0.5
+DYING_LIMIT_S = 10.0
+DYING_EVERY_S = 0.01
 
 _CLAIM, _ALIVE, _RELEASED = "json", "alive", "released"
 
@@ -169,6 +171,8 @@ def _ensure_free(
             f"{SILENT_AFTER_S:.0f} s whether it still shows life"
         )
         state = _watch(folder, epoch, clock, sleep)
+    elif state is LeaseState.HELD and holder is not None:
+        state = _watch_dying(folder, epoch, holder, clock, sleep)
     if state is LeaseState.HELD:
         raise RunHeld(
             f"run {folder.name!r} is held by {holder or 'somebody unknown'}; "
@@ -190,6 +194,21 @@ def _watch(
         if _path(folder, epoch + 1, _CLAIM).exists():
             return LeaseState.DEAD  # somebody else saw it; who holds the next one is asked next
     return LeaseState.DEAD
+
+
+def _watch_dying(
+    folder: RunFolder,
+    epoch: int,
+    holder: Holder,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> LeaseState:
+    """Who starts a run at once after a SIGKILL of its holder finds it dying, and not yet dead."""
+    began = clock()
+    sleep(DYING_EVERY_S)  # between taking its signal and beginning to exit it shows no sign of it
+    while is_dying(holder) and clock() - began < DYING_LIMIT_S:
+        sleep(DYING_EVERY_S)
+    return _state(folder, epoch, holder)
 
 
 def _state(folder: RunFolder, epoch: int, holder: Holder | None) -> LeaseState:

@@ -79,7 +79,7 @@ class Attachment(ABC):
 
     @abstractmethod
     def hurry(self) -> None:
-        """The script has just asked for something, and waits for it."""
+        """There is something new in our words, and the script waits for what comes of it."""
 
     @abstractmethod
     def watch_sigterm(self) -> None:

@@ -51,6 +51,7 @@ class Boundary:
         self.expected = NO_STEP  # the user's number of the step under way
         self.stop_reason = ""
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
+        self.hurry: Callable[[], None] = lambda: None
         self.wait_for_commit = False
         self.done = self._make_done()
 
@@ -133,6 +134,7 @@ class Boundary:
         self._writer.end_steps(None)
         self.expected = NO_STEP
         words.store(Word.PHASE, Phase.LOOP_ENDED)
+        self.hurry()
         token = self._writer.open_span("save")
         try:
             self._await_last_commit(step, state)

@@ -46,6 +46,7 @@ class Run:
         attachment.on_close(completion.close)
         self._boundary = Boundary(attachment.writer, saver)
         self._boundary.watch = completion.offer
+        self._boundary.hurry = attachment.hurry
         self._restored = False
         self._stepped = False
         self._closed = False

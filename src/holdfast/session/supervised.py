@@ -6,12 +6,14 @@ import io
 import json
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from holdfast.config import RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.core.word import Order
 from holdfast.errors import CorruptCheckpoint
+from holdfast.journal import doorbell
 from holdfast.journal.layout import Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
@@ -45,6 +47,8 @@ class Supervised(Attachment):
             world_size=environment.world_size,
             keep=keep,
         )
+        self._bell = str(Path(environment.journal).with_name(doorbell.NAME))
+        self.hurry()
         self._resume = Resume(
             environment.resume_set, environment.resume_step, environment.resume_parent
         )
@@ -76,7 +80,8 @@ class Supervised(Attachment):
         return bool(flags & (Order.STOP | Order.LEAVE) or words.load(Word.DEADLINE_AT))
 
     def hurry(self) -> None:
-        """The agent looks at our words often enough."""
+        """Have the agent look at our words now."""
+        doorbell.ring(self._bell)
 
     def watch_sigterm(self) -> None:
         """Instead of the handler that was there: the agent knows what a SIGTERM means."""
@@ -85,6 +90,7 @@ class Supervised(Attachment):
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
         self.writer.words.increment(Word.SIGTERMS)
+        self.hurry()
 
 
 def write_whole_lines() -> None:

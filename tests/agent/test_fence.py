@@ -1,0 +1,84 @@
+"""What lives on after its supervisor, guard and reaper is ended before a successor starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent import fence as fences
+from holdfast.agent.fence import fence
+from holdfast.errors import RunHeld
+
+DAEMON = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", "1000"], {})  # an environment of its own
+    os.write(1, b"up\\n")
+    while True: signal.pause()
+while True: signal.pause()
+"""
+
+
+def start(run_id: str, *argv: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", *argv],
+        env={**os.environ, "HOLDFAST_RUN_ID": run_id},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+def test_everything_of_the_run_and_nothing_else_is_ended() -> None:
+    mine, other = start("mine", DAEMON), start("mine2", "print('up', flush=True); input()")
+    assert [one.stdout.readline() for one in (mine, other)] == ["up\n", "up\n"]
+    ended = fence("mine")
+    assert len(ended) == 3, "parent, child, and a grandchild without the mark"
+    assert not any(is_alive(pid) for pid in ended)
+    assert is_alive(other.pid)
+    assert fence("mine") == []
+    for one in (mine, other):
+        one.kill()
+        one.communicate()
+
+
+def test_a_run_started_from_within_itself_is_spared() -> None:
+    """A shell that somebody opened inside a training process: it, and all below it, stays."""
+    code = """
+import subprocess, sys
+sleeper = subprocess.Popen(["sleep", "1000"])
+code = "from holdfast.agent.fence import fence; print(fence('mine'))"
+subprocess.run([sys.executable, "-c", code])
+print(sleeper.poll(), flush=True)
+sleeper.kill()
+sleeper.wait()
+"""
+    shell = start("mine", code)
+    assert shell.communicate()[0].split() == ["[]", "None"]
+    assert shell.returncode == 0
+
+
+def test_what_survives_sigkill_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nothing is really sent: what the kernel does not end cannot be had in a test."""
+    monkeypatch.setattr(fences, "_kill", lambda *_: None)
+    one = start("mine", "print('up', flush=True); import signal; signal.pause()")
+    one.stdout.readline()
+    with pytest.raises(RunHeld, match=f"{one.pid} .* survive SIGKILL"):
+        fence("mine", limit_s=0.05)
+    one.send_signal(signal.SIGKILL)
+    one.communicate()
