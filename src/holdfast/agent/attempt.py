@@ -83,6 +83,7 @@ class LiveAttempt:
 
     def read(self, *, asked_to_stop: bool) -> Iterator[host.HostEvent]:
         """What happened to the processes since the last call."""
+        self.postmortem.look(self.pids, now_ns())
         # Asked before reading: what a dying reaper said last must not be taken for silence.
         reaper_ended = self._tree.ended()
         is_gone = False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
+from holdfast.agent.oom import OomWatch
 from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.core import actions as act
@@ -28,9 +29,13 @@ class Postmortem:
         self._attempt = attempt
         self._pages = pages
         self._outputs = {output.rank: output for output in outputs}
-        self._oom_kills = oom_kills()
+        self._oom = OomWatch()
         self._codes: dict[int, int | None] = {}
         self._reports: dict[int, RankReport] = {}
+
+    def look(self, pids: dict[int, int], now_ns: int) -> None:
+        """What can only be seen of a rank while it lives."""
+        self._oom.look(pids, now_ns)
 
     def exit_of(self, fields: Mapping[str, Any], *, asked_to_stop: bool) -> Exit:
         """The end of one rank, from what the reaper says and what the rank left behind."""
@@ -47,7 +52,8 @@ class Postmortem:
             finished=phase is Phase.FINISHED,
             has_session=phase is not None,
             report=report,
-            oom_killed=number == 9 and oom_kills() > self._oom_kills,
+            # 137: what a shell in between says of a command that died of a SIGKILL.
+            oom_killed=(number == SIGKILL or code == 128 + SIGKILL) and self._oom.has_killed(rank),
             asked_to_stop=asked_to_stop,
         )
 
@@ -82,25 +88,3 @@ class Postmortem:
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory, as far as we can see.
-
-    A cgroup's own count (v2, then v1) where it is visible; else the machine's, which may count a
-    neighbour's. Only compared with an earlier value, and only for a rank that died of SIGKILL.
-    """
-    for path, key in (
-        (Path("/sys/fs/cgroup/memory.events"), b"oom_kill"),
-        (Path("/sys/fs/cgroup/memory/memory.oom_control"), b"oom_kill"),
-        (Path("/proc/vmstat"), b"oom_kill"),
-    ):
-        try:
-            lines = path.read_bytes().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            name, _, value = line.partition(b" ")
-            if name == key and value.strip().isdigit():
-                return int(value)
-    return 0

@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-
 _PF_EXITING = 0x4  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 
 
