@@ -11,9 +11,11 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 DEMO_FLAGS     ?=
+CHAOS_KILLS    ?= 10000
+CHAOS_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo bench docs picture clean
+.PHONY: help setup test check lint format types demo chaos bench docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +51,9 @@ format: $(STAMP) ## Put the code in order
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)
+
+chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
+	$(BIN)/python tests/chaos/campaign.py --kills $(CHAOS_KILLS) $(CHAOS_FLAGS)
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py

@@ -19,7 +19,13 @@ from typing import NamedTuple
 from holdfast.core import agree
 from holdfast.core import agree_events as ev
 from holdfast.core.agree import Agreement, Phase
-from holdfast.core.agree_rank import Answer, after_loop, at_boundary, while_waiting
+from holdfast.core.agree_rank import (
+    Answer,
+    after_loop,
+    at_boundary,
+    between_steps,
+    while_waiting,
+)
 from holdfast.core.word import Agreed, Order, pack, unpack
 
 DEADLINE_NS = 10**15
@@ -31,7 +37,7 @@ class Broken(AssertionError):
 
 
 class Rank(NamedTuple):
-    at: str  # load, wait, run (it has entered step n + 1), after; then gone: see GONE
+    at: str  # load, wait, poll (between steps), run (it has entered step n + 1), after; see GONE
     n: int  # last boundary reached
     committed: int  # the COMMITTED word, or where it began
     out: tuple[ev.RankWords, ...]  # its words: as last read by the controller, then as stored
@@ -86,10 +92,12 @@ class House:
         delays: bool = True,
         save_at_once: bool = False,
         save_lead: int = 1,
+        polls: bool = False,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
         self.delays = delays
+        self.between = "poll" if polls else "run"
         self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
         self.faultless = not (deaths or fails or deadline)
         self._ranks: list[Rank] = []
@@ -211,6 +219,12 @@ class House:
         elif rank.at == "wait":
             answer = while_waiting(rank.order, rank.verdict, rank.epoch, rank.n)[0]
             yield from self._answer(rank, answer)
+        elif rank.at == "poll":
+            # It may enter the next step at once, or look at the order once more before.
+            yield "enters the step", self._runs(rank._replace(at="run"))
+            answer = between_steps(rank.n, rank.order, rank.epoch)[0]
+            if answer is not Answer.GO_ON:
+                yield from self._answer(rank, answer)
         elif rank.at == "after":
             words = (rank.order, rank.verdict, rank.committed)
             yield from self._answer(rank, after_loop(rank.n, *words, rank.epoch)[0])
@@ -219,13 +233,13 @@ class House:
         after = rank.at == "after"
         if answer is Answer.SNAPSHOT:
             epoch, flags, _ = unpack(rank.order)
-            at = "after" if after else "wait" if flags & Order.STOP else "run"
+            at = "after" if after else "wait" if flags & Order.STOP else self.between
             writing = (*rank.writing, (epoch, rank.n))
             copied = rank._replace(at=at, epoch=epoch, answer=rank.n, writing=writing)
             copied = copied.stores(snap=Agreed(epoch, 0, rank.n))
             yield f"copies {rank.n} for {epoch}", self._runs(copied)
         elif answer is Answer.GO_ON:
-            yield "goes on", self._runs(rank._replace(at="run"))
+            yield "goes on", self._runs(rank._replace(at=self.between))
         elif answer is Answer.LEAVE_SAVED:
             yield "leaves, saved", _gone(rank, "finished" if after else "saved")
         elif answer is Answer.LEAVE_UNSAVED:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.agree import (
+    EARLY_PATIENCE,
     MAX_LEAD,
     TABLE,
     Agreement,
@@ -36,7 +37,14 @@ from holdfast.core.agree_events import (
     Tick,
     changes,
 )
-from holdfast.core.agree_rank import Answer, after_loop, at_boundary, is_settled, while_waiting
+from holdfast.core.agree_rank import (
+    Answer,
+    after_loop,
+    at_boundary,
+    between_steps,
+    is_settled,
+    while_waiting,
+)
 from holdfast.core.word import MAX_EPOCH, Agreed, Order, pack
 
 SECOND_NS = 1_000_000_000
@@ -82,7 +90,7 @@ def test_a_save_is_ordered_one_step_ahead_of_the_fastest_and_committed():
 
 def test_a_stop_ends_with_the_verdict():
     state, said = feed(at_step(7), STOP)
-    assert said == [PublishOrder(1, 8, Order.STOP, "a notice")]
+    assert said == [PublishOrder(1, 8, Order.STOP | Order.EARLY, "a notice")]
     state, said = feed(state, *all_durable(state), Committed(0, 1, 8))
     assert said[-1].flags == Order.COMMITTED | Order.STOP
     assert state.phase is Phase.OVER
@@ -157,6 +165,24 @@ def test_a_rank_that_keeps_others_waiting_is_given_a_limit_that_doubles():
     assert wake_at_ns(state) is None
 
 
+def test_ranks_between_two_steps_agree_on_the_step_they_have_done():
+    state, _ = feed(at_step(7, 7), STOP, Snapped(5, 0, 1, 7))
+    assert wake_at_ns(state) == 5 + EARLY_PATIENCE * SECOND_NS
+    state, said = feed(state, Snapped(6, 1, 1, 7), Durable(7, 0, 1, 7), Durable(7, 1, 1, 7))
+    assert said == [Commit(1, 7)]
+    _, said = feed(state, Committed(8, 1, 7))
+    assert said[-1].flags == Order.COMMITTED | Order.STOP
+
+
+def test_a_rank_that_is_in_the_next_step_already_has_its_boundary_ordered():
+    state, _ = feed(at_step(7, 7), STOP, Snapped(5, 0, 1, 7))
+    state, said = feed(state, Tick(5 + EARLY_PATIENCE * SECOND_NS))
+    assert said == [
+        Abort(1, 8, "a rank was between two steps, and another was not"),
+        PublishOrder(2, 9, Order.STOP, "a notice"),  # EARLY is tried once
+    ]
+
+
 def test_a_periodic_save_needs_no_limit():
     """Nobody waits for a verdict, so a rank that missed S goes on and so says that it did."""
     state, _ = feed(at_step(7, 7), SAVE, Progress(0, 0, 8), Snapped(0, 0, 1, 8), Progress(0, 1, 8))
@@ -177,7 +203,7 @@ def test_a_stop_replaces_an_order_that_not_all_have_answered():
     state, said = feed(state, STOP)
     assert said == [
         Abort(1, 8, "superseded by a stop: a notice"),
-        PublishOrder(2, 9, Order.STOP, "a notice"),
+        PublishOrder(2, 9, Order.STOP | Order.EARLY, "a notice"),
     ]
 
 
@@ -185,7 +211,7 @@ def test_a_stop_does_not_wait_for_a_step_that_was_ordered_far_ahead():
     state, said = feed(at_step(7, 7), SaveAsked(0, "every 1000 steps", lead=993))
     assert said[0].step == 1000
     state, said = feed(state, STOP)
-    assert said[-1] == PublishOrder(2, 8, Order.STOP, "a notice")
+    assert said[-1] == PublishOrder(2, 8, Order.STOP | Order.EARLY, "a notice")
 
 
 def test_a_stop_lets_a_set_that_is_being_written_finish_first():
@@ -194,7 +220,7 @@ def test_a_stop_lets_a_set_that_is_being_written_finish_first():
     assert said == []
     state, said = feed(state, Durable(0, 0, 1, 8), Committed(1, 1, 8))
     assert [type(a) for a in said] == [Commit, PublishVerdict, PublishOrder]
-    assert said[-1] == PublishOrder(2, 10, Order.STOP, "a notice")
+    assert said[-1] == PublishOrder(2, 10, Order.STOP | Order.EARLY, "a notice")
 
 
 def test_a_stop_that_waited_finds_nothing_left_to_save():
@@ -252,7 +278,7 @@ def test_a_failed_periodic_save_is_called_off_and_training_goes_on():
 def test_a_stops_failed_save_is_tried_once_more():
     state, _ = feed(at_step(7), STOP, Progress(0, 0, 8))
     state, said = feed(state, SaveFailed(0, 0, 1, 8))
-    assert said[-1] == PublishOrder(2, 9, Order.STOP, "a notice")
+    assert said[-1] == PublishOrder(2, 9, Order.STOP | Order.EARLY, "a notice")
     state, said = feed(state, SaveFailed(0, 0, 2, 9))
     assert said[-1] == PublishOrder(3, 0, Order.LEAVE, "rank 0 could not save step 9")
 
@@ -394,6 +420,23 @@ def test_lead_steps(step_time_s, reaction_s, lead):
 )
 def test_at_boundary_8_having_answered_epoch_2(order, answer):
     assert at_boundary(8, order, 2)[0] is answer
+
+
+@pytest.mark.parametrize(
+    ("order", "answer"),
+    [
+        (0, Answer.GO_ON),
+        (pack(3, 9), Answer.GO_ON),  # no stop: the next boundary is soon enough
+        (pack(3, 9, Order.STOP), Answer.GO_ON),  # somebody is in step 9 already
+        (pack(3, 9, Order.STOP | Order.EARLY), Answer.SNAPSHOT),
+        (pack(3, 8, Order.STOP | Order.EARLY), Answer.SNAPSHOT),  # seen only after boundary 8
+        (pack(3, 7, Order.STOP | Order.EARLY), Answer.GO_ON),  # missed: another order will come
+        (pack(2, 9, Order.STOP | Order.EARLY), Answer.GO_ON),  # answered already
+        (pack(3, 0, Order.LEAVE), Answer.LEAVE_UNSAVED),
+    ],
+)
+def test_between_steps_8_and_9_having_answered_epoch_2(order, answer):
+    assert between_steps(8, order, 2)[0] is answer
 
 
 @pytest.mark.parametrize("ordered", [1, 8, 10**9])

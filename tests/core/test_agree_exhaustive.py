@@ -99,6 +99,11 @@ WALKS = [
     (2, 1, {"stops": 1, "fails": 1}),
     (3, 2, {"stops": 1, "delays": False}),
     (3, 1, {"stops": 1, "deaths": 1}),
+    (1, 2, {"saves": 1, "stops": 1, "fails": 1, "polls": True}),
+    (2, 2, {"stops": 1, "polls": True}),
+    (2, 1, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
+    (2, 1, {"stops": 1, "deaths": 1, "deadline": True, "polls": True}),
+    (3, 1, {"stops": 1, "delays": False, "polls": True}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -113,6 +118,10 @@ LARGER_WALKS = [
     (3, 1, {"stops": 1, "deaths": 1, "deadline": True}),
     (3, 1, {"stops": 1, "false_nacks": 1, "deaths": 1}),
     (4, 1, {"stops": 1, "delays": False}),
+    (2, 2, {"stops": 1, "false_nacks": 1, "polls": True}),
+    (2, 2, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
+    (2, 1, {"stops": 1, "fails": 2, "false_nacks": 1, "polls": True}),
+    (3, 1, {"stops": 1, "polls": True}),
 ]
 
 
@@ -131,7 +140,8 @@ def test_random_schedules_of_more_ranks(ranks):
     for seed in range(15):
         rng = random.Random(seed * 100 + ranks)
         faults = {name: rng.randrange(2) for name in ("deaths", "fails", "deadline")}
-        house = House(ranks, rng.randrange(1, 7), saves=2, stops=1, false_nacks=2, **faults)
+        asked = {"saves": 2, "stops": 1, "false_nacks": 2, "polls": seed % 2 == 0}
+        house = House(ranks, rng.randrange(1, 7), **asked, **faults)
         run_at_random(house, rng)
 
 
@@ -207,6 +217,13 @@ def test_finds_a_controller_that_never_gives_up_on_a_step(monkeypatch):
     monkeypatch.setattr(agree, "_miss", lambda state, reason: (state, ()))
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1)
+
+
+def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monkeypatch):
+    """One rank answers before its next step, the other is in it already and waits for the first."""
+    monkeypatch.setattr(agree, "_is_early_answered", lambda state: False)
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk(2, 2, stops=1, polls=True)
 
 
 # --- why not `progress >= S` on a margin --------------------------------------------------------

@@ -94,6 +94,8 @@ class Script:
                 self.shape = replace(self.shape, together=value == "yes")
             elif key == "on_sigterm":
                 self.shape = replace(self.shape, on_sigterm=value.replace("-", " "))
+            elif key == "poll":
+                self.shape = replace(self.shape, poll_ns=tuple(map(ns, value.split(","))))
             elif key == "pause":
                 step, time = value.split(":")
                 self.shape = replace(self.shape, pauses={**self.shape.pauses, int(step): ns(time)})

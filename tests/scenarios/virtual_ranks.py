@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from virtual_time import MS, SECOND, Clock
 
 from holdfast.core import agree_events as news
-from holdfast.core.agree_rank import Answer, after_loop, at_boundary, while_waiting
+from holdfast.core.agree_rank import (
+    Answer,
+    after_loop,
+    at_boundary,
+    between_steps,
+    while_waiting,
+)
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.word import Agreed, Order, unpack
@@ -36,6 +43,7 @@ class Shape:
     plain_ns: int = 100 * SECOND  # without a session: how long the command works
     on_sigterm: str = "exit 143"  # while there is no session: "exit CODE" or "ignore"
     pauses: Mapping[int, int] = field(default_factory=dict)  # before step → extra time
+    poll_ns: tuple[int, ...] = (0,)  # how often a rank polls in a pause (0: not at all)
 
     def step_time_ns(self, rank: int) -> int:
         """How long a rank works on one step."""
@@ -182,8 +190,28 @@ class VirtualRank:
 
     def _enter(self, step: int) -> None:
         shape = self._world.shape
-        work_ns = shape.step_time_ns(self.rank) + shape.pauses.get(step, 0)
-        self._later(work_ns, lambda: self._worked(step))
+        pause_ns = shape.pauses.get(step, 0)
+        if pause_ns and shape.poll_ns[self.rank % len(shape.poll_ns)]:
+            self._poll(step, self._world.clock.now_ns + pause_ns)
+        else:
+            self._later(pause_ns + shape.step_time_ns(self.rank), lambda: self._worked(step))
+
+    def _poll(self, step: int, end_ns: int) -> None:
+        """Before `step` the script does something else for a while, and looks up now and then."""
+        shape, now_ns = self._world.shape, self._world.clock.now_ns
+        if now_ns >= end_ns:
+            self._later(shape.step_time_ns(self.rank), lambda: self._worked(step))
+            return
+        order = self.order
+        answer, _ = between_steps(step - 1, order, self._answered_epoch)
+        if answer is Answer.LEAVE_UNSAVED:
+            self._leave()
+        elif answer is Answer.SNAPSHOT:
+            on = partial(self._poll, step, end_ns)
+            self._copy(step - 1, order, lambda: self._copied(step - 1, order, on))
+        else:
+            poll_ns = min(shape.poll_ns[self.rank % len(shape.poll_ns)], end_ns - now_ns)
+            self._later(poll_ns, lambda: self._poll(step, end_ns))
 
     def _worked(self, step: int) -> None:
         how = self._world.failure(self.rank, step)
@@ -202,7 +230,7 @@ class VirtualRank:
             self._leave()
         elif answer is Answer.SNAPSHOT:
             order = self.order
-            self._copy(step, order, lambda: self._copied(step, order))
+            self._copy(step, order, lambda: self._copied(step, order, partial(self._go_on, step)))
         else:
             self._go_on(step)
 
@@ -212,19 +240,19 @@ class VirtualRank:
         else:
             self._enter(step + 1)
 
-    def _copied(self, step: int, order: int) -> None:
+    def _copied(self, step: int, order: int, go_on: Callable[[], None]) -> None:
         epoch, flags, _ = unpack(order)
         if flags & Order.STOP:
-            self._waits = lambda: self._look_while_waiting(epoch, step)
+            self._waits = lambda: self._look_while_waiting(epoch, step, go_on)
             self._waits()
         else:
-            self._go_on(step)
+            go_on()
 
-    def _look_while_waiting(self, epoch: int, step: int) -> None:
+    def _look_while_waiting(self, epoch: int, step: int, go_on: Callable[[], None]) -> None:
         answer, _ = while_waiting(self.order, self.verdict, epoch, step)
         if answer is Answer.GO_ON:
             self._waits = None
-            self._go_on(step)
+            go_on()
         elif answer is not Answer.WAIT:
             self._leave()
 

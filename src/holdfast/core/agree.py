@@ -14,8 +14,9 @@ Rules that the functions below rely on:
 - An epoch's step and flags never change once published; an epoch that follows a stop's always has
   a larger step, so that a rank that waits for the old one goes on.
 - A snapshot counts for the epoch it names and for no other, so late news does no harm.
-- A rank whose loop has ended answers any order with its last step: a set may be of an earlier
-  step than was ordered, but only if all ranks answered with that same step.
+- A rank whose loop has ended answers any order with its last step, and one that is between two
+  steps may answer a stop that says EARLY with the step it has done: a set may be of an earlier step
+  than was ordered, but only if all ranks answered with that same step.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from holdfast.core.agree_events import (
 from holdfast.core.word import MAX_EPOCH, Order
 
 MAX_LEAD = 4096
+EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
 MAX_SAVE_TRIES = 2  # a stop's or the final save is tried again once: a full disk stays full
 
 
@@ -83,6 +85,7 @@ class Agreement:
     epoch: int = 0
     step: int = 0
     is_stop: bool = False  # the current epoch's order says STOP
+    is_early: bool = True  # a stop may be answered between two steps; tried once
     stop: StopAsked | None = None  # the stop under way, or waiting for a save under way
     why: str = ""
     lead: int = 1
@@ -153,7 +156,7 @@ def _no_more(state: Agreement, _: SaveAsked) -> _Result:
 
 def _stop(state: Agreement, event: StopAsked) -> _Result:
     """Begin the stop's own save, if there is something to save and time to do it."""
-    state = replace(state, stop=event, lead=event.lead, tries=0, misses=0)
+    state = replace(state, stop=event, lead=event.lead, tries=0, misses=0, is_early=True)
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
         return _leave(state, "the deadline is at hand")
     if state.is_saved:
@@ -280,7 +283,10 @@ def _tick(state: Agreement, event: Tick) -> _Result:
         return _leave(state, f"the deadline came before step {state.step} was durable")
     late_since_ns = state.late_since_ns
     if late_since_ns is not None and event.at_ns - late_since_ns >= _answer_limit_ns(state):
-        return _miss(state, f"a rank is at step {state.step} and has not copied it")
+        why = f"a rank is at step {state.step} and has not copied it"
+        if _is_early_answered(state):
+            why = "a rank was between two steps, and another was not"
+        return _miss(replace(state, is_early=False), why)
     return state, ()
 
 
@@ -333,6 +339,8 @@ def _order(state: Agreement, why: str, is_stop: bool) -> _Result:
         late_since_ns=None,
     )
     flags = Order.STOP if is_stop else Order(0)
+    if is_stop and state.is_early:
+        flags |= Order.EARLY
     return state, (PublishOrder(state.epoch, state.step, flags, why),)
 
 
@@ -341,22 +349,35 @@ def _judge(state: Agreement, at_ns: int) -> _Result:
     answers = [rank.answer for rank in state.ranks if rank.answer is not None]
     if len(answers) == len(state.ranks):
         if min(answers) != max(answers):
-            return _miss(state, f"ranks answered with steps {min(answers)} and {max(answers)}")
+            why = f"ranks answered with steps {min(answers)} and {max(answers)}"
+            return _miss(replace(state, is_early=False), why)
         agreed = replace(state, phase=Phase.WRITING, step=answers[0], late_since_ns=None)
         return _commit_if_complete(agreed)
     for number, rank in enumerate(state.ranks):
         if rank.answer is None and rank.step > state.step:
             return _miss(state, f"rank {number} was past step {state.step} already")
-    # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S.
-    # One that has ended its loop answers in any case.
+    # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
+    # or one that has answered before S. One that has ended its loop answers in any case.
+    early = _is_early_answered(state)
     blocked = (
         state.is_stop
         and bool(answers)
-        and any(r.answer is None and not r.ended and r.step == state.step for r in state.ranks)
+        and any(
+            r.answer is None and not r.ended and (early or r.step == state.step)
+            for r in state.ranks
+        )
     )
     if blocked == (state.late_since_ns is not None):
         return state, ()
     return replace(state, late_since_ns=at_ns if blocked else None), ()
+
+
+def _is_early_answered(state: Agreement) -> bool:
+    """Whether a rank has answered between two steps, before S."""
+    return any(
+        rank.answer is not None and not rank.ended and rank.answer < state.step
+        for rank in state.ranks
+    )
 
 
 def _miss(state: Agreement, reason: str) -> _Result:
@@ -431,4 +452,6 @@ def _after(epoch: int) -> int:
 
 def _answer_limit_ns(state: Agreement) -> int:
     limit_ns = state.stop.answer_limit_ns if state.stop else DEFAULT_ANSWER_LIMIT_NS
+    if _is_early_answered(state):
+        limit_ns *= EARLY_PATIENCE
     return limit_ns << min(state.misses, 6)  # a copy may really take that long

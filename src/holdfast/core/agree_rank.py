@@ -1,7 +1,8 @@
 """The rank's side of an agreed save: what one load of the agreement word means.
 
-A rank calls `at_boundary` after it has published step n, `while_waiting` between its snapshot for
-a stop and the verdict, and `after_loop` once its last step is done. They are pure functions of
+A rank calls `at_boundary` after it has published step n, `between_steps` where it can be stopped
+before the next one, `while_waiting` between its snapshot for a stop and the verdict, and
+`after_loop` once its last step is done. They are pure functions of
 words that the rank has just loaded; the protocol is explained in docs/explanation/agreement.md.
 
 The trainer's hot path does not call anything. It inlines one comparison:
@@ -54,6 +55,22 @@ def at_boundary(
     if step < n:
         return Answer.GO_ON, f"the order for step {step} came too late: this is step {n}"
     return Answer.GO_ON, f"ordered at step {step}, not yet"
+
+
+def between_steps(n: int, order: int, answered_epoch: int) -> tuple[Answer, str]:
+    """Decide after boundary `n`, while step n + 1 has not begun (an evaluation that polls).
+
+    GO_ON, SNAPSHOT (of boundary n: nothing has changed since) or LEAVE_UNSAVED. The next boundary
+    may be far away, so a stop is answered now, if its order allows that.
+    """
+    epoch, flags, step = unpack(order)
+    if flags & Order.LEAVE:
+        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+    if epoch in (0, answered_epoch) or not flags & Order.EARLY:
+        return Answer.GO_ON, "no order that can be answered between steps"
+    if step < n:
+        return Answer.GO_ON, f"the order for step {step} came too late: this is step {n}"
+    return Answer.SNAPSHOT, f"ordered at step {step}; step {n} is done, and the next has not begun"
 
 
 def is_settled(n: int, order: int) -> bool:

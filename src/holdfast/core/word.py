@@ -21,6 +21,7 @@ class Order(IntFlag):
     LEAVE = 2  # leave now: nothing more will be saved
     COMMITTED = 4  # verdict: the set is durable on all ranks
     ABORTED = 8  # verdict: this epoch will not be committed; go on
+    EARLY = 16  # a rank that is still between two steps may answer with the one it has done
 
 
 class Agreed(NamedTuple):

@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from holdfast.core.agree_rank import Answer, after_loop, at_boundary, is_settled, while_waiting
+from holdfast.core.agree_rank import (
+    Answer,
+    after_loop,
+    at_boundary,
+    between_steps,
+    is_settled,
+    while_waiting,
+)
 from holdfast.core.word import Order, pack, unpack
 from holdfast.errors import StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
@@ -22,6 +29,9 @@ from holdfast.journal.writer import JournalWriter
 WAIT_STEP_S = 0.001
 ORDER_LIMIT_NS = 500_000_000  # several looks of a supervisor at this rank's words
 SUPERVISOR_LOST_NS = 15_000_000_000
+# A place to stop between two steps counts only this long after a boundary: the next boundary is
+# often as near, and it is the one that all ranks come to.
+BETWEEN_STEPS_NS = 250_000_000
 NO_STEP = -1
 
 
@@ -45,6 +55,9 @@ class Boundary:
         self._answered_epoch = 0
         self._last_step = NO_STEP  # after this one the loop is over
         self._last_state: Any = None
+        self._state: Any = None  # of the last boundary; the loop holds it as long as this does
+        self._drawing: int | None = None  # the user's number of the step that drew its data last
+        self._is_external = False  # checkpoints are the script's own
         self._prepared = False
         self.resume_step = 0
         self.shift = 0  # the user's number + shift = our number, which starts at 1
@@ -77,6 +90,7 @@ class Boundary:
                 _await_device(state)  # the loop's last step ends when the device is done with it
             order = record_step(step + self.shift, tokens or 0)
             self.expected = step + 1
+            self._state = state
             if ready is not None:
                 self.watch(step + self.shift, ready)
             if order != settled or step == self.slow_step:
@@ -91,6 +105,7 @@ class Boundary:
         """The rest of `done`; returns the order if later boundaries may skip it, else 0."""
         if not self._prepared:
             self._prepared = True
+            self._is_external = commit is not None
             self._saves.prepare(state)
         if step == self._last_step:
             self._last_state = state
@@ -140,7 +155,7 @@ class Boundary:
             self._await_last_commit(step, state)
         finally:
             self._writer.close_span(token)
-        self._last_state = None
+        self._last_state = self._state = None
         words.store(Word.PHASE, Phase.FINISHED)
 
     def _await_last_commit(self, step: int, state: Any) -> None:
@@ -202,8 +217,12 @@ class Boundary:
             if isinstance(error, Unstorable) and step <= self.resume_step + 1:
                 raise
             return
-        words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
-        words.store(Word.SNAP, pack(epoch, step))
+        self._publish_copy(step, epoch, started_ns)
+
+    def _publish_copy(self, step: int, epoch: int, started_ns: int) -> None:
+        self._answered_epoch = epoch
+        self._words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
+        self._words.store(Word.SNAP, pack(epoch, step))
 
     def _await_verdict(self, epoch: int, step: int) -> None:
         words = self._words
@@ -246,10 +265,54 @@ class Boundary:
             self._writer.close_span(token)
 
     def poll(self) -> None:
-        """Leave if there is nothing left to wait for; raises Stop."""
+        """Leave if nothing more will be saved, or once the last step is; raises Stop."""
         order = self._words.load(Word.ORDER)
-        if order >> 40 & Order.LEAVE:
+        flags = order >> 40
+        if flags & Order.LEAVE:
             self._leave("told to leave: nothing more will be saved")
+        if flags & Order.EARLY and self._is_between_steps():
+            self._answer_between_steps(order)
+
+    def draw(self) -> None:
+        """The step under way is about to draw data: it has begun. A place to leave, like `poll`."""
+        self._drawing = self.expected
+        if self._words.load(Word.ORDER) >> 40 & Order.LEAVE:
+            self._leave("told to leave: nothing more will be saved")
+
+    def _is_between_steps(self) -> bool:
+        """Whether all is as the last boundary left it, and has been for a while.
+
+        Known only of loops that draw their data through `run.data`: a step begins with that.
+        """
+        words = self._words
+        return (
+            self.expected != NO_STEP
+            and self._drawing not in (None, self.expected)
+            and not self._is_external
+            and words.load(Word.PHASE) == Phase.TRAINING
+            and now_ns() - words.load(Word.STEP_AT) > BETWEEN_STEPS_NS
+        )
+
+    def _answer_between_steps(self, order: int) -> None:
+        """A stop, and the next boundary may be far: copy what the last one left, and wait."""
+        epoch, step = unpack(order).epoch, self._words.load(Word.STEP)
+        answer, _ = between_steps(step, order, self._answered_epoch)
+        if answer is not Answer.SNAPSHOT:
+            return
+        _await_device(self._state)
+        token = self._writer.open_span("save")
+        try:
+            started_ns = now_ns()
+            self._saves.save(self._state, epoch, step)
+            self._publish_copy(step, epoch, started_ns)
+            self._await_verdict(epoch, step)
+        except Exception as error:
+            # The state was given away, perhaps. No answer is given; the next boundary has one.
+            self._words.increment(Word.ERRORS)
+            self._drawing = self.expected
+            say(f"step {step} cannot be saved any more ({error}); the next one is")
+        finally:
+            self._writer.close_span(token)
 
     def _leave(self, reason: str) -> NoReturn:
         self.stop_reason = reason

@@ -121,7 +121,7 @@ class Run:
             source,
             opened=lambda: writer.open_span("data"),
             closed=lambda token: _close(writer.close_span, token),
-            poll=self._boundary.poll,
+            poll=self._boundary.draw,
         )
         self._contents.add_stream(stream)
         return stream
@@ -245,7 +245,11 @@ class Run:
         self.poll()
 
     def poll(self) -> None:
-        """A place where the script may be stopped inside long work; raises Stop."""
+        """A place where the script may be stopped inside long work, an evaluation say; raises Stop.
+
+        Between two steps (no data drawn since `done`) a stop saves the last step right here. In the
+        middle of a step it leaves only when nothing more will be saved.
+        """
         self._boundary.poll()
 
     def save(self, tag: str | None = None, *, wait: bool = False) -> None:
