@@ -11,6 +11,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import exits, restart, saves
+from holdfast.core.hang_events import RankLook
 from holdfast.core.run import (
     LATE,
     TABLE,
@@ -51,6 +52,9 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.StopNowAsked: ev.StopNowAsked(6, "SIGQUIT"),
     ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
     ev.TimerFired: ev.TimerFired(7, Timer.SAVES),
+    ev.Examined: ev.Examined(8, 0, (RankLook(0), RankLook(1))),
+    ev.StacksCollected: ev.StacksCollected(8, 0, ()),
+    ev.Suspended: ev.Suspended(8, 5),
 }
 
 

@@ -20,12 +20,12 @@ from world import World
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import restart, saves
+from holdfast.core import hang, restart, saves
 from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
-from holdfast.core.run import RunPolicy
+from holdfast.core.run import RunPolicy, Timer
 
-FAR_NS = 2_000 * SECOND
+FAR_NS = 10_000 * SECOND
 QUIET = (ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired)  # told only when something follows
 
 
@@ -86,6 +86,14 @@ class Script:
             elif key == "budget":
                 parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
                 policy = replace(policy, restart=parts)
+            elif key == "hang":
+                policy = replace(policy, hang=_hang_policy(value))
+            elif key == "ready":
+                self.shape = replace(self.shape, sees_device=value == "yes")
+            elif key == "span":
+                step, kind, time = value.split(":")
+                spans = {**self.shape.spans, int(step): (kind, ns(time))}
+                self.shape = replace(self.shape, spans=spans)
             elif key == "command":
                 self._command_exists = value != "missing"
             elif key == "session":
@@ -146,6 +154,15 @@ class Script:
         else:
             self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
 
+    def rank_hangs(self, rank: str, step: str, times: str | None, device: str | None) -> None:
+        """It never comes out of a step, or its device does not."""
+        how = "device" if device else f"train.py:{40 + int(rank)}"
+        self.live.failures.append(Failure(int(rank), int(step), how, int(times or 1)))
+
+    def no_stacks(self) -> None:
+        """Nobody answers when asked where the ranks stand."""
+        self.live.stacks_ns = None
+
     def bad(self, which: str) -> None:
         """The newest sets cannot be read from now on, but nobody knows yet."""
         sets = sorted(self.live.store.sets, key=lambda one: one.name, reverse=True)
@@ -166,6 +183,10 @@ class Script:
     def quiet(self) -> None:
         """Keep the trace of this block to yourself from now on."""
         self._is_quiet = True
+
+    def loud(self) -> None:
+        """Show the trace again."""
+        self._is_quiet = False
 
     def status(self) -> None:
         """Where everything stands."""
@@ -190,11 +211,25 @@ class Script:
     ) -> None:
         """One event and what follows from it."""
         follows = [text for action in answer if (text := answered(action, at_ns))]
-        if self._is_quiet:
+        if self._is_quiet or _is_routine(event, answer):
             return
         if follows or change or not isinstance(event, QUIET):
             self.lines.append(f"{seconds(at_ns)}  {told(event, at_ns)}{change}")
             self.lines += [f"{'':9}    {line}" for line in follows]
+
+
+def _is_routine(event: ev.Event, answer: tuple[act.Action, ...]) -> bool:
+    """A look at ranks that get on, from which only the next look follows."""
+    if isinstance(event, ev.TimerFired):
+        return event.timer == Timer.HANG
+    again = all(isinstance(action, act.SetTimer) and action.timer == Timer.HANG for action in answer)
+    return isinstance(event, ev.Examined) and again
+
+
+def _hang_policy(text: str) -> hang.HangPolicy:
+    if text in ("auto", "off"):
+        return hang.HangPolicy() if text == "auto" else hang.OFF
+    return hang.HangPolicy(step_ns=ns(text))
 
 
 def _save_policy(text: str) -> saves.SavePolicy:
@@ -208,11 +243,17 @@ def _save_policy(text: str) -> saves.SavePolicy:
 COMMANDS: dict[str, Callable[..., None]] = {
     r"start( again)? ?(.*)": Script.start,
     r"quiet": Script.quiet,
+    r"loud": Script.loud,
     r"run until (.+)": Script.run_until,
     r"run for (\S+)": Script.run_for,
     r"sigterm grace=(\S+)": Script.notice,
     r"ctrl-c": lambda script: script.live.interrupt(),
     r"sigquit": lambda script: script.live.stop_now("SIGQUIT"),
+    r"rank (\d+) hangs in step (\d+)(?: (\d+) times)?(?: (on the device))?": Script.rank_hangs,
+    r"stop rank (\d+)": lambda script, rank: script.live.live.ranks[int(rank)].stop(),
+    r"continue rank (\d+)": lambda script, rank: script.live.live.ranks[int(rank)].go_on(),
+    r"suspend for (\S+)": lambda script, time: script.live.suspend(ns(time)),
+    r"stacks never come": Script.no_stacks,
     r"lease lost": lambda script: script.live.stop_now("another supervisor holds the run", 69),
     r"save": lambda script: script.live.save(),
     r"kill rank (\d+)": lambda script, rank: script.live.end_rank(int(rank), Exit(signal=9)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import exits, facts, restart, saves
+from holdfast.core import exits, facts, hang, restart, saves
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.history import parse_text, to_lines
 from holdfast.core.ledger.plain import account
@@ -65,6 +66,7 @@ policies = st.builds(
         [saves.Never(), saves.EverySteps(3), saves.EverySteps(20), saves.EverySeconds(1.0)]
     ),
     restart=st.sampled_from([restart.DEFAULT, restart.BackOff() | restart.Budget(4)]),
+    hang=st.sampled_from([hang.OFF, hang.HangPolicy(), hang.HangPolicy(step_ns=4 * SECOND)]),
 )
 ranks = st.integers(0, 2)
 things = st.one_of(
@@ -75,6 +77,12 @@ things = st.one_of(
     st.tuples(
         st.just("fail"), st.builds(Failure, ranks, st.integers(1, 40), st.sampled_from(EXITS))
     ),
+    st.tuples(
+        st.just("hang"),
+        st.builds(Failure, ranks, st.integers(1, 40), st.sampled_from(["train.py:9", "device"])),
+    ),
+    st.tuples(st.sampled_from(["stop", "continue"]), ranks),
+    st.tuples(st.just("suspend"), times),
     st.tuples(st.just("notice"), times),
     st.tuples(st.just("sigterm"), ranks),
     st.tuples(st.just("save"), st.just(0)),
@@ -88,7 +96,7 @@ class Watched:
     """A world, and what was true when things happened."""
 
     def __init__(self, shape: Shape, policy: RunPolicy) -> None:
-        policy = RunPolicy(ranks=shape.ranks, save=policy.save, restart=policy.restart)
+        policy = replace(policy, ranks=shape.ranks)
         self.world = World(shape, policy, tell=self.tell)
         self.stopped_while: State | None = None
         self.finish_by_ns: int | None = None
@@ -125,7 +133,13 @@ class Watched:
                 world.run_until(running, world.now_ns + 10 * SECOND)
             case "exit", (rank, Exit() as end) if live and rank < len(live.ranks):
                 world.end_rank(rank, end)
-            case "fail", Failure() as failure:
+            case "stop" | "continue", int(rank) if live and rank < len(live.ranks):
+                live.ranks[rank].stop() if what == "stop" else live.ranks[rank].go_on()
+            case "suspend", int(ns):
+                world.suspend(20 * ns)
+                if self.finish_by_ns is not None:
+                    self.finish_by_ns += 20 * ns
+            case "fail" | "hang", Failure() as failure:
                 world.failures.append(failure)
             case "notice", int(grace_ns):
                 world.notice("SIGTERM", 10 * grace_ns)

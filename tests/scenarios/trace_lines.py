@@ -7,6 +7,7 @@ from virtual_time import SECOND
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.hang_events import RankLook
 from holdfast.core.word import Order
 
 
@@ -25,6 +26,16 @@ def _flags(flags: int) -> str:
 
 def _resume(resume: ev.Resume) -> str:
     return resume.set_name.replace("-00000000", "-") if resume.set_name else "scratch"
+
+
+def _look(look: RankLook, at_ns: int) -> str:
+    """`0 at step 7 for 61.2 s, in data`."""
+    if not look.doing:
+        return f"{look.rank} not there"
+    since = f" for {(at_ns - look.step_ns) / SECOND:.3f} s" if look.step_ns else ""
+    span = f", in {look.span}" if look.span else ""
+    stopped = ", stopped" if look.process == "T" else ""
+    return f"{look.rank} at step {look.step}{since}{span}{stopped}"
 
 
 def told(event: ev.Event, at_ns: int) -> str:
@@ -50,6 +61,13 @@ def told(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.exit_code}: {event.words}"
         case ev.StopNowAsked() | ev.SaveAsked():
             return f"{name} by {event.source}"
+        case ev.Suspended():
+            return f"{name} for {event.gap_ns / SECOND:.3f} s"
+        case ev.Examined():
+            return f"{name}: {', '.join(_look(one, at_ns) for one in event.ranks)}"
+        case ev.StacksCollected():
+            stacks = (f"{one.rank} {one.where or 'in a collective'}" for one in event.ranks)
+            return f"{name}: {', '.join(stacks)}"
         case ev.Launched() | ev.TreeGone() | ev.HostLost():
             return f"{name} {event.attempt}"
     return name
@@ -77,6 +95,10 @@ def answered(action: act.Action, at_ns: int) -> str:
             return "send SIGTERM to the ranks"
         case act.Kill():
             return f"kill ({action.why})"
+        case act.Examine():
+            return "examine the ranks"
+        case act.CollectStacks():
+            return "collect stacks"
         case act.SetTimer():
             return f"timer {action.timer} {_in(action.at_ns, at_ns)}"
         case act.CancelTimer():

@@ -14,6 +14,7 @@ from typing import Protocol
 from virtual_time import MS, SECOND, Clock
 
 from holdfast.core import agree_events as news
+from holdfast.core import hang_events as told
 from holdfast.core.agree_rank import (
     Answer,
     after_loop,
@@ -23,6 +24,7 @@ from holdfast.core.agree_rank import (
 )
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang import Pace
 from holdfast.core.word import Agreed, Order, unpack
 
 
@@ -44,6 +46,8 @@ class Shape:
     on_sigterm: str = "exit 143"  # while there is no session: "exit CODE" or "ignore"
     pauses: Mapping[int, int] = field(default_factory=dict)  # before step → extra time
     poll_ns: tuple[int, ...] = (0,)  # how often a rank polls in a pause (0: not at all)
+    spans: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # the same, declared
+    sees_device: bool = False  # `done` is told what to wait for on the device
 
     def step_time_ns(self, rank: int) -> int:
         """How long a rank works on one step."""
@@ -52,11 +56,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank ends so in a step; `times`: in how many attempts (0: in all)."""
+    """A rank ends so in a step, or hangs in it; `times`: in how many attempts (0: in all)."""
 
     rank: int
     step: int
-    how: Exit
+    how: Exit | str
     times: int = 0
 
 
@@ -66,7 +70,7 @@ class Surroundings(Protocol):
     clock: Clock
     shape: Shape
 
-    def failure(self, rank: int, step: int) -> Exit | None:
+    def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether it fails in this step, and how."""
 
     def read_error(self, resume: Resume) -> str:
@@ -127,13 +131,22 @@ class VirtualRank:
         self._answered_epoch = 0
         self._waits: Callable[[], None] | None = None
         self._written_ns = 0
+        # What a look at it shows (core.hang_events.RankLook).
+        self.doing = told.NO_SESSION
+        self.step_ns = self.complete_ns = self.awaited_ns = 0
+        self.span: tuple[str, int] | None = None
+        self.span_ended_ns = self.spans_ns = 0
+        self.pace = Pace()
+        self.where = ""
+        self.is_stopped = False  # by SIGSTOP
+        self._held: list[Callable[[], None]] = []
         self._later(world.shape.import_ns, self._imported)
 
     # --- from outside -----------------------------------------------------------------------
 
     def stored(self) -> None:
         """The supervisor has stored into the page: a rank that waits looks again."""
-        if self.alive and not self.is_stuck and self._waits is not None:
+        if self.alive and not (self.is_stuck or self.is_stopped) and self._waits is not None:
             self._waits()
 
     def sigterm(self) -> None:
@@ -149,6 +162,38 @@ class VirtualRank:
             code = int(how.split()[1])
             self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=code)))
 
+    def stop(self) -> None:
+        """SIGSTOP arrives."""
+        self.is_stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT arrives."""
+        self.is_stopped = False
+        held, self._held = self._held, []
+        for do in held:
+            do()
+        self.stored()
+
+    def look(self) -> told.RankLook:
+        """What a look at its words and its process shows."""
+        kind, span_ns = self.span or ("", 0)
+        return told.RankLook(
+            self.rank,
+            doing=self.doing,
+            step=self.words.step,
+            step_ns=self.step_ns,
+            complete_ns=self.complete_ns,
+            awaited_ns=self.awaited_ns,
+            behind=1 if self.awaited_ns else 0,
+            span=kind,
+            span_ns=span_ns,
+            span_ended_ns=self.span_ended_ns,
+            process="T" if self.is_stopped else "S",
+            samples=self.pace.samples,
+            median_ns=self.pace.median_ns,
+            longest_ns=self.pace.take_longest_ns(),
+        )
+
     def end(self, how: Exit) -> None:
         """The process ends, whatever it was doing."""
         if not self.alive or self.is_stuck:
@@ -162,7 +207,9 @@ class VirtualRank:
 
     def _later(self, delay_ns: int, do: Callable[[], None]) -> None:
         def do_if_able() -> None:
-            if self.alive and not self.is_stuck:
+            if self.is_stopped:
+                self._held.append(do_if_able)
+            elif self.alive and not self.is_stuck:
                 do()
 
         self._world.clock.later(delay_ns, do_if_able)
@@ -172,6 +219,7 @@ class VirtualRank:
             self._later(self._world.shape.plain_ns, lambda: self.end(Exit(code=0)))
             return
         self.has_page = True
+        self.doing = told.STARTING
         self._later(self._world.shape.restore_ns, self._restored)
 
     def _restored(self) -> None:
@@ -183,12 +231,29 @@ class VirtualRank:
         if self.resume.step >= self._world.shape.until:
             self._loop_ended(self.resume.step)
         else:
+            self.doing = told.TRAINING
             self._enter(self.resume.step + 1)
 
     def _fail(self, kind: str, message: str, where: str, code: int) -> None:
         self.end(Exit(code=code, report=RankReport(kind, message, where, "")))
 
     def _enter(self, step: int) -> None:
+        kind, span_ns = self._world.shape.spans.get(step, ("", 0))
+        if not span_ns:
+            self._work(step)
+            return
+        self.span = kind, self._world.clock.now_ns
+        self.where = f"wait ({kind}.py:7)"
+
+        def ended() -> None:
+            self.span, self.where = None, ""
+            self.span_ended_ns = self._world.clock.now_ns
+            self.spans_ns += span_ns
+            self._work(step)
+
+        self._later(span_ns, ended)
+
+    def _work(self, step: int) -> None:
         shape = self._world.shape
         pause_ns = shape.pauses.get(step, 0)
         if pause_ns and shape.poll_ns[self.rank % len(shape.poll_ns)]:
@@ -215,8 +280,13 @@ class VirtualRank:
 
     def _worked(self, step: int) -> None:
         how = self._world.failure(self.rank, step)
-        if how is not None:
+        if isinstance(how, Exit):
             self.end(how)
+        elif how == "device":
+            self.awaited_ns = self._world.clock.now_ns  # never done; the host goes on dispatching
+            self._boundary(step)
+        elif how is not None:
+            self.where = f"step ({how})"
         elif self._world.shape.together:
             self._barrier.arrive(step, lambda: self._boundary(step) if self.alive else None)
         else:
@@ -224,6 +294,9 @@ class VirtualRank:
 
     def _boundary(self, step: int) -> None:
         self.words = replace(self.words, step=step)
+        self.step_ns = self._world.clock.now_ns
+        if self._world.shape.sees_device and not self.awaited_ns:
+            self.complete_ns = self.step_ns
         self._world.stepped(self)
         answer, _ = at_boundary(step, self.order, self._answered_epoch)
         if answer is Answer.LEAVE_UNSAVED:
@@ -243,6 +316,7 @@ class VirtualRank:
     def _copied(self, step: int, order: int, go_on: Callable[[], None]) -> None:
         epoch, flags, _ = unpack(order)
         if flags & Order.STOP:
+            self.doing = told.WAITING
             self._waits = lambda: self._look_while_waiting(epoch, step, go_on)
             self._waits()
         else:
@@ -252,12 +326,14 @@ class VirtualRank:
         answer, _ = while_waiting(self.order, self.verdict, epoch, step)
         if answer is Answer.GO_ON:
             self._waits = None
+            self.doing = told.TRAINING
             go_on()
         elif answer is not Answer.WAIT:
             self._leave()
 
     def _loop_ended(self, step: int) -> None:
         self.words = replace(self.words, loop_ended=True, step=step)
+        self.doing = told.LOOP_ENDED
         self._waits = lambda: self._look_after_loop(step)
         self._waits()
 
@@ -268,6 +344,7 @@ class VirtualRank:
         if answer is Answer.LEAVE_SAVED:
             self._waits = None
             self.finished = True
+            self.doing = told.FINISHED
             self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=0)))
         elif answer is Answer.LEAVE_UNSAVED:
             self._waits = None

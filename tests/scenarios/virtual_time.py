@@ -22,6 +22,11 @@ class Clock:
         self._asked += 1
         heapq.heappush(self._due, (self.now_ns + max(0, delay_ns), self._asked, do))
 
+    def suspend(self, gap_ns: int) -> None:
+        """The clock goes on and nothing else does: all that was to happen happens later."""
+        self.now_ns += gap_ns
+        self._due = [(at_ns + gap_ns, asked, do) for at_ns, asked, do in self._due]
+
     def advance(self, limit_ns: int) -> bool:
         """Do the next thing if it is due by `limit_ns`; False (and it is then) if there is none."""
         if not self._due or self._due[0][0] > limit_ns:

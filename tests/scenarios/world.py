@@ -21,6 +21,7 @@ from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import facts, host
 from holdfast.core.exits import Exit
+from holdfast.core.hang_events import RankStack
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.word import Order, pack
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, NoGoodCheckpoint
@@ -62,6 +63,7 @@ class World:
         self.failures: list[Failure] = []
         self.command_exists = True
         self.host_sticks = False
+        self.stacks_ns: int | None = 50 * MS  # None: they never come
         self.reaper_alive = True
         self.recorded: list[dict[str, Any]] = []
         self.history: list[facts.Fact] = []
@@ -133,6 +135,17 @@ class World:
         if self.live is not None:
             self.live.ranks[rank].end(how)
 
+    def suspend(self, gap_ns: int) -> None:
+        """The whole machine sleeps; when it wakes up, its timers are long due."""
+        self.clock.suspend(gap_ns)
+        for rank in self.live.ranks if self.live else ():
+            rank.pace.forget()
+        self.feed(ev.Suspended(self.now_ns, gap_ns))
+        for timer, at_ns in sorted(self._timers.items(), key=lambda item: item[1]):
+            if at_ns <= self.now_ns and self._timers.get(timer) == at_ns:
+                del self._timers[timer]
+                self.feed(ev.TimerFired(self.now_ns, timer))
+
     def kill_reaper(self) -> None:
         """Somebody kills the reaper: its ranks are orphans now."""
         self.reaper_alive = False
@@ -140,7 +153,7 @@ class World:
 
     # --- Surroundings of the ranks ----------------------------------------------------------
 
-    def failure(self, rank: int, step: int) -> Exit | None:
+    def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether this rank fails in this step."""
         for place, failure in enumerate(self.failures):
             if (failure.rank, failure.step) == (rank, step):
@@ -279,6 +292,7 @@ class World:
                 self._store_words(rank)
                 self.feed(ev.Joined(self.now_ns, live.attempt, rank.rank))
             before = live.told[rank.rank]
+            rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
             if rank.words == before:
                 continue
             fresh = with_progress or rank.words.loop_ended
@@ -441,6 +455,25 @@ class World:
     def _do_kill(self, _: act.Kill) -> None:
         self._hear(host.End(self.now_ns))
 
+    def _do_examine(self, action: act.Examine) -> None:
+        for rank in self.live.ranks if self.live else ():
+            rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
+        looks = tuple(rank.look() for rank in self.live.ranks) if self.live else ()
+        self.feed(ev.Examined(self.now_ns, action.attempt, looks))
+
+    def _do_collect_stacks(self, action: act.CollectStacks) -> None:
+        live = self.live
+
+        def collected() -> None:
+            stacks = tuple(
+                RankStack(rank.rank, rank.where, not rank.where and not rank.is_stopped, "virtual")
+                for rank in (live.ranks if live else ())
+            )
+            self.feed(ev.StacksCollected(self.now_ns, action.attempt, stacks))
+
+        if self.stacks_ns is not None:
+            self.clock.later(self.stacks_ns, collected)
+
     def _do_set_timer(self, action: act.SetTimer) -> None:
         self._timers[action.timer] = action.at_ns
 
@@ -478,6 +511,8 @@ DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.CarryOut: World._do_carry_out,
     act.Relay: World._do_relay,
     act.Kill: World._do_kill,
+    act.Examine: World._do_examine,
+    act.CollectStacks: World._do_collect_stacks,
     act.SetTimer: World._do_set_timer,
     act.CancelTimer: World._do_cancel_timer,
     act.Record: World._do_record,

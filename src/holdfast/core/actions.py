@@ -54,6 +54,20 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Examine:
+    """Look at every rank's words and process; answer Examined."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectStacks:
+    """Ask every rank where it stands, in bounded time and beside the loop; StacksCollected."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Answer TimerFired(timer) at `at_ns`; a timer of the same name is replaced."""
 
@@ -108,6 +122,8 @@ Action = (
     | CarryOut
     | Relay
     | Kill
+    | Examine
+    | CollectStacks
     | SetTimer
     | CancelTimer
     | Record

@@ -13,6 +13,10 @@ from typing import Any, get_args
 
 from holdfast.core import agree_events
 from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang_events import Examined as Examined
+from holdfast.core.hang_events import RankLook, RankStack
+from holdfast.core.hang_events import StacksCollected as StacksCollected
+from holdfast.core.hang_events import Suspended as Suspended
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
@@ -193,6 +197,9 @@ Event = (
     | StopNowAsked
     | SaveAsked
     | TimerFired
+    | Examined
+    | StacksCollected
+    | Suspended
 )
 
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
@@ -218,6 +225,9 @@ def decode(data: Mapping[str, Any]) -> Event:
     elif kind is Heard:
         news = values["news"]
         values["news"] = _NEWS[news["event"]](**_known(_NEWS[news["event"]], news))
+    elif kind is Examined or kind is StacksCollected:
+        part: type[Any] = RankLook if kind is Examined else RankStack
+        values["ranks"] = tuple(part(**_known(part, one)) for one in values["ranks"])
     elif kind is RankExited:
         told = values["exit"]
         report = told.get("report")

@@ -33,6 +33,12 @@ def fault(event: ev.RankExited, cause: ExitCause) -> act.Record:
     )
 
 
+def hang(attempt: int, since_ns: int, detected_ns: int) -> act.Record:
+    """The attempt made no progress any more, and when we were sure of it."""
+    cause = HISTORY_CAUSE[ExitCause.HANG]
+    return _fact("fault", attempt=attempt, at_ns=since_ns, detected_ns=detected_ns, cause=cause)
+
+
 def notice(event: ev.StopAsked) -> act.Record:
     """Advance warning of a stop."""
     return _fact("notice", at_ns=event.at_ns, deadline_ns=event.deadline_ns, source=event.source)

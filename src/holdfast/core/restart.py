@@ -132,12 +132,13 @@ class HopelessCauses(RestartPolicy):
 class SameFailure(RestartPolicy):
     """Give up when the program fails in the same way `times` times and gets no further.
 
-    Only ends of the program's own making count (REPEATABLE), and ends from outside in between
+    Only ends of the program's own making count (`causes`), and ends from outside in between
     (a preemption, a SIGKILL) neither count nor clear the count. The first of them may have made
     progress: it got as far as the place where all of them fail.
     """
 
     times: int = 2
+    causes: tuple[ExitCause, ...] = REPEATABLE
 
     def __post_init__(self) -> None:
         if self.times < 2:
@@ -147,7 +148,7 @@ class SameFailure(RestartPolicy):
         """Count the last failure's likes since the attempt that last made progress, it included."""
         last = failures[-1]
         row = without_progress(failures)
-        if last.cause not in REPEATABLE or not row:
+        if last.cause not in self.causes or not row:
             return Restart(), ""
         first = max(0, len(failures) - len(row) - 1)
         same = [f for f in failures[first:] if f.signature == last.signature]
@@ -215,4 +216,8 @@ class BackOff(RestartPolicy):
         return Restart(round(delay_s * SECOND_NS)), f"no new step was completed{ordinal}"
 
 
-DEFAULT: RestartPolicy = HopelessCauses() | SameFailure() | Budget() | BackOff()
+# A deadlock of the program's own comes back at the same place; so does a network that is away for
+# an hour. A hang therefore gets one chance more than a bug, and each time a longer deadline.
+SAME_HANG = SameFailure(times=3, causes=(ExitCause.HANG,))
+
+DEFAULT: RestartPolicy = HopelessCauses() | SameFailure() | SAME_HANG | Budget() | BackOff()

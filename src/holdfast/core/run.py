@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, records, restart
 from holdfast.core import events as ev
+from holdfast.core.hang_watch import HangWatch
 from holdfast.core.run_state import (
     SECOND_NS,
     InvalidTransition,
@@ -53,6 +54,7 @@ class RunMachine:
         self.high_water = 0  # the highest step any attempt completed on all ranks
         self.failures: tuple[restart.Failure, ...] = ()
         self.saving = Saving(policy.ranks, policy.save)
+        self.hangs = HangWatch(policy.hang, policy.ranks)
         self._exits: dict[int, ev.RankExited] = {}
         self._host_lost = False
         self._is_faulty = False  # a rank was lost that nobody had told to leave
@@ -129,6 +131,7 @@ class RunMachine:
         if self._attempt_ended_ns is not None:
             answer.append(records.back_off(self._attempt_ended_ns, event.at_ns))
         answer.append(records.attempt_start(self.attempt, event.at_ns))
+        answer += self.hangs.begin(event.at_ns)
         if self._stop_now is not None:
             self.state = State.DRAINING
             return [*answer, act.Kill(self._stop_now.source)]
@@ -162,6 +165,8 @@ class RunMachine:
         """News of the saves: what is due is ordered, committed, published."""
         answer = self._carry_out(self.saving.hear(event.news))
         self.high_water = max(self.high_water, self.saving.slowest_step)
+        if self.saving.slowest_step > self.resume.step:
+            self.hangs.stepped(event.at_ns)
         return answer + self._after_saving(event.at_ns)
 
     def _on_save_took(self, event: ev.SaveTook) -> list[act.Action]:
@@ -191,11 +196,19 @@ class RunMachine:
                 answer.append(act.SetTimer(timer, wake_ns))
         if self.saving.is_over and self.stop is not None and not self._leaving:
             self._leaving = True
-            limit_ns = at_ns + self.policy.leave_limit_ns
-            if self.stop.deadline_ns is not None:
-                limit_ns = min(limit_ns, max(at_ns, self.stop.deadline_ns))
-            answer.append(act.SetTimer(Timer.LEAVE, limit_ns))
+            answer.append(act.SetTimer(Timer.LEAVE, self._leave_limit_ns(at_ns)))
         return answer
+
+    def _leave_limit_ns(self, at_ns: int) -> int:
+        """By when ranks that were told to leave must be gone."""
+        limit_ns = at_ns + self.policy.leave_limit_ns
+        if self.stop is None or self.stop.deadline_ns is None:
+            return limit_ns
+        return min(limit_ns, max(at_ns, self.stop.deadline_ns))
+
+    @property
+    def _is_told_to_leave(self) -> bool:
+        return self.stop is not None and (self._relayed or self.saving.is_over)
 
     def _on_rank_exited(self, event: ev.RankExited) -> list[act.Action]:
         """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
@@ -205,7 +218,7 @@ class RunMachine:
         cause, words = exits.classify(event.exit)
         if cause is exits.ExitCause.DONE:
             return []  # the others are on their way; TreeGone settles it
-        if self.stop and (self._relayed or self.saving.is_over):
+        if self._is_told_to_leave:
             return []  # told to leave: how it does that is its own affair
         if cause is exits.ExitCause.STOPPED:
             return self._on_rank_stopped(event)
@@ -326,7 +339,33 @@ class RunMachine:
             self.state = State.DRAINING
             late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"
             return [act.Say("warning", f"{late}: ending them"), act.Kill(late)]
-        return []
+        return [act.Examine(self.attempt)] if event.timer == Timer.HANG else []
+
+    def _on_examined(self, event: ev.Examined) -> list[act.Action]:
+        """Tell a hang from slow steps; when it is certain, end the attempt."""
+        if self._is_told_to_leave:
+            return []  # there are limits for that
+        answer = self.hangs.examined(
+            event,
+            gone=self._exits,
+            reached=self.high_water,
+            is_writing=self.saving.is_writing,
+        )
+        if self.hangs.verdict is not None:
+            self.state = State.DRAINING
+            self._is_faulty = True
+        return answer
+
+    def _on_stacks_collected(self, event: ev.StacksCollected) -> list[act.Action]:
+        """Look once more: it may have gone on meanwhile."""
+        return self.hangs.collected(event)
+
+    def _on_suspended(self, event: ev.Suspended) -> list[act.Action]:
+        """The ranks could not run, so nothing was late: their limits start anew."""
+        answer = self.hangs.suspended(event)
+        if self._leaving and self.stop is not None:
+            answer.append(act.SetTimer(Timer.LEAVE, self._leave_limit_ns(event.at_ns)))
+        return answer
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
         """The back-off is over."""
@@ -366,6 +405,9 @@ class RunMachine:
     def _root_cause(self) -> tuple[exits.ExitCause, str, int | None]:
         if self._host_lost:
             return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
+        hung = self.hangs.verdict
+        if hung is not None:
+            return exits.ExitCause.HANG, hung.words, hung.rank
         in_order = sorted(self._exits.values(), key=lambda e: (e.died_at_ns, e.rank))
         cause, words, rank = exits.root_cause([(e.rank, e.exit) for e in in_order])
         done = cause is exits.ExitCause.DONE
@@ -400,10 +442,12 @@ class RunMachine:
         self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None
     ) -> list[act.Action]:
         root = self._exits.get(rank) if rank is not None else None
+        hung = self.hangs.verdict
+        signature = exits.signature(cause, root.exit) if root else cause.value
         failure = restart.Failure(
             attempt=self.attempt,
             cause=cause,
-            signature=exits.signature(cause, root.exit) if root else cause.value,
+            signature=hung.signature if hung else signature,
             completed_before=self._high_water_at_launch,
             completed_after=self.high_water,
             at_ns=at_ns,
@@ -466,6 +510,9 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.RUNNING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.RUNNING, ev.StopNowAsked): RunMachine._on_stop_now,
     (State.RUNNING, ev.TimerFired): RunMachine._on_timer,
+    (State.RUNNING, ev.Examined): RunMachine._on_examined,
+    (State.RUNNING, ev.StacksCollected): RunMachine._on_stacks_collected,
+    (State.RUNNING, ev.Suspended): RunMachine._on_suspended,
     (State.DRAINING, ev.Heard): RunMachine._on_heard_while_draining,
     (State.DRAINING, ev.RankExited): RunMachine._on_rank_exited_while_draining,
     (State.DRAINING, ev.TreeGone): RunMachine._on_tree_gone,
@@ -490,6 +537,9 @@ LATE: frozenset[type[ev.Event]] = frozenset(
         ev.StopAsked,
         ev.StopNowAsked,
         ev.TimerFired,
+        ev.Examined,
+        ev.StacksCollected,
+        ev.Suspended,
         ev.Chosen,
         ev.ChoiceFailed,
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core import events as ev
-from holdfast.core import restart, saves
+from holdfast.core import hang, restart, saves
 
 SECOND_NS = 1_000_000_000
 
@@ -31,6 +31,7 @@ class Timer(StrEnum):
     SAVES = "saves"  # the agreement wants to know that time has passed
     DEADLINE = "deadline"
     LEAVE = "leave"  # saved and told to leave, and still there
+    HANG = "hang"  # time to see whether the ranks get on
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class RunPolicy:
     ranks: int
     save: saves.SavePolicy = field(default_factory=saves.Optimal)
     restart: restart.RestartPolicy = restart.DEFAULT
+    hang: hang.HangPolicy = hang.OFF
     leave_limit_ns: int = 30 * SECOND_NS
     margin_ns: int = 2 * SECOND_NS
     relay_limit_ns: int = 30 * SECOND_NS

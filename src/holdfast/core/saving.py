@@ -88,6 +88,11 @@ class Saving:
         return ended or phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether a set was copied and is on its way to the store."""
+        return self.agreement.phase in (Phase.WRITING, Phase.COMMITTING)
+
+    @property
     def is_ended(self) -> bool:
         """Whether every rank's loop is over: what they still do is not ours to cut short."""
         return all(rank.ended for rank in self.agreement.ranks)
