@@ -222,7 +222,9 @@ def _is_routine(event: ev.Event, answer: tuple[act.Action, ...]) -> bool:
     """A look at ranks that get on, from which only the next look follows."""
     if isinstance(event, ev.TimerFired):
         return event.timer == Timer.HANG
-    again = all(isinstance(action, act.SetTimer) and action.timer == Timer.HANG for action in answer)
+    again = all(
+        isinstance(action, act.SetTimer) and action.timer == Timer.HANG for action in answer
+    )
     return isinstance(event, ev.Examined) and again
 
 

@@ -12,7 +12,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, RankReport
-from holdfast.journal.incidents import story_of
+from holdfast.journal.incidents import stacks_name, story_of
 from holdfast.journal.layout import Phase
 from holdfast.journal.store import RunFolder
 
@@ -32,6 +32,8 @@ class Postmortem:
         self._oom = OomWatch()
         self._codes: dict[int, int | None] = {}
         self._reports: dict[int, RankReport] = {}
+        self.stacks: dict[int, str] = {}
+        """Where the ranks stood when they hung, by rank."""
 
     def look(self, pids: dict[int, int], now_ns: int) -> None:
         """What can only be seen of a rank while it lives."""
@@ -73,6 +75,7 @@ class Postmortem:
             rank=action.rank,
             last_lines=self._outputs[rank].last_lines,
             traceback=report.traceback if report else None,
+            stacks=[stacks_name(rank) for rank in sorted(self.stacks)],
         )
 
     def _read_report(self, rank: int) -> RankReport | None:

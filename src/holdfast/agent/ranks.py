@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import word
+from holdfast.core.hang import Pace
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import RankWords, WordsPage
@@ -39,6 +40,7 @@ class RankView:
     told: news.RankWords = field(default_factory=news.RankWords)
     told_sigterms: int = 0
     told_save_asked: int = 0
+    pace: Pace = field(default_factory=Pace)
 
 
 class RankPages:
@@ -78,6 +80,7 @@ class RankPages:
         self, now_ns: int, view: RankView, words: RankWords, with_progress: bool
     ) -> Iterator[ev.Event]:
         view.words = words
+        view.pace.look(words.step, words.step_at_ns, words.spans_ns)
         before = view.told
         # Until its first step the rank's word is 0, whatever it was restored from.
         step = max(words.step, before.step) if with_progress else before.step
@@ -142,6 +145,11 @@ class RankPages:
                 view.words = view.page.snapshot()
                 return view.words.phase
         return None
+
+    def suspended(self) -> None:
+        """Nothing ran for a while: the steps under way say nothing of the pace."""
+        for view in self.views:
+            view.pace.forget()
 
     def close(self) -> None:
         """Unmap all pages."""

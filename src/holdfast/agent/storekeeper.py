@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.agent.worker import Worker
@@ -15,7 +15,7 @@ from holdfast.core import events as ev
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.incidents import write_incident
+from holdfast.journal.incidents import write_incident, write_stacks
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
@@ -127,9 +127,13 @@ class Storekeeper:
         return self._keep
 
     def end_attempt(
-        self, action: act.EndAttempt, exits: tuple[int | None, ...], incident: dict[str, Any]
+        self,
+        action: act.EndAttempt,
+        exits: tuple[int | None, ...],
+        incident: dict[str, Any],
+        stacks: Mapping[int, str],
     ) -> None:
-        """Record how an attempt ended, and its incident."""
+        """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
         if action.cause == BAD_CHECKPOINT and self._resumed_set is not None:
             self._catalog.reject(self._resumed_set, action.words)
 
@@ -137,6 +141,7 @@ class Storekeeper:
             end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
             try:
                 if action.is_incident:
+                    write_stacks(self._folder, action.attempt, stacks)
                     write_incident(self._folder, action.attempt, incident)
                 end_attempt(self._folder, action.attempt, end)
             except HoldfastError as error:

@@ -19,7 +19,9 @@ from typing import Any
 from holdfast.agent.attempt import LiveAttempt
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.launch import Command, rank_commands
+from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.signals import watch
+from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.storekeeper import Storekeeper
 from holdfast.agent.timers import Timers
 from holdfast.agent.tree import become_subreaper
@@ -91,6 +93,7 @@ class Supervisor:
         self._host = host.HostMachine()
         self._timers = Timers()
         self._selector = selectors.DefaultSelector()
+        self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._next_poll_ns = 0
         self._next_progress_ns = 0
         self._interrupts = 0
@@ -153,6 +156,9 @@ class Supervisor:
         return max(0, wake_ns - now) / SECOND_NS
 
     def _turn(self) -> None:
+        gap_ns = self._wakefulness.gap_ns()
+        if gap_ns:  # before anything that it made late
+            self._on_suspended(gap_ns)
         self._turn_inbox()
         attempt = self.attempt
         if attempt is not None:
@@ -199,6 +205,11 @@ class Supervisor:
                 self._feed(ev.StopNowAsked(now_ns(), "second Ctrl-C"))
         else:
             self._feed(self.notice(name))
+
+    def _on_suspended(self, gap_ns: int) -> None:
+        if self.attempt is not None:
+            self.attempt.pages.suspended()
+        self._feed(ev.Suspended(now_ns(), gap_ns))
 
     def _read_progress(self) -> None:
         if self.attempt is not None:
@@ -304,6 +315,23 @@ class Supervisor:
     def _do_kill(self, _: act.Kill) -> None:
         self._on_host_event(host.End(now_ns()))
 
+    def _do_examine(self, action: act.Examine) -> None:
+        if self.attempt is not None:
+            looks = look_at(self.attempt.pages, self.attempt.pids)
+            self._feed(ev.Examined(now_ns(), action.attempt, looks))
+
+    def _do_collect_stacks(self, action: act.CollectStacks) -> None:
+        attempt = self.attempt
+        if attempt is None:
+            return
+
+        def done(found: list[Collected]) -> None:
+            attempt.postmortem.stacks = {one.stack.rank: one.text for one in found}
+            stacks = tuple(one.stack for one in found)
+            self.post(lambda at_ns: ev.StacksCollected(at_ns, action.attempt, stacks))
+
+        collect_beside(targets(attempt.pages, attempt.pids), done)
+
     def _do_set_timer(self, action: act.SetTimer) -> None:
         self._timers.set(action.timer, action.at_ns)
 
@@ -317,10 +345,12 @@ class Supervisor:
         ended = self._incident_of
         exits: tuple[int | None, ...] = ()
         incident: dict[str, Any] = {}
+        stacks: dict[int, str] = {}
         if ended is not None and ended.attempt == action.attempt:
             exits = ended.postmortem.exits(self.job.policy.ranks)
             incident = ended.postmortem.incident(action)
-        self._storekeeper.end_attempt(action, exits, incident)
+            stacks = ended.postmortem.stacks if action.is_incident else {}
+        self._storekeeper.end_attempt(action, exits, incident, stacks)
 
     def _do_say(self, action: act.Say) -> None:
         self._screen.say(action.level, action.words)
@@ -341,6 +371,8 @@ DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
     act.CarryOut: Supervisor._do_carry_out,
     act.Relay: Supervisor._do_relay,
     act.Kill: Supervisor._do_kill,
+    act.Examine: Supervisor._do_examine,
+    act.CollectStacks: Supervisor._do_collect_stacks,
     act.SetTimer: Supervisor._do_set_timer,
     act.CancelTimer: Supervisor._do_cancel_timer,
     act.Record: Supervisor._do_record,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--save-every-s", type=float, metavar="S", help="Save each S seconds.")
 @click.option("--keep", "keep_last", type=int, metavar="N", help="Checkpoints that stay.")
 @click.option("--max-failures", type=int, metavar="N", help="Failures without progress.")
+@click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
 @click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")
 @click.option("--status", metavar="HOW", help="auto, live, plain or off.")
 @click.option("--log-level", metavar="LEVEL", help="error, warning or info.")

@@ -55,6 +55,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
                 ranks=settings.ranks,
                 save=settings.save_policy(),
                 restart=settings.restart_policy(),
+                hang=settings.hang_policy(),
             ),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from holdfast.core.hang import HangPolicy
     from holdfast.core.restart import RestartPolicy
     from holdfast.core.saves import SavePolicy
 
@@ -80,6 +81,12 @@ def _choice(*words: str) -> Kind:
     return Kind(" or ".join(f"`{word}`" for word in words), parse)
 
 
+def _hang(value: object) -> str | float:
+    return value if isinstance(value, str) and value in (AUTO, OFF) else _period(value)
+
+
+AUTO, OFF = "auto", "off"
+HANG = Kind("`auto`, `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
 SECONDS = Kind("seconds", _seconds)
@@ -152,6 +159,12 @@ class Settings:
         _count(1),
         "Give up after that many failures in a row without a new step.",
     )
+    hang: str | float = _setting(
+        AUTO,
+        "--hang",
+        HANG,
+        "After how long without a step the run is hung, and started again: learned, or as set.",
+    )
     status: str = _setting(
         "auto",
         "--status",
@@ -181,6 +194,15 @@ class Settings:
             return by_time | by_steps
         return by_time or by_steps or saves.Optimal()
 
+    def hang_policy(self) -> HangPolicy:
+        """When a run counts as hung: learned, never, or after so many seconds without a step."""
+        from holdfast.core.hang import OFF as NEVER
+        from holdfast.core.hang import HangPolicy
+
+        if isinstance(self.hang, str):
+            return HangPolicy() if self.hang == AUTO else NEVER
+        return HangPolicy(step_ns=round(self.hang * 1e9))
+
     def restart_policy(self) -> RestartPolicy:
         """When to start again after a failure: `max_failures` is the budget."""
         from holdfast.core import restart
@@ -188,6 +210,7 @@ class Settings:
         return (
             restart.HopelessCauses()
             | restart.SameFailure()
+            | restart.SAME_HANG
             | restart.Budget(self.max_failures)
             | restart.BackOff()
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import create_exclusive, encode_json, read_json
+from holdfast.journal.atomic import create_exclusive, encode_json, read_json, write_atomic
 from holdfast.journal.store import RunFolder
 
 INCIDENT_FILE = "incident.json"
@@ -25,7 +25,7 @@ def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) ->
     """Put it on record, unless there is one already; raises StoreUnavailable.
 
     Keys: attempt, cause, words, rank, exits (per rank: exit code, -signal, or None: nobody saw it),
-    last_lines (of the rank that broke), traceback.
+    last_lines (of the rank that broke), traceback, stacks (names of files beside it, if it hung).
     """
     with contextlib.suppress(FileExistsError):
         create_exclusive(folder.incidents_dir(attempt) / INCIDENT_FILE, encode_json(dict(story)))
@@ -48,6 +48,7 @@ def story_of(
     rank: int | None = None,
     last_lines: Iterable[str] = (),
     traceback: str | None = None,
+    stacks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """An incident as `write_incident` takes it."""
     return {
@@ -58,7 +59,19 @@ def story_of(
         "exits": list(exits),
         "last_lines": list(last_lines)[-KEPT_LINES:],
         "traceback": traceback,
+        "stacks": list(stacks),
     }
+
+
+def stacks_name(rank: int) -> str:
+    """The file, beside the incident, that says where a rank stood when it hung."""
+    return f"rank-{rank:05d}.stacks.txt"
+
+
+def write_stacks(folder: RunFolder, attempt: int, stacks: Mapping[int, str]) -> None:
+    """Put ranks' stacks beside the incident that will name them; raises StoreUnavailable."""
+    for rank, text in stacks.items():
+        write_atomic(folder.incidents_dir(attempt) / stacks_name(rank), text.encode())
 
 
 def last_lines(log: Path) -> list[str]:

@@ -25,6 +25,7 @@ VERSION = 1
 
 JOURNAL_SUFFIX = ".hfj"
 SIDECAR_SUFFIX = ".jsonl"
+STACKS_SUFFIX = ".stacks"  # beside a live journal: what the process writes when asked for stacks
 
 WORD_BYTES = 8
 PAGE_BYTES = 4096
@@ -107,6 +108,12 @@ class Word(IntEnum):
     OWNER_PID = 16
     OWNER_ALIVE_AT = 17  # helper thread's heartbeat
     WATERMARK = 18  # step of the newest set this rank restored from (resume step)
+    COMPILING_AT = 19  # a compilation that JAX reports is under way since then; 0: none
+    SPANS_NS = 20  # time in outermost spans that were closed, each of SIGN_OF_LIFE_NS or more
+    SPAN_ENDED_AT = 21  # when the last of them was
+    AWAITED = 22  # the step whose completion on the device is being waited for
+    AWAITED_AT = 23  # since then; 0: for none
+    STACKS = 24  # bits 0..7: a signal that writes this process's stacks; 8..: the descriptor; 0: no
     # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
     OPEN_SPANS = 32
     # Stored by the supervisor (or by the session's own conductor thread when there is none).
@@ -118,6 +125,7 @@ class Word(IntEnum):
 
 
 SPAN_SLOTS = 8
+SIGN_OF_LIFE_NS = 1_000_000  # shorter spans are part of the step that they stand in
 
 
 class Phase(IntEnum):

@@ -32,6 +32,7 @@ from holdfast.journal.layout import (
     PAGE_BYTES,
     RECORD_BYTES,
     RECORD_WORDS,
+    SIGN_OF_LIFE_NS,
     SPAN_SLOTS,
     Flag,
     Kind,
@@ -89,6 +90,8 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
     count_word, step_word, step_at_word = int(Word.COUNT), int(Word.STEP), int(Word.STEP_AT)
     order_word, started_word = int(Word.ORDER), int(Word.STEP_STARTED)
     span_kind = int(Kind.SPAN)
+    spans_word, span_ended_word = int(Word.SPANS_NS), int(Word.SPAN_ENDED_AT)
+    sign_of_life_ns = SIGN_OF_LIFE_NS
     first_slot = free_slot = int(Word.OPEN_SPANS)
     last_slot = first_slot + 2 * SPAN_SLOTS - 2
 
@@ -229,6 +232,9 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
             put(end_ns, span_kind, 0, number, words[step_word], start_ns)
         if token <= last_slot:
             words[token] = 0
+        if lasted_ns >= sign_of_life_ns and token == first_slot:
+            words[spans_word] += lasted_ns
+            words[span_ended_word] = end_ns
         return lasted_ns
 
     def flush() -> None:

@@ -19,6 +19,7 @@ from holdfast.journal.layout import (
     MAGIC,
     PAGE_BYTES,
     RECORD_BYTES,
+    SPAN_KINDS,
     SPAN_SLOTS,
     VERSION,
     WORD_BYTES,
@@ -41,6 +42,7 @@ class OpenSpan(NamedTuple):
 class RankWords:
     """All words of a rank, loaded one after the other. Times: CLOCK_BOOTTIME ns, 0 for never.
 
+    `open_spans` are in the order in which they were opened, but for a compilation, which is last.
     `step_under_way_since_ns` is derived: with no step under way it is 0, else the later of the
     row's start and the last boundary.
     """
@@ -64,6 +66,12 @@ class RankWords:
     owner_pid: int
     owner_alive_at_ns: int
     watermark: int
+    compiling_at_ns: int
+    spans_ns: int
+    span_ended_at_ns: int
+    awaited: int
+    awaited_at_ns: int
+    stacks: int
     open_spans: tuple[OpenSpan, ...]
     order: Agreed
     verdict: Agreed
@@ -97,17 +105,31 @@ def rank_words(page: Words) -> RankWords:
         owner_pid=owner[Word.OWNER_PID],
         owner_alive_at_ns=owner[Word.OWNER_ALIVE_AT],
         watermark=owner[Word.WATERMARK],
-        open_spans=tuple(
-            OpenSpan(kind - 1, start_ns)
-            for kind, start_ns in zip(slots[::2], slots[1::2], strict=True)
-            if kind
-        ),
+        compiling_at_ns=owner[Word.COMPILING_AT],
+        spans_ns=owner[Word.SPANS_NS],
+        span_ended_at_ns=owner[Word.SPAN_ENDED_AT],
+        awaited=owner[Word.AWAITED],
+        awaited_at_ns=owner[Word.AWAITED_AT],
+        stacks=owner[Word.STACKS],
+        open_spans=_open_spans(slots, owner[Word.COMPILING_AT]),
         order=unpack(page[Word.ORDER]),
         verdict=unpack(page[Word.VERDICT]),
         deadline_at_ns=page[Word.DEADLINE_AT],
         supervisor_alive_at_ns=page[Word.SUPERVISOR_ALIVE_AT],
         committed=page[Word.COMMITTED],
     )
+
+
+def _open_spans(slots: list[int], compiling_ns: int) -> tuple[OpenSpan, ...]:
+    """Those of the slots, and the compilation: it may be another thread's, so it has no slot."""
+    spans = [
+        OpenSpan(kind - 1, start_ns)
+        for kind, start_ns in zip(slots[::2], slots[1::2], strict=True)
+        if kind
+    ]
+    if compiling_ns:
+        spans.append(OpenSpan(SPAN_KINDS.index("compile"), compiling_ns))
+    return tuple(spans)
 
 
 def _phase(value: int) -> Phase:

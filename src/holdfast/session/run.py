@@ -199,7 +199,7 @@ class Run:
 
     def _watch_compilation(self) -> None:
         if not self._compilation_watched:
-            self._compilation_watched = watch_compilation(self._writer.record_span)
+            self._compilation_watched = watch_compilation(self._writer)
 
     def finish(self, state: Any = None) -> None:
         """End the loop before `until`: save this state (or the last one given), the run is done.

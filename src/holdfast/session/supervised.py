@@ -20,6 +20,7 @@ from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.crash import write_report
+from holdfast.session.stacks import answer_for_stacks
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
@@ -55,6 +56,7 @@ class Supervised(Attachment):
         if self._resume.set_name is not None:
             place = self.ckpt_dir / self._resume.set_name
             self.warming = Warming(place, self.rank, self.world_size)
+        answer_for_stacks(Path(environment.journal), writer.words)
         if keep is not None and self.rank == 0:
             wish = {"last": keep.last, "every": keep.every}
             write_report(self.report_path.with_name("keep.json"), wish)

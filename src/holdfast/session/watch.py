@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from holdfast.journal.clocks import now_ns
@@ -26,7 +25,7 @@ COMPILE_EVENTS = frozenset(
         "/jax/core/compile/backend_compile_duration",
     }
 )
-SHORTEST_COMPILE_S = 0.001
+SHORTEST_COMPILE_NS = 1_000_000
 
 
 class CompletionWatch:
@@ -61,14 +60,19 @@ class CompletionWatch:
         if newest is None:
             return
         step, ready = newest
+        words = self._writer.words
+        words.store(Word.AWAITED, step)
+        words.store(Word.AWAITED_AT, now_ns())
         try:
             _wait(ready)
         except Exception:
             # A failed computation fails in the training loop as well, where it can be understood;
             # a donated buffer was complete when it was given away.
-            self._writer.words.increment(Word.ERRORS)
-            return
-        self._writer.record_complete(step, now_ns())
+            words.increment(Word.ERRORS)
+        else:
+            self._writer.record_complete(step, now_ns())
+        finally:
+            words.store(Word.AWAITED_AT, 0)
 
 
 def _wait(ready: Any) -> None:
@@ -86,21 +90,76 @@ def _wait(ready: Any) -> None:
         torch.cuda.current_stream(ready.device).synchronize()
 
 
-def watch_compilation(record_span: Callable[[str, int, int], None]) -> bool:
+def watch_compilation(writer: JournalWriter) -> bool:
     """Record JAX's tracing, lowering and compiling as COMPILE spans; False when JAX is not there.
 
-    Only reads what JAX reports through its public monitoring interface.
+    Only reads what JAX reports through its public monitoring interface: a scalar when one begins
+    (in older versions none: nobody knows then that one is under way), and a duration when it has
+    ended, by an exception too.
     """
     jax = sys.modules.get("jax")
     monitoring = getattr(jax, "monitoring", None)
-    register = getattr(monitoring, "register_event_duration_secs_listener", None)
-    if register is None:
+    on_end = getattr(monitoring, "register_event_duration_secs_listener", None)
+    if on_end is None:
         return False
-
-    def listener(event: str, duration_s: float, **_: Any) -> None:
-        if event in COMPILE_EVENTS and duration_s >= SHORTEST_COMPILE_S:
-            end_ns = now_ns()
-            record_span("compile", end_ns - int(duration_s * 1e9), end_ns)
-
-    register(listener)
+    watch = CompilationWatch(writer)
+    on_begin = getattr(monitoring, "register_scalar_listener", None)
+    if on_begin is not None:
+        on_begin(watch.began)
+    on_end(watch.ended)
     return True
+
+
+class CompilationWatch:
+    """Shows in the words that a compilation is under way, and records it when it has ended.
+
+    Compilations nest, and several threads may compile. No locks: a forked child could find one
+    held for ever.
+    """
+
+    def __init__(self, writer: JournalWriter) -> None:
+        self._writer = writer
+        self._begun: dict[int, list[tuple[str, int]]] = {}  # by thread: (event, start), outer first
+
+    def began(self, event: str, _value: float, **_: Any) -> None:
+        """JAX reports that something begins, or some other number."""
+        if event in COMPILE_EVENTS:
+            self._begun.setdefault(threading.get_ident(), []).append((event, now_ns()))
+            self._show()
+
+    def ended(self, event: str, duration_s: float, **_: Any) -> None:
+        """JAX reports how long something took."""
+        if event not in COMPILE_EVENTS:
+            return
+        end_ns = now_ns()
+        start_ns = self._take(event) or end_ns - int(duration_s * 1e9)
+        if end_ns - start_ns >= SHORTEST_COMPILE_NS:
+            # Recorded first, then taken out of the words: a reader that meets both counts one.
+            self._writer.record_span("compile", start_ns, end_ns)
+        self._show()
+
+    def _take(self, event: str) -> int | None:
+        """When this began: the innermost of its name in this thread, with what it left open."""
+        thread = threading.get_ident()
+        begun = self._begun.get(thread, [])
+        if not any(name == event for name, _ in begun):
+            return None
+        name, start_ns = begun.pop()
+        while name != event:
+            name, start_ns = begun.pop()
+        if not begun:
+            self._begun.pop(thread, None)
+            words, end_ns = self._writer.words, now_ns()
+            words.store(Word.SPANS_NS, words.load(Word.SPANS_NS) + end_ns - start_ns)
+            words.store(Word.SPAN_ENDED_AT, end_ns)
+        return start_ns
+
+    def _show(self) -> None:
+        """Since when something is being compiled. Whoever stores last has seen the last state."""
+        oldest_ns = -1
+        while oldest_ns != (now := self._oldest_ns()):
+            oldest_ns = now
+            self._writer.words.store(Word.COMPILING_AT, oldest_ns)
+
+    def _oldest_ns(self) -> int:
+        return min((begun[0][1] for begun in list(self._begun.values()) if begun), default=0)

@@ -1,0 +1,110 @@
+"""A look at the ranks: their words and their processes, for the judge of hangs (`core.hang_judge`).
+
+Reading words costs nothing and /proc little; nothing here waits.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from holdfast.agent.ranks import RankPages, RankView
+from holdfast.core.hang_events import RankLook
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.layout import FIRST_CUSTOM_SPAN, SPAN_KINDS, UNNAMED_SPAN
+from holdfast.journal.words import RankWords
+
+LATE_NS = 3_000_000_000
+
+
+class Wakefulness:
+    """Whether this process, and the machine, ran all the time: asked at every turn of the loop.
+
+    Two clocks tell: one that stands still while the machine sleeps falls behind the other; and a
+    turn comes late when we were stopped, or a virtual machine was, or the processors were lost.
+    """
+
+    def __init__(self, longest_wait_ns: int) -> None:
+        self._longest_wait_ns = longest_wait_ns
+        self._boot_ns = self._mono_ns = 0
+
+    def gap_ns(self) -> int:
+        """For how long nothing ran before this turn; 0: all is well."""
+        return self.gap_between(now_ns(), time.monotonic_ns())
+
+    def gap_between(self, boot_ns: int, mono_ns: int) -> int:
+        """The same, with the two clocks as they are at this turn."""
+        before_boot_ns, before_mono_ns = self._boot_ns, self._mono_ns
+        self._boot_ns, self._mono_ns = boot_ns, mono_ns
+        if not before_boot_ns:
+            return 0
+        slept_ns = (boot_ns - mono_ns) - (before_boot_ns - before_mono_ns)
+        late_ns = mono_ns - before_mono_ns - self._longest_wait_ns
+        is_late = max(slept_ns, late_ns) > LATE_NS
+        return boot_ns - before_boot_ns if is_late else 0
+
+
+def look_at(pages: RankPages, pids: dict[int, int]) -> tuple[RankLook, ...]:
+    """Every rank of the attempt as it is now."""
+    return tuple(_look(view, pids.get(view.rank, 0)) for view in pages.views)
+
+
+def _look(view: RankView, child_pid: int) -> RankLook:
+    words = view.page.snapshot() if view.page is not None else None
+    pid = pid_of(words, child_pid)
+    process, kernel = process_state(pid)
+    if words is None:
+        return RankLook(view.rank, process=process, kernel=kernel)
+    view.pace.look(words.step, words.step_at_ns, words.spans_ns)
+    span, span_ns = _span(words)
+    complete_ns = words.complete_at_ns
+    return RankLook(
+        view.rank,
+        doing=words.phase.name.lower(),
+        step=words.step,
+        step_ns=words.step_at_ns,
+        complete_ns=complete_ns,
+        awaited_ns=words.awaited_at_ns,
+        behind=max(0, words.awaited - words.complete) if words.awaited_at_ns else 0,
+        span=span,
+        span_ns=span_ns,
+        span_ended_ns=words.span_ended_at_ns,
+        process=process,
+        kernel=kernel,
+        samples=view.pace.samples,
+        median_ns=view.pace.median_ns,
+        longest_ns=view.pace.take_longest_ns(),
+    )
+
+
+def _span(words: RankWords) -> tuple[str, int]:
+    """The span that says most of why the rank takes no step, and its start; "" and 0: none.
+
+    One in which the clock stands still goes before one that waits; of those, the outermost.
+    """
+    spans = [(_name(span.kind), span.start_ns) for span in words.open_spans]
+    still = [span for span in spans if span[0] in ("compile", "startup", "custom")]
+    return (still or spans or [("", 0)])[0]
+
+
+def _name(kind: int) -> str:
+    if kind in (UNNAMED_SPAN, FIRST_CUSTOM_SPAN) or kind >= len(SPAN_KINDS):
+        return "custom"
+    return SPAN_KINDS[kind]
+
+
+def pid_of(words: RankWords | None, child_pid: int) -> int:
+    """The rank's own process: a shell or a launcher may stand between it and us."""
+    return words.owner_pid if words is not None and words.owner_pid else child_pid
+
+
+def process_state(pid: int) -> tuple[str, str]:
+    """The kernel's letter for a process, and where in the kernel it sleeps; "" for what is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        kernel = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return "", ""
+    # The command may hold spaces and brackets: the fields start after the last ")".
+    state = stat.rpartition(b")")[2].split()[0].decode()
+    return state, "" if kernel == "0" else kernel

@@ -1,0 +1,80 @@
+"""Stacks as text, read: where a process's main thread stands, and whether it waits for others.
+
+Two forms are known, those of faulthandler and of py-spy. Pure functions of text.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from dataclasses import dataclass
+from pathlib import PurePath
+
+# `  File "/a/train.py", line 41 in train_step`, and `    train_step (train.py:41)`.
+_FAULTHANDLER = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$')
+_PY_SPY = re.compile(r"^    (?P<name>\S.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
+_THREAD = re.compile(r"^(Thread|Current thread) ")
+_MAIN = re.compile(r'^Thread .*"MainThread"')
+_LIBRARY = ("site-packages", "dist-packages", "<frozen", "<string>")
+_COLLECTIVE = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|psum|pmean"
+    r"|block_until_ready|wait_at_barrier|synchronize|rendezvous|_wait_for|c10d)",
+    re.IGNORECASE,
+)
+_COLLECTIVE_FILES = ("distributed_c10d.py", "multihost_utils.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; `line` 0: not known (a function in C)."""
+
+    name: str
+    file: str
+    line: int
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is the user's own code: no library's, not Python's, not ours."""
+        is_python = self.file.startswith(_STDLIB) or not self.file.endswith(".py")
+        return not (is_python or any(part in self.file for part in _LIBRARY) or _is_ours(self.file))
+
+    def __str__(self) -> str:
+        return f"{self.name} ({PurePath(self.file).name}:{self.line})"
+
+
+_STDLIB = sysconfig.get_path("stdlib")
+_OURS = str(PurePath(__file__).parents[1])
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS)
+
+
+def main_thread(text: str) -> list[Frame]:
+    """The frames of the main thread, innermost first; empty if nothing can be told.
+
+    py-spy names the thread. faulthandler does not, but lists the threads newest first.
+    """
+    threads: list[tuple[bool, list[Frame]]] = []
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            threads.append((bool(_MAIN.match(line)), []))
+        elif threads and (found := _FAULTHANDLER.match(line) or _PY_SPY.match(line)):
+            frame = Frame(found["name"], found["file"], int(found["line"] or 0))
+            threads[-1][1].append(frame)
+    named = [frames for is_main, frames in threads if is_main]
+    return (named or [frames for _, frames in threads] or [[]])[-1]
+
+
+def innermost_of_user(frames: list[Frame]) -> Frame | None:
+    """The deepest frame of the user's own code; without one the deepest of all."""
+    return next((frame for frame in frames if frame.is_users), frames[0] if frames else None)
+
+
+def waits_for_others(frames: list[Frame]) -> bool:
+    """Whether the thread is inside a collective, as far as names tell."""
+    return any(
+        frame.file.endswith(_COLLECTIVE_FILES) or _COLLECTIVE.search(frame.name)
+        for frame in frames
+        if not frame.is_users
+    )
