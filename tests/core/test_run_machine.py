@@ -21,6 +21,7 @@ from holdfast.core.run import (
     State,
     Timer,
 )
+from holdfast.core.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
@@ -188,7 +189,7 @@ def test_a_relayed_stop_without_deadline_loses_its_limit_when_a_session_can_be_a
     answer = run.handle(ev.Joined(6, 0, 0))
     assert only(answer, act.CancelTimer) == act.CancelTimer(Timer.DEADLINE)
     order = only(answer, act.CarryOut).what
-    assert (order.step, order.flags) == (4, 1)
+    assert (order.step, order.flags) == (4, Order.STOP | Order.EARLY)
 
 
 def test_the_exit_code_of_a_stop_now_is_its_senders() -> None:
