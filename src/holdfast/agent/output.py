@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.journal.regular import open_regular
+
 PIPE_BYTES = 1 << 20
 KEPT_LINES = 60
 LOG_LIMIT_BYTES = 256 << 20  # a rank that prints without end must not fill the disk
@@ -40,7 +42,7 @@ class RankOutput:
     def _open_log(self) -> int | None:
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            return open_regular(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:
             return None
 

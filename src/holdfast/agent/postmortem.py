@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from signal import SIGKILL
 from typing import Any
@@ -12,11 +11,14 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, RankReport
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import read_json
+from holdfast.journal.fields import text
 from holdfast.journal.incidents import stacks_name, story_of
 from holdfast.journal.layout import Phase
 from holdfast.journal.store import RunFolder
 
-REPORT_MAX_BYTES = 1 << 18
+REPORT_MAX_BYTES = 1 << 20  # two texts of 20,000 characters, each of up to 12 bytes in JSON
 
 
 class Postmortem:
@@ -81,13 +83,12 @@ class Postmortem:
     def _read_report(self, rank: int) -> RankReport | None:
         path = self._folder.ranks_dir(self._attempt) / f"rank-{rank:05d}.json"
         try:
-            with path.open("rb") as file:
-                data = json.loads(file.read(REPORT_MAX_BYTES))
+            data = read_json(path, REPORT_MAX_BYTES)
             return RankReport(
-                type=str(data["type"]),
-                message=str(data["message"]),
-                where=str(data["where"]),
-                traceback=str(data["traceback"]),
+                type=text(data, "type"),
+                message=text(data, "message"),
+                where=text(data, "where"),
+                traceback=text(data, "traceback"),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (StoreUnavailable, FileNotFoundError, ValueError):
             return None

@@ -25,7 +25,8 @@ RUN_FACT = "run"  # the one fact that the agent states, not the machine
 def inputs(journal: Journal) -> Iterator[ev.Event]:
     """Every input that the run's machine was fed, in that order.
 
-    Raises KeyError for an event of a newer version, or whose line is missing (a full disk).
+    Raises KeyError for an event of a newer version, or whose line is missing (a full disk);
+    ValueError for one that the machine was never fed.
     """
     lines = {line.offset: line.payload for line in journal.sidecar}
     records = journal.records
@@ -43,7 +44,7 @@ def decided(journal: Journal) -> list[dict[str, Any]]:
     records = journal.records
     notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
     facts = (dict(lines[offset]) for offset in notes["value"].tolist())
-    return [fact for fact in facts if fact["fact"] != RUN_FACT]
+    return [fact for fact in facts if fact.get("fact") != RUN_FACT]
 
 
 def replay(

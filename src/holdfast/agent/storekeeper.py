@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +17,7 @@ from holdfast.journal.incidents import write_incident, write_stacks
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
-from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.keep import Keep, read_keep
 
 Later = Callable[[Callable[[], None]], None]
 
@@ -121,10 +119,7 @@ class Storekeeper:
 
     def _keep_of(self, attempt: int) -> Keep:
         """The script's own wish (it knows its checkpoints), else the command line's."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            wish = json.loads((self._folder.ranks_dir(attempt) / "keep.json").read_text())
-            return Keep(last=wish["last"], every=wish["every"])
-        return self._keep
+        return read_keep(self._folder.ranks_dir(attempt) / "keep.json") or self._keep
 
     def end_attempt(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import click
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts
+from holdfast.journal.regular import open_regular
 
-BLOCK_BYTES = 1 << 16
+_LOG = re.compile(r"rank-[0-9]{5,9}\.log")
 
 
 @click.command()
@@ -32,7 +35,7 @@ def logs(
     if number not in known:
         span = f"{known[0]}..{known[-1]}"
         raise ConfigurationError(f"run {run!r} has no attempt {number}; it has {span}")
-    files = sorted(folder.logs_dir(number).glob("rank-*.log"))
+    files = sorted(f for f in folder.logs_dir(number).glob("rank-*.log") if _LOG.fullmatch(f.name))
     if rank is not None:
         files = [file for file in files if file.stem == f"rank-{rank:05d}"]
         if not files:
@@ -45,6 +48,6 @@ def logs(
 def _print(file: Path, prefix: str, tail: int | None) -> None:
     from collections import deque
 
-    with file.open(encoding="utf-8", errors="replace") as lines:
+    with os.fdopen(open_regular(file), encoding="utf-8", errors="replace") as lines:
         for line in deque(lines, tail) if tail else lines:
             sys.stdout.write(prefix + line.rstrip("\n") + "\n")

@@ -7,6 +7,7 @@ The only reader of os.environ in the package. The settings themselves stand in
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -60,16 +61,20 @@ class SessionSettings:
 def session_settings() -> SessionSettings:
     """The settings of a training process without a supervisor (it has no flags)."""
     settings = resolve().settings
-    world_size = os.environ.get("WORLD_SIZE", "")
     return SessionSettings(
         name=settings.name,
         store=settings.store,
         chips=settings.total_chips,
         grace_s=settings.grace_s,
         keep_last=settings.keep_last,
-        world_size=int(world_size) if world_size.isdecimal() else 1,
+        world_size=_world_size(os.environ.get("WORLD_SIZE", "")),
         settings=settings,
     )
+
+
+def _world_size(text: str) -> int:
+    """What a launcher says; 1 when that is no number of processes."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
 
 
 def run_store(flag: str | None) -> str:
@@ -113,6 +118,8 @@ _RANK_VARIABLES = {
     "coordinator_port": "HOLDFAST_COORDINATOR_PORT",
 }
 _NONE = "none"
+_WHOLE_MAX_DIGITS = 18
+_SET_NAME = re.compile(r"[0-9]{4,9}-[0-9]{12,13}")  # as in holdfast.snapshot.sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +182,21 @@ class RankEnvironment:
             text = environ.get(variable, "")
             try:
                 values[rule.name] = _rank_value(str(rule.type), text)
+                if rule.name == "resume_set" and not _SET_NAME.fullmatch(text) and text != _NONE:
+                    raise ValueError  # it becomes a path
             except ValueError:
                 raise ConfigurationError(
                     f"the variable {variable} is {shown(text)}: the environment that `holdfast "
                     "run` gave to this process was changed on the way; pass it on unchanged"
                 ) from None
-        return cls(**values)
+        rank = cls(**values)
+        if not (0 <= rank.rank < rank.world_size and 0 <= rank.local_rank < rank.local_world_size):
+            raise ConfigurationError(
+                f"RANK {rank.rank} of WORLD_SIZE {rank.world_size}, LOCAL_RANK {rank.local_rank} "
+                f"of LOCAL_WORLD_SIZE {rank.local_world_size} cannot be: the environment that "
+                "`holdfast run` gave to this process was changed on the way; pass it on unchanged"
+            )
+        return rank
 
 
 def _rank_value(kind: str, text: str) -> str | int | None:
@@ -188,7 +204,14 @@ def _rank_value(kind: str, text: str) -> str | int | None:
         return None
     if not text:
         raise ValueError
-    return int(text) if kind.startswith("int") else text
+    return _whole(text) if kind.startswith("int") else text
+
+
+def _whole(text: str) -> int:
+    """A number as `str` writes it: digits of ASCII, at most those of 64 bits."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _WHOLE_MAX_DIGITS:
+        raise ValueError
+    return int(text)
 
 
 def rank_mark(run_id: str) -> bytes:

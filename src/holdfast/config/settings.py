@@ -8,6 +8,7 @@ default, holdfast.toml, the environment, a flag.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.core.saves import SavePolicy
 
 CONFIG_FILE = "holdfast.toml"
+FILE_MAX_BYTES = 1 << 20
+NAME_MAX_CHARS = 100  # of a misspelled name that is compared with ours
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 PREFIX = "HOLDFAST_"
 _T = TypeVar("_T")
@@ -59,7 +62,10 @@ def _count(least: int) -> Kind:
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError from None
     if not 0 <= number < 1e9:
         raise ValueError
     return number
@@ -292,26 +298,34 @@ _Given = tuple[Setting, Origin, object]
 
 def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
     try:
-        text = path.read_text("utf-8")
+        # A pipe is fine (`--config <(…)`), as long as it comes to an end within reason.
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+        text = data.decode("utf-8")
     except FileNotFoundError:
         if must_exist:
             raise ConfigurationError(f"there is no configuration file {path}") from None
         return []
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if len(data) > FILE_MAX_BYTES:
+        raise ConfigurationError(f"{path} has more than {FILE_MAX_BYTES} bytes: name another file")
     import tomllib  # 10 ms, and most runs have no file
 
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigurationError(f"{path} is not TOML: it is nested too deep") from None
+    except ValueError as error:  # TOMLDecodeError is one; so is that for a number of 5,000 digits
         raise ConfigurationError(f"{path} is not TOML: {error}") from error
     rows = {row.name: row for row in TABLE}
     given = []
     for key, value in raw.items():
         if key not in rows:
-            raise ConfigurationError(f"{path}: {key!a} is not a setting{near(key, rows)}")
+            raise ConfigurationError(f"{path}: {shown(key)} is not a setting{near(key, rows)}")
         if rows[key].kind is FOLDER and isinstance(value, str) and value and "://" not in value:
-            value = str(path.parent / Path(value).expanduser())  # relative to the file, not to us
+            # Relative to the file, not to us. Unlike Path's, this leaves `~nobody` as it is.
+            value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
         given.append((rows[key], Origin(Source.FILE, str(path)), value))
     return given
 
@@ -338,7 +352,7 @@ def near(name: str, known: Iterable[str]) -> str:
     """What may have been meant instead of `name`, as the end of a sentence."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, list(known), n=1)
+    found = get_close_matches(name[:NAME_MAX_CHARS], list(known), n=1)
     return f"; did you mean {found[0]}?" if found else "; see `holdfast config`"
 
 

@@ -7,9 +7,10 @@ Times are integer nanoseconds on one clock (CLOCK_BOOTTIME for the agent, virtua
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from holdfast.core import agree_events
 from holdfast.core.exits import Exit, RankReport
@@ -202,6 +203,7 @@ Event = (
     | Suspended
 )
 
+_T = TypeVar("_T")
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _NEWS: dict[str, type[agree_events.Event]] = {
     kind.__name__: kind for kind in get_args(agree_events.Event)
@@ -217,22 +219,51 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def decode(data: Mapping[str, Any]) -> Event:
-    """The inverse of `encode`; unknown keys are ignored. Raises KeyError for an unknown event."""
-    kind = _TYPES[data["event"]]
+    """The inverse of `encode`; unknown keys are ignored.
+
+    Raises KeyError for an unknown event, ValueError for one whose fields are not those of its kind.
+    """
+    kind = _TYPES[str(data["event"])]
     values = _known(kind, data)
     if kind is Chosen:
-        values["resume"] = Resume(**values["resume"])
+        values["resume"] = _made(Resume, values.get("resume"))
     elif kind is Heard:
-        news = values["news"]
-        values["news"] = _NEWS[news["event"]](**_known(_NEWS[news["event"]], news))
+        news = values.get("news")
+        if not isinstance(news, Mapping):
+            raise ValueError(f"{kind.__name__} has no news")
+        values["news"] = _made(_NEWS[str(news.get("event"))], news)
     elif kind is Examined or kind is StacksCollected:
         part: type[Any] = RankLook if kind is Examined else RankStack
-        values["ranks"] = tuple(part(**_known(part, one)) for one in values["ranks"])
+        looks = values.get("ranks")
+        if not isinstance(looks, Sequence):
+            raise ValueError(f"{kind.__name__} has no ranks")
+        values["ranks"] = tuple(_made(part, one) for one in looks)
     elif kind is RankExited:
-        told = values["exit"]
-        report = told.get("report")
-        values["exit"] = Exit(**{**told, "report": RankReport(**report) if report else None})
-    return kind(**values)
+        told = values.get("exit")
+        report = told.get("report") if isinstance(told, Mapping) else None
+        values["exit"] = _made(Exit, told, report=_made(RankReport, report) if report else None)
+    return _made(kind, values)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,), "str": (str,), "bool": (bool,),
+    "int | None": (int, NoneType), "str | None": (str, NoneType),
+}  # fmt: skip
+
+
+def _made(kind: type[_T], data: Any, **made: Any) -> _T:
+    """A `kind` of the fields that it knows; ValueError when one is missing or of another type."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{kind.__name__} has no fields")
+    values = _known(kind, data) | made
+    for field in fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
+        wanted = _KINDS.get(str(field.type))
+        if wanted and field.name in values and type(values[field.name]) not in wanted:
+            raise ValueError(f"{field.name} of {kind.__name__} is no {field.type}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:

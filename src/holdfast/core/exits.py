@@ -147,7 +147,8 @@ def _words_of(report: RankReport) -> str:
     lines = report.message.strip().splitlines()
     message = lines[0][:_MESSAGE_MAX] if lines else ""
     where = f" at {report.where}" if report.where else ""
-    return f"{report.type}{where}" + (f": {message}" if message else "")
+    what = report.type or "an error without a name"  # the report is what the rank says
+    return f"{what}{where}" + (f": {message}" if message else "")
 
 
 # --- what an exit means --------------------------------------------------------------------------

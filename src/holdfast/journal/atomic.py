@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
+from holdfast.journal.fields import load_json
+from holdfast.journal.regular import is_real_folder, read_regular
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -36,6 +38,9 @@ _WORDS = {
     errno.ESTALE: ("{path} vanished from the file server", "mount the store again"),
     errno.EIO: ("the disk of {path} reports an I/O error", "check the disk"),
     errno.ENAMETOOLONG: ("the path {path} is too long", "use a shorter store path or run name"),
+    errno.EISDIR: ("{path} is a folder, not a file", "move it away"),
+    errno.ENXIO: ("{path} is a pipe, a socket or a device, not a file", "move it away"),
+    errno.ELOOP: ("{path} is a link, and none is followed inside a run", "move it away"),
 }
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -107,8 +112,7 @@ def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
     is not one whole JSON object of at most `max_bytes`.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+        data = read_regular(path, max_bytes)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -118,8 +122,8 @@ def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
             f"{path} is larger than {max_bytes} bytes: it was not written by Holdfast; move it away"
         )
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = load_json(data)
+    except ValueError as error:
         raise StoreUnavailable(f"{path} is damaged (not JSON: {error}); move it away") from error
     if not isinstance(value, dict):
         raise StoreUnavailable(f"{path} is damaged (not a JSON object); move it away")
@@ -141,6 +145,17 @@ def make_folder(path: Path) -> None:
         for folder in reversed(missing):
             folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
             sync_folder(folder.parent)
+
+
+def make_part(path: Path) -> None:
+    """Create a folder inside a run; raises StoreUnavailable, also when a link has its place.
+
+    Through a link, what we write there would land outside the run.
+    """
+    make_folder(path)
+    with store_errors(f"use the folder {path.name}", path):
+        if not is_real_folder(path):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def sync_folder(path: Path) -> None:

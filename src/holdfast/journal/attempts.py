@@ -19,9 +19,18 @@ from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
     encode_json,
-    make_folder,
+    make_part,
     read_json,
     store_errors,
+)
+from holdfast.journal.fields import (
+    MAX_ATTEMPT,
+    MAX_RANKS,
+    field,
+    text,
+    texts,
+    whole,
+    whole_or_none,
 )
 from holdfast.journal.store import RunFolder
 
@@ -123,7 +132,7 @@ def create_attempt(
         created_unix_ns=time.time_ns(),
         command=tuple(command),
     )
-    make_folder(folder.attempt_dir(number))
+    make_part(folder.attempt_dir(number))
     try:
         create_exclusive(
             folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(_record_to_json(record))
@@ -131,7 +140,7 @@ def create_attempt(
     except FileExistsError:
         raise AttemptExists(_fenced(folder, number)) from None
     for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
-        make_folder(part(number))
+        make_part(part(number))
     return record
 
 
@@ -256,19 +265,19 @@ def _read_record(path: Path, number: int) -> AttemptRecord:
     raw = read_json(path)
     try:
         record = AttemptRecord(
-            attempt=int(raw["attempt"]),
-            parent=None if raw["parent"] is None else int(raw["parent"]),
-            resume_step=int(raw["resume_step"]),
-            restore_set=None if raw["restore_set"] is None else str(raw["restore_set"]),
-            epoch=int(raw["epoch"]),
-            ranks=int(raw["ranks"]),
-            chips=int(raw["chips"]),
-            incarnation=str(raw["incarnation"]),
-            created_unix_ns=int(raw["created_unix_ns"]),
-            command=tuple(map(str, raw["command"])),
+            attempt=whole(raw, "attempt", high=MAX_ATTEMPT),
+            parent=whole_or_none(raw, "parent", high=MAX_ATTEMPT),
+            resume_step=whole(raw, "resume_step"),
+            restore_set=None if field(raw, "restore_set") is None else text(raw, "restore_set"),
+            epoch=whole(raw, "epoch"),
+            ranks=whole(raw, "ranks", high=MAX_RANKS),
+            chips=whole(raw, "chips"),
+            incarnation=text(raw, "incarnation"),
+            created_unix_ns=whole(raw, "created_unix_ns"),
+            command=texts(raw, "command"),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreUnavailable(f"{path} is damaged ({error!r}); move it away") from error
+    except ValueError as error:
+        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
     if record.attempt != number:
         raise StoreUnavailable(f"{path} says that it is attempt {record.attempt}; move it away")
     return record
@@ -290,10 +299,17 @@ def _read_end(path: Path) -> AttemptEnd | None:
         return None
     try:
         return AttemptEnd(
-            cause=str(raw["cause"]),
-            words=str(raw["words"]),
-            exits=tuple(None if code is None else int(code) for code in raw["exits"]),
-            ended_unix_ns=int(raw["ended_unix_ns"]),
+            cause=text(raw, "cause"),
+            words=text(raw, "words"),
+            exits=_exits(raw),
+            ended_unix_ns=whole(raw, "ended_unix_ns"),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreUnavailable(f"{path} is damaged ({error!r}); move it away") from error
+    except ValueError as error:
+        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
+
+
+def _exits(raw: dict[str, Any]) -> tuple[int | None, ...]:
+    exits = field(raw, "exits")
+    if not isinstance(exits, list) or not all(code is None or type(code) is int for code in exits):
+        raise ValueError("its exits are no list of exit codes")
+    return tuple(exits)

@@ -19,10 +19,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.journal import fields
 from holdfast.journal.atomic import (
     create_exclusive,
     encode_json,
-    make_folder,
+    make_part,
     read_json,
     store_errors,
 )
@@ -71,7 +72,7 @@ def request(folder: RunFolder, verb: str, **args: Any) -> Request:
     if lease.state not in (LeaseState.HELD, LeaseState.UNKNOWN):
         raise ConfigurationError(f"run {folder.name!r} is not running: there is nothing to {verb}")
     me = Holder.current()
-    make_folder(folder.control_dir)
+    make_part(folder.control_dir)
     number = max((n for n, _ in _pending(folder)), default=0)
     while True:
         number += 1
@@ -198,9 +199,11 @@ def _to_json(asked: Request) -> dict[str, Any]:
 def _read(path: Path, number: int) -> Request:
     raw = read_json(path, REQUEST_MAX_BYTES)
     try:
-        verb, args = str(raw["verb"]), dict(raw["args"])
-        epoch, sender = int(raw["epoch"]), str(raw["sender"])
-        sent_unix_ns = int(raw["sent_unix_ns"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreUnavailable(f"it is damaged ({error!r})") from error
+        verb, args = fields.text(raw, "verb"), fields.field(raw, "args")
+        epoch, sender = fields.whole(raw, "epoch"), fields.text(raw, "sender")
+        sent_unix_ns = fields.whole(raw, "sent_unix_ns")
+        if not isinstance(args, dict):
+            raise ValueError("its args are no object")
+    except ValueError as error:
+        raise StoreUnavailable(f"it is damaged ({error})") from error
     return Request(number, verb, _checked(verb, args), epoch, sender, sent_unix_ns)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from holdfast.journal.fields import text, whole
 
 _PF_EXITING = 0x4  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 
@@ -53,17 +55,27 @@ class Holder:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Holder:
-        """The inverse of `to_json`; raises KeyError, TypeError or ValueError on rubbish."""
-        kinds = {"str": str, "int": int}
-        return cls(**{f.name: kinds[str(f.type)](raw[f.name]) for f in fields(cls)})
+        """The inverse of `to_json`; raises ValueError on rubbish."""
+        return cls(
+            host=text(raw, "host"),
+            boot_id=text(raw, "boot_id"),
+            pid_namespace=whole(raw, "pid_namespace"),
+            pid=whole(raw, "pid"),
+            start_ticks=whole(raw, "start_ticks"),
+            user=text(raw, "user"),
+            started_unix_ns=whole(raw, "started_unix_ns"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the fields' names."""
         return asdict(self)
 
     def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.started_unix_ns / 1e9))
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.started_unix_ns // 10**9))
         return f"pid {self.pid} on host {self.host} (user {self.user}) since {since}"
+
+
+_MAX_PID = 2**31 - 1
 
 
 def look(holder: Holder) -> Sign:
@@ -75,6 +87,8 @@ def look(holder: Holder) -> Sign:
     here = (_boot_id(), _pid_namespace())
     if not all(here) or here != (holder.boot_id, holder.pid_namespace):
         return Sign.UNKNOWN
+    if not 0 < holder.pid <= _MAX_PID:
+        return Sign.DEAD  # no process ever has such an id
     try:
         os.kill(holder.pid, 0)
     except ProcessLookupError:

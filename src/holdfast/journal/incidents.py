@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import create_exclusive, encode_json, read_json, write_atomic
+from holdfast.journal.regular import open_regular
 from holdfast.journal.store import RunFolder
 
 INCIDENT_FILE = "incident.json"
@@ -77,7 +78,7 @@ def write_stacks(folder: RunFolder, attempt: int, stacks: Mapping[int, str]) -> 
 def last_lines(log: Path) -> list[str]:
     """The end of a rank's output; empty when there is none that can be read."""
     try:
-        with log.open("rb") as file:
+        with os.fdopen(open_regular(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             text = file.read(TAIL_BYTES).decode(errors="replace")
     except OSError:

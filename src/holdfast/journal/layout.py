@@ -16,9 +16,12 @@ sidecar `NAME.jsonl`: rare facts that need text, one JSON object a line.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
+
+from holdfast.journal.fields import MAX_ATTEMPT, MAX_RANKS, load_json, text, whole
 
 MAGIC = int.from_bytes(b"HOLDFAST", "little")
 VERSION = 1
@@ -42,6 +45,7 @@ CLOCKS_OFFSET = 2048  # u64 number of pairs, then pairs (boottime_ns, unix_ns)
 CLOCKS_MAX_PAIRS = 127
 
 MAX_LINE_BYTES = 65_536  # a sidecar line; what is longer is cut before it is written
+MAX_TIME_NS = 4_000_000_000_000_000_000  # 126 years: no clock of ours says more, and sums fit
 CONTROLLER_RANK = -1  # Identity.rank of a controller's own journal
 
 
@@ -70,19 +74,18 @@ class Identity:
     @classmethod
     def from_json(cls, data: bytes) -> Identity:
         """The inverse of `to_json`; keys it does not know are ignored. Raises ValueError."""
-        fields: Any = json.loads(data)
-        try:
-            return cls(
-                run=str(fields["run"]),
-                attempt=int(fields["attempt"]),
-                incarnation=str(fields["incarnation"]),
-                slice=int(fields["slice"]),
-                host=str(fields["host"]),
-                rank=int(fields["rank"]),
-                boot_id=str(fields["boot_id"]),
-            )
-        except (TypeError, KeyError) as problem:
-            raise ValueError(f"no {problem} in it") from problem
+        fields: Any = load_json(data)
+        if not isinstance(fields, Mapping):
+            raise ValueError("it is no JSON object")
+        return cls(
+            run=text(fields, "run"),
+            attempt=whole(fields, "attempt", high=MAX_ATTEMPT),
+            incarnation=text(fields, "incarnation"),
+            slice=whole(fields, "slice", high=MAX_RANKS),
+            host=text(fields, "host"),
+            rank=whole(fields, "rank", CONTROLLER_RANK, MAX_RANKS - 1),
+            boot_id=text(fields, "boot_id"),
+        )
 
 
 class Word(IntEnum):

@@ -29,12 +29,13 @@ from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
     encode_json,
-    make_folder,
+    make_part,
     read_json,
     store_errors,
     write_atomic,
 )
 from holdfast.journal.holder import Holder, Sign, is_dying, look
+from holdfast.journal.regular import read_regular
 from holdfast.journal.store import RunFolder
 
 HEARTBEAT_S = 5.0
@@ -44,6 +45,8 @@ DYING_LIMIT_S = 10.0
 DYING_EVERY_S = 0.01
 
 _CLAIM, _ALIVE, _RELEASED = "json", "alive", "released"
+_EPOCH_DIGITS = 12  # nobody claims so often; a longer name would make the next one too long
+_HEARTBEAT_BYTES = 64
 
 
 class LeaseState(Enum):
@@ -131,7 +134,7 @@ def acquire(
     StoreUnavailable when the store cannot be written.
     """
     holder = holder or Holder.current()
-    make_folder(folder.lease_dir)
+    make_part(folder.lease_dir)
     epoch = _newest_epoch(folder)
     while True:
         if epoch:
@@ -233,21 +236,21 @@ def _newest_epoch(folder: RunFolder) -> int:
     with store_errors("read the lease", folder.lease_dir), contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder.lease_dir):  # noqa: PTH208 - names are all we need
             stem, _, kind = name.partition(".")
-            if kind == _CLAIM and stem.isascii() and stem.isdigit():
+            if kind == _CLAIM and len(stem) <= _EPOCH_DIGITS and stem.isascii() and stem.isdigit():
                 newest = max(newest, int(stem))
     return newest
 
 
 def _read_holder(folder: RunFolder, epoch: int) -> Holder | None:
     """Who made the claim; None if it is damaged (its heartbeat still speaks for it)."""
-    with contextlib.suppress(StoreUnavailable, FileNotFoundError, KeyError, TypeError, ValueError):
+    with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
         return Holder.from_json(read_json(_path(folder, epoch, _CLAIM)))
     return None
 
 
 def _heartbeat(folder: RunFolder, epoch: int) -> bytes:
     with store_errors("read the lease", folder.lease_dir), contextlib.suppress(FileNotFoundError):
-        return _path(folder, epoch, _ALIVE).read_bytes()
+        return read_regular(_path(folder, epoch, _ALIVE), _HEARTBEAT_BYTES)
     return b""
 
 

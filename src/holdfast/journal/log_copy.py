@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.journal.atomic import store_errors
+from holdfast.journal.regular import open_regular
 
 COPY_BLOCK_BYTES = 1 << 20
 
@@ -25,17 +26,16 @@ class LogCopy:
         before = self._copied_bytes
         with store_errors(f"copy {self.live.name}", self.stored), contextlib.ExitStack() as stack:
             try:
-                source = stack.enter_context(self.live.open("rb"))
+                source = open_regular(self.live)
             except FileNotFoundError:
                 return 0
-            if os.fstat(source.fileno()).st_size == self._copied_bytes:
+            stack.callback(os.close, source)
+            if os.fstat(source).st_size == self._copied_bytes:
                 return 0
             self.stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            target = os.open(self.stored, flags, 0o600)
+            target = open_regular(self.stored, os.O_WRONLY | os.O_CREAT)
             stack.callback(os.close, target)
-            source.seek(self._copied_bytes)
-            while block := source.read(COPY_BLOCK_BYTES):
+            while block := os.pread(source, COPY_BLOCK_BYTES, self._copied_bytes):
                 os.pwrite(target, block, self._copied_bytes)
                 self._copied_bytes += len(block)
         return self._copied_bytes - before

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import weakref
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from holdfast.journal.layout import (
     HEADER_BYTES,
     IDENTITY_MAX_BYTES,
     IDENTITY_OFFSET,
+    MAX_TIME_NS,
     PAGE_BYTES,
     RECORD_BYTES,
     WORD_BYTES,
@@ -27,6 +27,7 @@ from holdfast.journal.layout import (
     Word,
 )
 from holdfast.journal.mapping import WORD_FORMAT, Words
+from holdfast.journal.regular import open_regular
 from holdfast.journal.words import RankWords, check_header, rank_words
 
 _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
@@ -44,7 +45,7 @@ class OpenJournal:
         """
         self.path = Path(path)
         try:
-            self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self.fd = open_regular(self.path)
         except OSError as problem:
             raise JournalError(
                 f"cannot open the journal {self.path}: {problem.strerror}"
@@ -67,11 +68,12 @@ class OpenJournal:
         return rank_words(self._header[_PAGE_WORDS:])
 
     def clocks(self) -> tuple[ClockPair, ...]:
-        """The clock pairs so far, oldest first."""
+        """The clock pairs so far, oldest first; those that no clock can have said are left out."""
         pairs = min(self._header[_CLOCKS_WORD], CLOCKS_MAX_PAIRS)
         first = _CLOCKS_WORD + 1
         flat = self._header[first : first + 2 * pairs].tolist()
-        return tuple(map(ClockPair, flat[::2], flat[1::2]))
+        read = map(ClockPair, flat[::2], flat[1::2])
+        return tuple(pair for pair in read if max(pair) <= MAX_TIME_NS)
 
     def header_bytes(self) -> bytes:
         """Both header pages as they are now."""
@@ -83,10 +85,7 @@ class OpenJournal:
         self._closes()
 
     def _map_header(self) -> Words:
-        status = os.fstat(self.fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise JournalError(f"{self.path} is not a journal: it is not a file")
-        size = status.st_size
+        size = os.fstat(self.fd).st_size
         if size < HEADER_BYTES:
             state = f"its header is cut short at {size} bytes" if size else "it is empty"
             raise JournalError(f"{self.path} is not a journal: {state}")

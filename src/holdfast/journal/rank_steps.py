@@ -21,7 +21,10 @@ from holdfast.journal.reader import Records
 Ints = npt.NDArray[np.int64]
 
 _NO_INTS: Ints = np.empty(0, np.int64)
-_MOST_BRIDGED = 10_000_000  # more unrecorded steps than this are a damaged file, not a full disk
+# Steps that nobody recorded are made up between those that somebody did, but not without measure:
+# a damaged number would cost more memory than there is. In all, so many and so many a record.
+_BRIDGED_ALWAYS = 1 << 18
+_BRIDGED_PER_RECORD = 8
 
 
 class Rows(NamedTuple):
@@ -77,11 +80,13 @@ class RankTrack:
         self._last_step = 0
         self._last_end_ns = 0
         self._reports = False
+        self._may_bridge = _BRIDGED_ALWAYS
 
     def consume(self, records: Records, offset_ns: int) -> None:
         """Take the next records; `offset_ns` brings their times onto the run-wide clock."""
         if not len(records):
             return
+        self._may_bridge += _BRIDGED_PER_RECORD * len(records)
         kinds = records["kind"]
         self.last_ns = max(self.last_ns, int(records["time"].max()) + offset_ns)
         others = np.flatnonzero(kinds != Kind.STEP)
@@ -150,17 +155,28 @@ class RankTrack:
         gaps = np.flatnonzero(np.diff(rows.step) > 1) + 1
         begin = 0
         if self._continues and rows.step[0] > self._last_step + 1:
-            part.pieces.extend(_bridge(self._last_step, self._before_ns(rows), rows.cut(0, 1)))
+            part.pieces.extend(self._bridge(self._last_step, self._before_ns(rows), rows.cut(0, 1)))
         for at in gaps.tolist():
             part.pieces.append(rows.cut(begin, at))
             if continues[at - 1]:
                 before_ns = int(rows.end[at - 1])
-                part.pieces.extend(_bridge(int(rows.step[at - 1]), before_ns, rows.cut(at, at + 1)))
+                last_step = int(rows.step[at - 1])
+                part.pieces.extend(self._bridge(last_step, before_ns, rows.cut(at, at + 1)))
             begin = at
         part.pieces.append(rows.cut(begin))
         part.began = True
         self._last_step = int(rows.step[-1])
         self._continues = bool(continues[-1])
+
+    def _bridge(self, step: int, end_ns: int, after: Rows) -> Iterator[Rows]:
+        """Steps that were run but not recorded (no space): equal ones between those that were."""
+        missing = int(after.step[0]) - step - 1
+        if not 0 < missing <= self._may_bridge:
+            return
+        self._may_bridge -= missing
+        edges = np.linspace(end_ns, int(after.start[0]), missing + 1).astype(np.int64)
+        edges[0], edges[-1] = end_ns, after.start[0]
+        yield Rows(np.arange(step + 1, step + 1 + missing), edges[:-1], edges[1:])
 
     def _before_ns(self, rows: Rows) -> int:
         return min(self._last_end_ns, int(rows.start[0]))
@@ -213,16 +229,6 @@ def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:
     np.maximum(start[1:], end[:-1], out=start[1:])
     start[0] = min(max(int(start[0]), before_ns), int(end[0]))
     return Rows(records["step"].astype(np.int64), start, end)
-
-
-def _bridge(step: int, end_ns: int, after: Rows) -> Iterator[Rows]:
-    """Steps that were run but not recorded (no space): equal ones between those that were."""
-    missing = int(after.step[0]) - step - 1
-    if not 0 < missing <= _MOST_BRIDGED:
-        return
-    edges = np.linspace(end_ns, int(after.start[0]), missing + 1).astype(np.int64)
-    edges[0], edges[-1] = end_ns, after.start[0]
-    yield Rows(np.arange(step + 1, step + 1 + missing), edges[:-1], edges[1:])
 
 
 def _completed(rows: Rows, steps: Ints, times: Ints) -> Rows:

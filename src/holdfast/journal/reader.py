@@ -7,11 +7,13 @@ copied out of the file (no mapping of records: a file that is cut short must not
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.errors import JournalError
 from holdfast.journal.clocks import ClockPair
 from holdfast.journal.layout import HEADER_BYTES, RECORD_BYTES, Identity
 from holdfast.journal.opened import OpenJournal
@@ -29,6 +31,8 @@ RECORD = np.dtype(
 )
 
 Records = npt.NDArray[np.void]
+
+CHUNK_RECORDS = 1 << 17  # 4 MiB: what one read asks for, whatever the count claims
 
 
 def argument(records: Records) -> npt.NDArray[np.int64]:
@@ -51,7 +55,8 @@ def read_journal(path: str | os.PathLike[str]) -> Journal:
     """Read a whole journal; raises JournalError when it is none that this version can read."""
     with JournalReader(path) as reader:
         words = reader.words()
-        records = reader.read_new(0)
+        pieces = list(reader.read_all())
+        records = np.concatenate(pieces) if pieces else np.empty(0, RECORD)
         lines, _ = reader.read_sidecar()
         return Journal(reader.identity, reader.clocks(), words, records, tuple(lines))
 
@@ -89,24 +94,39 @@ class JournalReader:
     def read_new(self, since_count: int = 0, limit: int | None = None) -> Records:
         """Records `since_count` and up, at most `limit` of them; a copy, of dtype RECORD.
 
-        Fewer than were published when the file is shorter, or when one is not filled (kind 0).
+        Fewer than were published when the file is shorter, or when one is not filled (kind 0), and
+        never more than CHUNK_RECORDS: `read_all` goes on. Raises JournalError when the disk fails.
         """
-        new = self.count() - since_count
-        if limit is not None:
-            new = min(new, limit)
+        new = min(self.count() - since_count, CHUNK_RECORDS if limit is None else limit)
         if new <= 0:
             return np.empty(0, RECORD)
         start = HEADER_BYTES + since_count * RECORD_BYTES
-        data = os.pread(self.journal.fd, new * RECORD_BYTES, start)
+        try:
+            data = os.pread(self.journal.fd, new * RECORD_BYTES, start)
+        except OSError as problem:
+            raise self._unreadable(problem) from problem
         records = np.frombuffer(data, RECORD, len(data) // RECORD_BYTES)
         kinds = records["kind"]
         if not kinds.all():
             records = records[: int(np.argmin(kinds != 0))]
         return records
 
+    def read_all(self, since_count: int = 0) -> Iterator[Records]:
+        """All records from `since_count` on, in pieces."""
+        while len(records := self.read_new(since_count)):
+            since_count += len(records)
+            yield records
+
     def read_sidecar(self, since_offset: int = 0) -> tuple[list[SidecarLine], int]:
-        """The sidecar's whole lines from an offset on, and the next offset."""
-        return read_sidecar(sidecar_path(self.journal.path), since_offset)
+        """The sidecar's whole lines from an offset on, and the next offset; raises JournalError."""
+        try:
+            return read_sidecar(sidecar_path(self.journal.path), since_offset)
+        except OSError as problem:
+            raise self._unreadable(problem) from problem
+
+    def _unreadable(self, problem: OSError) -> JournalError:
+        path = problem.filename or self.journal.path
+        return JournalError(f"{path} cannot be read: {problem.strerror}")
 
     def close(self) -> None:
         """Let go of the file."""

@@ -21,6 +21,7 @@ from holdfast.journal.layout import (
     Word,
 )
 from holdfast.journal.opened import OpenJournal
+from holdfast.journal.regular import open_regular
 from holdfast.journal.sidecar import sidecar_path
 
 _BLOCK_BYTES = 1 << 20
@@ -91,7 +92,7 @@ class Replicator:
     def _copy(self, live: OpenJournal, durable: bool) -> int:
         # The count first: every line that a record below it points to has been written.
         count = live.count()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT
         self.stored.parent.mkdir(exist_ok=True)
         text_bytes = self._copy_sidecar(flags, durable)
         header = bytearray(live.header_bytes())
@@ -100,7 +101,7 @@ class Replicator:
             return text_bytes
         start = HEADER_BYTES + self._records * RECORD_BYTES
         end = HEADER_BYTES + count * RECORD_BYTES
-        fd = os.open(self.stored, flags, 0o600)
+        fd = open_regular(self.stored, flags)
         try:
             _copy_bytes(live.fd, fd, start, end)
             _write_all(fd, header, 0)
@@ -114,7 +115,7 @@ class Replicator:
 
     def _copy_sidecar(self, flags: int, durable: bool) -> int:
         try:
-            source = os.open(sidecar_path(self.live), os.O_RDONLY | os.O_CLOEXEC)
+            source = open_regular(sidecar_path(self.live))
         except FileNotFoundError:
             return 0
         start = self._sidecar_bytes
@@ -122,7 +123,7 @@ class Replicator:
             end = os.fstat(source).st_size
             if end <= start and not durable:
                 return 0
-            fd = os.open(sidecar_path(self.stored), flags, 0o600)
+            fd = open_regular(sidecar_path(self.stored), flags)
             try:
                 _copy_bytes(source, fd, start, end)
                 if durable:

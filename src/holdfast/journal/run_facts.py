@@ -18,6 +18,7 @@ from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import launched_and_ended
 from holdfast.journal.clocks import RunClock
+from holdfast.journal.fields import MAX_ATTEMPT
 from holdfast.journal.layout import JOURNAL_SUFFIX
 from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
 from holdfast.journal.source import Source, SpanRows
@@ -31,6 +32,8 @@ from holdfast.journal.statements import (
 
 SUPERVISOR_LOST = "supervisor_lost"
 """Cause of an attempt that nobody was left to record the end of."""
+
+MAX_ATTEMPT_DIGITS = len(str(MAX_ATTEMPT))
 
 _SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
 _SEEN_GAP_NS = 30_000_000_000
@@ -140,6 +143,9 @@ class RunFacts:
                     f"attempt {source.identity.attempt}: rank {source.identity.rank} could not "
                     f"save step {failed_step} (the last time that this happened); it trained on"
                 )
+        broken = sum(source.damaged_records for source in self._sources.values())
+        if broken:
+            notes.append(f"{broken} records hold times or steps that cannot be, and are left out")
         damaged = sum(source.damaged_lines for source in self._sources.values())
         if damaged:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
@@ -343,10 +349,14 @@ class RunFacts:
 def _attempt_folders(attempts: Path) -> Iterator[tuple[int, Path]]:
     try:
         with os.scandir(attempts) as entries:
-            names = [entry.name for entry in entries if entry.name.isdecimal()]
+            names = [entry.name for entry in entries if _is_number(entry.name)]
     except OSError:
         return
     yield from ((int(name), attempts / name) for name in names)
+
+
+def _is_number(name: str) -> bool:
+    return len(name) <= MAX_ATTEMPT_DIGITS and name.isascii() and name.isdigit()
 
 
 def _journal_names(folder: Path) -> list[str]:

@@ -7,15 +7,20 @@ are not UTF-8.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.journal.fields import load_json
 from holdfast.journal.layout import MAX_LINE_BYTES, SIDECAR_SUFFIX
+from holdfast.journal.regular import open_regular
 
 Payload = dict[str, Any]
+
+_BLOCK_BYTES = 1 << 20
 
 
 def sidecar_path(journal: str | os.PathLike[str]) -> Path:
@@ -88,28 +93,51 @@ def read_sidecar(
     OSError when the file is there but cannot be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            file.seek(since_offset)
-            data = file.read()
+        fd = open_regular(path)
     except FileNotFoundError:
         return [], since_offset
     lines: list[SidecarLine] = []
+    offset = since_offset
+    try:
+        while block := os.pread(fd, _BLOCK_BYTES, offset):
+            whole = _take_lines(block, offset, lines)
+            if not whole and len(block) <= MAX_LINE_BYTES:
+                break  # a line that is still being written
+            # A line that never ends is not ours; nor is a hole, of which there may be terabytes.
+            offset = offset + whole if whole else _next_data(fd, offset + len(block))
+    finally:
+        os.close(fd)
+    return lines, offset
+
+
+def _take_lines(block: bytes, offset: int, lines: list[SidecarLine]) -> int:
+    """Append the whole lines of a block that lies at `offset`; gives how many bytes they are."""
     position = 0
-    while (end := data.find(b"\n", position)) >= 0:
-        payload = _decode(data[position:end])
+    while (end := block.find(b"\n", position)) >= 0:
+        payload = _decode(block[position:end])
         if payload is not None:
-            lines.append(SidecarLine(since_offset + position, payload))
+            lines.append(SidecarLine(offset + position, payload))
         position = end + 1
-    if len(data) - position > MAX_LINE_BYTES:  # a line that never ends: not ours
-        position = len(data)
-    return lines, since_offset + position
+    return position
+
+
+def _next_data(fd: int, offset: int) -> int:
+    """Where, from `offset` on, the file has bytes that were ever written; its end if nowhere."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except AttributeError:
+        return offset  # a system that does not tell
+    except OSError as problem:
+        if problem.errno == errno.ENXIO:
+            return max(offset, os.fstat(fd).st_size)
+        return offset  # a filesystem that does not tell
 
 
 def _decode(line: bytes) -> Payload | None:
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
-        payload = json.loads(line)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        payload = load_json(line)
+    except ValueError:  # UnicodeDecodeError is one
         return None
     return payload if isinstance(payload, dict) else None

@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from holdfast.core.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
+from holdfast.journal.fields import printable
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
     FIRST_CUSTOM_SPAN,
+    MAX_ARG,
+    MAX_TIME_NS,
     SPAN_KINDS,
     SPAN_SLOTS,
     Kind,
@@ -23,8 +27,6 @@ from holdfast.journal.rank_steps import Ints, RankTrack
 from holdfast.journal.reader import JournalReader, Records, argument
 from holdfast.journal.sidecar import Payload
 from holdfast.journal.statements import Statement, parse_statement
-
-CHUNK_RECORDS = 1 << 17  # 4 MiB of records at a time
 
 # An open or failed restore is time before the first step, or between steps; the RESTORE record
 # counts what was read.
@@ -71,6 +73,7 @@ class Source:
         self.track = RankTrack(self.identity.attempt) if is_rank else None
         self.fresh = True  # not polled yet
         self.damaged_lines = 0
+        self.damaged_records = 0
         self._reader: JournalReader | None = None
         self._count = 0
         self._last_record_ns = 0
@@ -95,9 +98,12 @@ class Source:
         reader = self._reader = self._reader or JournalReader(self.path)
         news = News()
         before = self._count
-        while len(records := reader.read_new(self._count, CHUNK_RECORDS)):
+        for records in reader.read_all(self._count):
             self._count += len(records)
-            self._take(reader, records, news)
+            sound = _sound(records)
+            self.damaged_records += len(records) - len(sound)
+            if len(sound):
+                self._take(reader, sound, news)
         # After the records: a span that was closed meanwhile is then merely still open.
         words = reader.words()
         if words.supervisor_alive_at_ns > self.words.supervisor_alive_at_ns:
@@ -175,5 +181,18 @@ class Source:
         for line in lines:
             if "fact" in line.payload:
                 self._lines[line.offset] = line.payload
-            elif isinstance(number := line.payload.get("span_id"), int):
-                self._span_names[number] = f"custom:{line.payload.get('name')}"
+                continue
+            number, name = line.payload.get("span_id"), line.payload.get("name")
+            if type(number) is int and FIRST_CUSTOM_SPAN <= number <= MAX_ARG:
+                self._span_names[number] = f"custom:{printable(str(name))}"
+
+
+def _sound(records: Records) -> Records:
+    """Without the records whose times or steps cannot be: their sums would mean nothing."""
+    time, step, value = records["time"], records["step"], records["value"]
+    highest = max(int(time.max()), int(value.max())), int(step.max())
+    lowest = min(int(time.min()), int(value.min()), int(step.min()))
+    if lowest >= 0 and highest[0] <= MAX_TIME_NS and highest[1] <= MAX_STEP:
+        return records
+    low = (time >= 0) & (value >= 0) & (step >= 0)
+    return records[low & (time <= MAX_TIME_NS) & (value <= MAX_TIME_NS) & (step <= MAX_STEP)]

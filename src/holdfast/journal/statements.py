@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
+from holdfast.core.ledger.kinds import WAIT_KINDS
+from holdfast.journal.fields import MAX_ATTEMPT, text, whole
+from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
+
+MAX_CHIPS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,37 +69,43 @@ def parse_statement(payload: Payload, offset_ns: int) -> Statement | None:
     """
     try:
         return _parse(payload, offset_ns)
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         return None
 
 
 def _parse(payload: Payload, offset_ns: int) -> Statement | None:
     def at(key: str) -> int:
-        return int(payload[key]) + offset_ns
+        return whole(payload, key, -MAX_TIME_NS, MAX_TIME_NS) + offset_ns
 
-    match payload["fact"]:
+    def attempt() -> int:
+        return whole(payload, "attempt", high=MAX_ATTEMPT)
+
+    match payload.get("fact"):
         case "run":
             return RunStated(
-                str(payload["name"]), at("requested_ns"), max(1, int(payload["chips"]))
+                text(payload, "name"),
+                at("requested_ns"),
+                max(1, whole(payload, "chips", high=MAX_CHIPS)),
             )
         case "attempt_start":
-            return AttemptStarted(int(payload["attempt"]), at("at_ns"))
+            return AttemptStarted(attempt(), at("at_ns"))
         case "attempt_end":
-            cause = payload["cause"]
-            cause = None if cause is None else str(cause)
-            return AttemptEnded(int(payload["attempt"]), at("at_ns"), cause)
+            cause = None if payload.get("cause") is None else text(payload, "cause")
+            return AttemptEnded(attempt(), at("at_ns"), cause)
         case "run_end":
             return RunEnded(at("at_ns"))
         case "wait":
-            start_ns = at("start_ns")
-            return WaitFact(str(payload["kind"]), start_ns, max(start_ns, at("end_ns")))
+            start_ns, kind = at("start_ns"), text(payload, "kind")
+            if kind not in WAIT_KINDS:
+                return None
+            return WaitFact(kind, start_ns, max(start_ns, at("end_ns")))
         case "fault":
             at_ns = at("at_ns")
             detected_ns = max(at_ns, at("detected_ns"))
-            return FaultFact(int(payload["attempt"]), at_ns, detected_ns, str(payload["cause"]))
+            return FaultFact(attempt(), at_ns, detected_ns, text(payload, "cause"))
         case "notice":
             deadline_ns = None if payload.get("deadline_ns") is None else at("deadline_ns")
-            return NoticeFact(at("at_ns"), deadline_ns, str(payload["source"]))
+            return NoticeFact(at("at_ns"), deadline_ns, text(payload, "source"))
         case "capacity":
-            return CapacityFact(at("at_ns"), int(payload["chips"]))
+            return CapacityFact(at("at_ns"), whole(payload, "chips", high=MAX_CHIPS))
     return None

@@ -28,14 +28,17 @@ from holdfast.journal.atomic import (
     create_exclusive,
     encode_json,
     make_folder,
+    make_part,
     read_json,
     store_errors,
 )
+from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, new_id, shown
 
 FORMAT_VERSION = 1
 RUN_FILE = "run.json"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_RUN_ID = re.compile(r"[0-9a-f]{1,64}")
 _OBJECT_STORES = frozenset({"gs", "s3", "az", "abfs", "abfss"})
 
 
@@ -180,7 +183,7 @@ class RunStore:
             ) from None
         folder = RunFolder(path, identity)
         for part in (folder.attempts_dir, folder.ckpt_dir, folder.control_dir, folder.lease_dir):
-            make_folder(part)
+            make_part(part)
         return folder
 
     def open(
@@ -259,18 +262,26 @@ def _read_identity(path: Path) -> RunIdentity:
         )
     try:
         identity = RunIdentity(
-            name=str(raw["name"]),
-            run_id=str(raw["run_id"]),
-            created_unix_ns=int(raw["created_unix_ns"]),
-            requested_unix_ns=int(raw["requested_unix_ns"]),
-            command=tuple(map(str, raw["command"])),
-            code_hash=raw.get("code_hash"),
+            name=text(raw, "name"),
+            run_id=_run_id(raw),
+            created_unix_ns=whole(raw, "created_unix_ns"),
+            requested_unix_ns=whole(raw, "requested_unix_ns"),
+            command=texts(raw, "command"),
+            code_hash=None if raw.get("code_hash") is None else text(raw, "code_hash"),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreUnavailable(f"{file} is damaged ({error!r}); move it away") from error
+    except ValueError as error:
+        raise StoreUnavailable(f"{file} is damaged ({error}); move it away") from error
     if identity.name != path.name:
         raise StoreUnavailable(
             f"{file} says that it is run {shown(identity.name)}: the folder was renamed or copied; "
             "give it its old name"
         )
     return identity
+
+
+def _run_id(raw: dict[str, Any]) -> str:
+    """The run's id; it becomes part of a folder's name, so nothing but what `new_id` gives."""
+    run_id = text(raw, "run_id")
+    if not _RUN_ID.fullmatch(run_id):
+        raise ValueError(f"its run_id is {shown(run_id)}")
+    return run_id

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.word import Agreed, unpack
+from holdfast.core.word import MAX_STEP, Agreed, unpack
 from holdfast.errors import JournalError
 from holdfast.journal.layout import (
     HEADER_BYTES,
     MAGIC,
+    MAX_TIME_NS,
     PAGE_BYTES,
     RECORD_BYTES,
     SPAN_KINDS,
@@ -27,8 +28,10 @@ from holdfast.journal.layout import (
     Word,
 )
 from holdfast.journal.mapping import Words, detach_in_forked_child, map_words, private_words, unmap
+from holdfast.journal.regular import open_regular
 
 _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
+_LAST_STEP = MAX_STEP // 2  # so that an order ahead of it still fits into an agreement word
 
 
 class OpenSpan(NamedTuple):
@@ -81,55 +84,67 @@ class RankWords:
 
 
 def rank_words(page: Words) -> RankWords:
-    """The words of a mapped page 1."""
+    """The words of a mapped page 1.
+
+    The page is another process's memory, and a program can write anywhere in its own: a step or a
+    time that cannot be counts as never said.
+    """
     owner = page[: Word.OPEN_SPANS + 2 * SPAN_SLOTS].tolist()
-    started_ns = owner[Word.STEP_STARTED]
+    started_ns, step_at_ns = _time(owner[Word.STEP_STARTED]), _time(owner[Word.STEP_AT])
     slots = owner[Word.OPEN_SPANS :]
     return RankWords(
         count=owner[Word.COUNT],
         dropped=owner[Word.DROPPED],
-        step=owner[Word.STEP],
-        step_at_ns=owner[Word.STEP_AT],
-        complete=owner[Word.COMPLETE],
-        complete_at_ns=owner[Word.COMPLETE_AT],
-        step_under_way_since_ns=max(started_ns, owner[Word.STEP_AT]) if started_ns else 0,
+        step=_step(owner[Word.STEP]),
+        step_at_ns=step_at_ns,
+        complete=_step(owner[Word.COMPLETE]),
+        complete_at_ns=_time(owner[Word.COMPLETE_AT]),
+        step_under_way_since_ns=max(started_ns, step_at_ns) if started_ns else 0,
         phase=_phase(owner[Word.PHASE]),
         snap=unpack(owner[Word.SNAP]),
         durable=unpack(owner[Word.DURABLE]),
         failed=unpack(owner[Word.FAILED]),
         sigterms=owner[Word.SIGTERMS],
         errors=owner[Word.ERRORS],
-        save_blocked_ns=owner[Word.SAVE_BLOCKED_NS],
-        save_total_ns=owner[Word.SAVE_TOTAL_NS],
+        save_blocked_ns=_time(owner[Word.SAVE_BLOCKED_NS]),
+        save_total_ns=_time(owner[Word.SAVE_TOTAL_NS]),
         save_asked=owner[Word.SAVE_ASKED],
         owner_pid=owner[Word.OWNER_PID],
-        owner_alive_at_ns=owner[Word.OWNER_ALIVE_AT],
-        watermark=owner[Word.WATERMARK],
-        compiling_at_ns=owner[Word.COMPILING_AT],
-        spans_ns=owner[Word.SPANS_NS],
-        span_ended_at_ns=owner[Word.SPAN_ENDED_AT],
-        awaited=owner[Word.AWAITED],
-        awaited_at_ns=owner[Word.AWAITED_AT],
+        owner_alive_at_ns=_time(owner[Word.OWNER_ALIVE_AT]),
+        watermark=_step(owner[Word.WATERMARK]),
+        compiling_at_ns=_time(owner[Word.COMPILING_AT]),
+        spans_ns=_time(owner[Word.SPANS_NS]),
+        span_ended_at_ns=_time(owner[Word.SPAN_ENDED_AT]),
+        awaited=_step(owner[Word.AWAITED]),
+        awaited_at_ns=_time(owner[Word.AWAITED_AT]),
         stacks=owner[Word.STACKS],
-        open_spans=_open_spans(slots, owner[Word.COMPILING_AT]),
+        open_spans=_open_spans(slots, _time(owner[Word.COMPILING_AT])),
         order=unpack(page[Word.ORDER]),
         verdict=unpack(page[Word.VERDICT]),
-        deadline_at_ns=page[Word.DEADLINE_AT],
-        supervisor_alive_at_ns=page[Word.SUPERVISOR_ALIVE_AT],
-        committed=page[Word.COMMITTED],
+        deadline_at_ns=_time(page[Word.DEADLINE_AT]),
+        supervisor_alive_at_ns=_time(page[Word.SUPERVISOR_ALIVE_AT]),
+        committed=_step(page[Word.COMMITTED]),
     )
 
 
 def _open_spans(slots: list[int], compiling_ns: int) -> tuple[OpenSpan, ...]:
     """Those of the slots, and the compilation: it may be another thread's, so it has no slot."""
     spans = [
-        OpenSpan(kind - 1, start_ns)
+        OpenSpan(kind - 1, _time(start_ns))
         for kind, start_ns in zip(slots[::2], slots[1::2], strict=True)
         if kind
     ]
     if compiling_ns:
         spans.append(OpenSpan(SPAN_KINDS.index("compile"), compiling_ns))
     return tuple(spans)
+
+
+def _time(value: int) -> int:
+    return value if value <= MAX_TIME_NS else 0
+
+
+def _step(value: int) -> int:
+    return value if value <= _LAST_STEP else 0
 
 
 def _phase(value: int) -> Phase:
@@ -162,7 +177,7 @@ class WordsPage:
         Raises JournalError when the file is missing, not (yet) a journal, or of a newer version.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_regular(path, os.O_RDWR)
             try:
                 if os.fstat(fd).st_size < HEADER_BYTES:
                     raise JournalError(

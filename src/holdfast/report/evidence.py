@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
+from holdfast.journal.fields import printable
 from holdfast.journal.store import RunFolder
 from holdfast.report.findings import Evidence
 
@@ -42,13 +43,13 @@ def _evidence(attempt: int, raw: dict[str, Any]) -> Evidence:
         attempt=attempt,
         words=_text(raw.get("words")),
         exits=tuple(e if isinstance(e, int) else None for e in _list(exits)),
-        last_lines=tuple(str(line) for line in _list(lines)),
+        last_lines=tuple(printable(str(line)) for line in _list(lines)),
         traceback=_text(raw.get("traceback")),
     )
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
+    return printable(value) if isinstance(value, str) and value.strip() else None
 
 
 def _list(value: object) -> list[Any]:

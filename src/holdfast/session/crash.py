@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.journal.regular import open_regular
 
 MAX_TEXT_CHARS = 20_000
 
@@ -57,7 +58,9 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
     draft = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(data))
+        # Where a link was planted under the draft's name, nothing is written at its other end.
+        with os.fdopen(open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+            file.write(json.dumps(data))
         draft.replace(path)
     except OSError:
         return

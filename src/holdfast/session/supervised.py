@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from pathlib import Path
@@ -104,13 +103,3 @@ def write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
-
-
-def keep_of(text: str) -> Keep | None:
-    """The retention that a script asked for, from what `Supervised` wrote; None if unreadable."""
-    try:
-        wish = json.loads(text)
-        return Keep(last=wish["last"], every=wish["every"])
-    except (ValueError, KeyError, TypeError):
-        print("holdfast: keep.json is damaged; the default retention holds", file=sys.stderr)
-        return None

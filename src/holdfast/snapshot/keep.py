@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.journal.atomic import read_json
+
+KEEP_MAX_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +29,12 @@ class Keep:
                 raise ConfigurationError(
                     f"Keep({name}={value!r}): give a whole number of at least 1"
                 )
+
+
+def read_keep(path: Path) -> Keep | None:
+    """The retention that a script asked for; None: it asked for none, or the file is damaged."""
+    try:
+        wish = read_json(path, KEEP_MAX_BYTES)
+        return Keep(last=wish["last"], every=wish["every"])
+    except (FileNotFoundError, StoreUnavailable, ConfigurationError, KeyError):
+        return None

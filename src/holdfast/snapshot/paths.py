@@ -35,6 +35,11 @@ def piece(key: str | int) -> str:
     return _str_piece(key) if isinstance(key, str) else str(key)
 
 
+def is_piece(text: str) -> bool:
+    """Whether `piece` can have given this."""
+    return bool(text) and not _SPECIAL.search(text.replace("%", ""))
+
+
 def join(parent: str, child: str) -> str:
     """The path of the child with this piece."""
     return f"{parent}/{child}" if parent else child

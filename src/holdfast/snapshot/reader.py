@@ -21,6 +21,7 @@ import numpy.typing as npt
 import xxhash
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.journal.regular import open_regular
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.layout import ALIGN_BYTES, MAX_HEADER_BYTES, decode_facts
@@ -71,6 +72,7 @@ class ShardFiles:
         shard = self._manifest.shards[rank]
         if shard.data_begin > MAX_HEADER_BYTES:
             raise CorruptCheckpoint(f"{self.path(rank)} has a header of {shard.data_begin} bytes")
+        self._open(rank)  # first: a claim of 100 MB is worth no memory, a file of that size is
         header = np.empty(shard.data_begin, np.uint8)
         self._read(rank, header, 0, "its header")
         if checksum(header.data) != shard.header_xxh3:
@@ -123,7 +125,7 @@ class ShardFiles:
             if rank in self._descriptors:
                 return self._descriptors[rank]
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                descriptor = open_regular(path)
             except FileNotFoundError as error:
                 raise CorruptCheckpoint(f"{path} is missing") from error
             except PermissionError as error:

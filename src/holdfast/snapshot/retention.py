@@ -13,6 +13,8 @@ from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
+from holdfast.journal.fields import load_json, printable
+from holdfast.journal.regular import read_regular
 from holdfast.snapshot.choose import Chain, newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.sets import SetInfo, delete_set, list_sets, parse_set_name
@@ -69,22 +71,22 @@ def read_pins(path: Path) -> dict[str, str]:
 
     """
     with store_errors("read the pins", path):
-        if not path.exists():
+        try:
+            data = read_regular(path, MAX_PINS_BYTES)
+        except FileNotFoundError:
             return {}
-        with path.open("rb") as file:
-            data = file.read(MAX_PINS_BYTES + 1)
     try:
-        pins = json.loads(data).get("pins")
+        pins = load_json(data).get("pins")
         sound = isinstance(pins, dict) and all(
             isinstance(name, str) and parse_set_name(name) for name in pins.values()
         )
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         sound = False
     if not sound:
         raise StoreUnavailable(
             f"{path} is not readable as pins, so no checkpoint will be deleted; repair or remove it"
         )
-    return dict(pins)
+    return {printable(tag): name for tag, name in pins.items()}
 
 
 def pin(path: Path, tag: str, name: str) -> None:

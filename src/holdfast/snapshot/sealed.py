@@ -9,15 +9,19 @@ A sealed file is JSON whose first line holds the xxh3 of all the bytes that foll
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import write_atomic
+from holdfast.journal.regular import open_regular
 
 MAX_SEALED_BYTES = 1 << 30
+_LAST_BYTES = b"}\n"
 _FIRST_LINE = re.compile(rb'\{"xxh3": "([0-9a-f]{16})", "sealed":\n')
+_FIRST_LINE_BYTES = 64
 
 
 def compact(value: Any) -> str:
@@ -64,8 +68,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SEALED_BYTES + 1)
+        data = _read(path)
     except FileNotFoundError as error:
         raise CorruptCheckpoint(f"{path} is missing") from error
     except PermissionError as error:
@@ -73,15 +76,35 @@ def read_sealed(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror or error}") from error
     found = _FIRST_LINE.match(data)
-    if found is None or len(data) > MAX_SEALED_BYTES:
+    if found is None:
         raise CorruptCheckpoint(f"{path} is not a sealed file of this version")
     rest = data[found.end() :]
     if checksum(rest) != found.group(1).decode():
         raise CorruptCheckpoint(f"{path} is not what was written: its checksum differs")
     try:
-        value = parse(rest.removesuffix(b"}\n"))
+        value = parse(rest.removesuffix(_LAST_BYTES))
     except ValueError as error:
         raise CorruptCheckpoint(f"{path} holds no JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptCheckpoint(f"{path} holds no object")
     return value
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes; none when its two ends say that it is none of ours. Raises OSError.
+
+    The ends are looked at first: a hole of a gigabyte is not worth a gigabyte of memory.
+    """
+    descriptor = open_regular(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        first = os.pread(descriptor, _FIRST_LINE_BYTES, 0)
+        last = os.pread(descriptor, len(_LAST_BYTES), max(0, size - len(_LAST_BYTES)))
+        if size > MAX_SEALED_BYTES or last != _LAST_BYTES or not _FIRST_LINE.match(first):
+            return b""
+        data = b""
+        while len(data) < size and (block := os.pread(descriptor, size - len(data), len(data))):
+            data = data + block if data else block
+        return data
+    finally:
+        os.close(descriptor)

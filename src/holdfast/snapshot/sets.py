@@ -8,6 +8,8 @@ sets that vanish are missed instead of read as "never made".
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import time
@@ -18,6 +20,7 @@ from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors, sync_folder
+from holdfast.journal.regular import is_real_folder
 from holdfast.snapshot.manifest import Manifest, compose
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import read_sealed, write_sealed
@@ -159,7 +162,7 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
     found: list[SetInfo] = []
     damage: dict[str, str] = {}
     for folder in _folders(ckpt_dir):
-        if not (folder / MANIFEST).exists():
+        if not _has_manifest(folder):
             continue
         try:
             manifest = read_manifest(folder)
@@ -180,7 +183,12 @@ def _folders(ckpt_dir: Path) -> Iterator[Path]:
         if not ckpt_dir.exists():
             return
         folders = [path for path in ckpt_dir.iterdir() if parse_set_name(path.name) is not None]
-    yield from sorted(path for path in folders if path.is_dir() and not path.is_symlink())
+    yield from sorted(path for path in folders if is_real_folder(path))
+
+
+def _has_manifest(folder: Path) -> bool:
+    """Whether anything has the manifest's name: be it a dead link, the set was once complete."""
+    return os.path.lexists(folder / MANIFEST)
 
 
 def _vanished(ckpt_dir: Path) -> dict[str, str]:
@@ -208,7 +216,7 @@ def quick_check(set_dir: Path) -> tuple[bool, str]:
 
 def partial_sets(ckpt_dir: Path) -> tuple[str, ...]:
     """The names of sets without a manifest: being written, or given up."""
-    return tuple(one.name for one in _folders(ckpt_dir) if not (one / MANIFEST).exists())
+    return tuple(one.name for one in _folders(ckpt_dir) if not _has_manifest(one))
 
 
 def finish_commits(ckpt_dir: Path) -> tuple[SetInfo, ...]:
@@ -250,5 +258,8 @@ def delete_set(set_dir: Path) -> None:
         (set_dir / MANIFEST).unlink(missing_ok=True)
         if set_dir.exists():
             sync_folder(set_dir)
-            shutil.rmtree(set_dir)
+            try:
+                shutil.rmtree(set_dir)
+            except RecursionError:  # folders in folders, a thousand deep: none of ours
+                raise OSError(errno.ENAMETOOLONG, "nested too deep", str(set_dir)) from None
             sync_folder(set_dir.parent)

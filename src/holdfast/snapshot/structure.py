@@ -136,7 +136,8 @@ def _record(said: dict[str, Any], path: str) -> Container:
     pieces = tuple(_field(said, "keys", list))
     children = tuple(_field(said, "of", list))
     plain = _field(said, "plain", str)
-    if not all(type(piece) is str for piece in pieces) or len(set(pieces)) != len(children):
+    sound = all(type(piece) is str and paths.is_piece(piece) for piece in pieces)
+    if not sound or len(set(pieces)) != len(children):
         raise ValueError(f"the fields of a record are {pieces!r:.200}")
     if plain not in ("dict", "list", "tuple"):
         raise ValueError(f"a record is plainly a {plain!r:.200}")
@@ -203,16 +204,18 @@ class _Nothing:
 NOTHING = _Nothing()
 
 
-def prune(said: Structure, patterns: tuple[str, ...], path: str = "") -> Structure:
+def prune(said: Structure, patterns: tuple[str, ...], path: str = "", depth: int = 0) -> Structure:
     """Only the leaves whose path fits a pattern; `NOTHING` when there are none.
 
     A dict loses the other keys. In lists, tuples and records the other places hold None, so that
-    what is left keeps its index.
+    what is left keeps its index. ValueError on rubbish.
     """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
     opened = open_structure(said, path)
     if not isinstance(opened, Container):
         return said if any(paths.matches(pattern, path) for pattern in patterns) else NOTHING
-    kept = [prune(child, patterns, child_path) for child_path, child in opened.items()]
+    kept = [prune(child, patterns, child_path, depth + 1) for child_path, child in opened.items()]
     if all(child is NOTHING for child in kept):
         return NOTHING
     if opened.shape == "dict":

@@ -1,0 +1,255 @@
+"""Readers of a run's small files, of a history, of settings and of the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fuzz_mutate import mutate_json, mutate_lines
+from fuzz_seeds import RUN, S, good_run, history_lines
+from fuzz_target import Target, documented, put, sayable
+
+from holdfast.agent.postmortem import Postmortem
+from holdfast.config import RankEnvironment
+from holdfast.config import settings as table
+from holdfast.core.exits import RankReport
+from holdfast.core.history_line import encode
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.incremental import Ledger
+from holdfast.errors import ConfigurationError
+from holdfast.journal.attempts import attempts, lineage, next_number
+from holdfast.journal.control import ControlInbox
+from holdfast.journal.history_file import read_history
+from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.report.evidence import evidence_of
+from holdfast.snapshot.keep import Keep, read_keep
+
+_FIRST = "attempts/0000"
+
+
+def good(name: str) -> bytes:
+    """A file of the good run."""
+    return (good_run() / RUN / name).read_bytes()
+
+
+def run_at(place: Path) -> RunFolder:
+    """A run with nothing in it but its run.json."""
+    put(place / RUN / "run.json", good("run.json"))
+    return RunStore.at(place).get(RUN)
+
+
+def _read_run(data: bytes, place: Path) -> None:
+    put(place / RUN / "run.json", data)
+    store = RunStore.at(place)
+    for words in store.runs()[1]:
+        sayable(words)
+    with documented():
+        folder = store.get(RUN)
+        assert "/" not in folder.scratch_key
+        sayable(repr(folder.identity))
+
+
+def _read_attempt(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.attempt_dir(1) / "attempt.json", data)
+    put(folder.attempt_dir(1) / "end.json", good("attempts/0000/end.json"))
+    _attempts(folder)
+
+
+def _read_end(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.attempt_dir(0) / "attempt.json", good("attempts/0000/attempt.json"))
+    put(folder.attempt_dir(0) / "end.json", data)
+    _attempts(folder)
+
+
+def _attempts(folder: RunFolder) -> None:
+    found = attempts(folder)
+    for words in found.damage:
+        sayable(words)
+    for record in found.records:
+        assert 0 <= record.ranks <= 1_000_000
+        sayable(repr(record))
+    lineage(found.records)
+    assert next_number(folder) in (1, 2)
+
+
+def _read_lease(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    for path in folder.lease_dir.glob("*"):
+        path.unlink()
+    put(folder.lease_dir / "000001.json", data)
+    put(folder.lease_dir / "000001.alive", data)
+    with documented():
+        seen = view(folder)
+        sayable(str(seen.holder))
+        assert seen.state in LeaseState
+    clock = iter(range(0, 1000, 5)).__next__
+    with documented():
+        acquire(folder, clock=clock, sleep=lambda _: None, on_wait=sayable)
+
+
+def _read_request(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.control_dir / "000001-stop.json", data)
+    with documented():
+        taken = ControlInbox(folder, 1).take()
+        for words in taken.ignored:
+            sayable(words)
+        for asked in taken.requests:
+            sayable(repr(asked))
+
+
+def _read_report(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.ranks_dir(0) / "rank-00000.json", data)
+    ended: Any = SimpleNamespace(phase=lambda _rank: None)
+    found = Postmortem(folder, 0, ended, []).exit_of(
+        {"rank": 0, "code": 1, "signal": None}, asked_to_stop=False
+    )
+    assert found.report is None or isinstance(found.report, RankReport)
+    sayable(repr(found))
+    sayable("".join(vars_of(found.report)) if found.report else "")
+
+
+def vars_of(report: RankReport) -> list[str]:
+    """The texts of a report."""
+    return [report.type, report.message, report.where, report.traceback]
+
+
+def _read_keep(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.ranks_dir(0) / "keep.json", data)
+    assert isinstance(read_keep(folder.ranks_dir(0) / "keep.json"), Keep | None)
+
+
+def _read_incident(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.incidents_dir(0) / "incident.json", data)
+    found, notes = evidence_of(folder, (0,))
+    for words in notes:
+        sayable(words)
+    for one in found:
+        sayable("".join((one.words or "", one.traceback or "", *one.last_lines)))
+
+
+def _read_history(data: bytes, place: Path) -> None:
+    with documented():
+        history = read_history(put(place / "a.jsonl", data))
+        facts = history.all_facts()
+        ledger = Ledger()
+        ledger.add(facts)
+        for now_ns, window_ns in ((100 * S, None), (100 * S, 20 * S)):
+            account = ledger.account(now_ns, window_ns)
+            assert isinstance(account, Account)
+            sayable(json.dumps(account.to_json()))
+        for fact in facts:
+            sayable(encode(fact))
+
+
+def _read_config(data: bytes, place: Path) -> None:
+    path = put(place / "holdfast.toml", data)
+    with documented():
+        settings = table.resolve({}, {}, str(path)).settings
+        settings.save_policy()
+        settings.restart_policy()
+        with documented():
+            RunStore.at(settings.store)
+        sayable(repr(settings))
+
+
+_CONFIG = """\
+store = "runs"  # relative
+name = "a-name"
+scratch = "~/scratch"
+ranks = 2
+chips = 8
+grace_s = 1.5
+save_every_s = 60
+save_every_steps = 100
+keep_last = 3
+max_failures = 10
+status = "auto"
+log_level = "info"
+"""
+
+
+def _mutate_config(rng: Any, data: bytes) -> bytes:
+    """A line's value becomes another of TOML's, or JSON's, which often are."""
+    lines = data.split(b"\n")
+    at = rng.randrange(len(lines))
+    key, _, value = lines[at].partition(b" = ")
+    lines[at] = key + b" = " + mutate_json(rng, value)
+    return mutate_lines(rng, b"\n".join(lines)) if rng.random() < 0.3 else b"\n".join(lines)
+
+
+def _read_variables(data: bytes, place: Path) -> None:
+    """NAME=VALUE pairs, as an environment holds them: no NUL inside, bytes in surrogates."""
+    del place
+    environ = {}
+    for entry in data.split(b"\0"):
+        name, found, value = entry.partition(b"=")
+        if found:
+            environ[os.fsdecode(name)] = os.fsdecode(value)
+    with documented(ConfigurationError):
+        rank = RankEnvironment.from_environ(environ)
+        if rank is not None:
+            assert 0 <= rank.rank < rank.world_size
+            assert rank.attempt >= 0
+            assert rank.resume_set is None or "/" not in rank.resume_set
+            rank.to_environ()
+    environ.pop("HOLDFAST_CONFIG", None)
+    with documented(ConfigurationError):
+        table.resolve(environ, {}, os.devnull)
+
+
+def _variable_seeds() -> list[bytes]:
+    rank = RankEnvironment(
+        run="run", store="/store", attempt=1, incarnation="abc", journal="/scratch/rank-00000.hfj",
+        run_id="0123456789ab",
+        resume_set="0000-000000000003", resume_step=3, resume_parent=0, chips=8,
+        rank=1, local_rank=1, world_size=2, local_world_size=2, master_addr="127.0.0.1",
+        master_port=4000, coordinator_port=4001,
+    )  # fmt: skip
+    settings = {
+        "HOLDFAST_RANKS": "2", "HOLDFAST_GRACE_S": "30", "HOLDFAST_SAVE_EVERY_S": "6.5",
+        "HOLDFAST_NAME": "name", "HOLDFAST_STATUS": "live", "HOLDFAST_CHIPS": "8",
+    }  # fmt: skip
+    both = {**rank.to_environ(), **settings}
+    return [b"\0".join(f"{name}={value}".encode() for name, value in both.items())]
+
+
+def _mutate_variables(rng: Any, data: bytes) -> bytes:
+    entries = data.split(b"\0")
+    at = rng.randrange(len(entries))
+    name, _, value = entries[at].partition(b"=")
+    strange = (b"", b"-1", b"none", b"1e5", b"9" * 5000, b"../x", b"\xff", b"a/b", b"nan", b"inf",
+               b"1_0", b" 3 ", b"\xd9\xa3", b"18446744073709551616", value + b"0")  # fmt: skip
+    if rng.random() < 0.2:
+        del entries[at]
+    else:
+        entries[at] = name + b"=" + rng.choice(strange)
+    return b"\0".join(entries)
+
+
+TARGETS = [
+    Target("run_json", _read_run, lambda: [good("run.json")], mutate_json),
+    Target("attempt", _read_attempt, lambda: [good("attempts/0001/attempt.json")], mutate_json),
+    Target("attempt_end", _read_end, lambda: [good("attempts/0000/end.json")], mutate_json),
+    Target("lease", _read_lease, lambda: [good("lease/000001.json")], mutate_json),
+    Target("request", _read_request,
+           lambda: [good(f"control/{name}.json") for name in ("000001-save", "000002-stop")],
+           mutate_json),
+    Target("rank_report", _read_report, lambda: [good(f"{_FIRST}/ranks/rank-00000.json")],
+           mutate_json),
+    Target("keep", _read_keep, lambda: [good(f"{_FIRST}/ranks/keep.json")], mutate_json),
+    Target("incident", _read_incident, lambda: [good(f"{_FIRST}/incidents/incident.json")],
+           mutate_json),
+    Target("history", _read_history, lambda: [history_lines()], mutate_lines),
+    Target("config", _read_config, lambda: [_CONFIG.encode()], _mutate_config),
+    Target("variables", _read_variables, _variable_seeds, _mutate_variables),
+]  # fmt: skip
