@@ -34,8 +34,18 @@ from verdict import judge
 VICTIM = Path(__file__).with_name("victim.py")
 STEPS = 1500
 KILLS_A_NIGHT = 12
+AMONG_RANKS = 0.7  # this share of the kills waits until there are ranks; the others for nothing
 NIGHT_LIMIT_S = 240.0  # generous: only a hang comes near it
-TARGETS = ("tree", "supervisor", "reaper", "supervisor and reaper", "rank", "rank", "any")
+TARGETS = (
+    "tree",
+    "supervisor",
+    "guard",
+    "reaper",
+    "supervisor, guard and reaper",
+    "rank",
+    "rank",
+    "any",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +103,33 @@ class Run:
         )  # fmt: skip
         log.close()
 
+    def until_there_are_ranks(self) -> None:
+        """Wait until the run trains, or is about to."""
+        end = time.monotonic() + NIGHT_LIMIT_S
+        while self.process.poll() is None and not self.ranks() and time.monotonic() < end:
+            time.sleep(0.005)
+
+    def ranks(self) -> list[int]:
+        """Processes of an attempt that are there now."""
+        return [pid for pid in tree_of(self.process.pid) if attempt_of(pid) is not None]
+
     def strike(self, target: str, dice: random.Random) -> bool:
         """SIGKILL what was aimed at; False when nothing of the kind is there now."""
         pids = tree_of(self.process.pid)
-        reapers, ranks = pids[1:2], pids[2:]
+        attempts = {pid: number for pid in pids if (number := attempt_of(pid)) is not None}
+        ranks, keepers = list(attempts), [pid for pid in pids[1:] if pid not in attempts]
         aimed = {
             "tree": pids,
             "supervisor": pids[:1],
-            "reaper": reapers,
-            "supervisor and reaper": pids[:2] if reapers else [],
+            "guard": keepers[:1],
+            "reaper": keepers[1:2],
+            "supervisor, guard and reaper": [*pids[:1], *keepers] if keepers else [],
             "rank": [dice.choice(ranks)] if ranks else [],
             "any": [dice.choice(pids)] if pids else [],
         }[target]
         if not aimed:
             return False
-        attempt = max((a for a in map(attempt_of, ranks) if a is not None), default=None)
+        attempt = max(attempts.values(), default=None)
         at_unix_ns = time.time_ns()
         hit = 0
         for pid in aimed:
@@ -145,9 +167,10 @@ def spend(night: Night) -> Night:
     run = Run(night)
     try:
         for _ in range(KILLS_A_NIGHT):
-            wait_s = dice.uniform(0, 0.4) if dice.random() < 0.3 else dice.uniform(0, 2.5)
+            if dice.random() < AMONG_RANKS:
+                run.until_there_are_ranks()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                run.process.wait(wait_s)
+                run.process.wait(dice.uniform(0, 0.8))
             if run.process.poll() not in (None, -signal.SIGKILL):
                 break  # it was faster
             if run.process.poll() is not None:
@@ -257,7 +280,8 @@ def report(campaign: Campaign, took_s: float) -> int:
         f"{n} {what}" for what, n in Counter(k.target for k in kills).most_common()
     )
     back_s = [one for night in nights for one in night.back_s]
-    print(f"{len(kills)} kills ({by_target})")
+    among = sum(kill.attempt is not None for kill in kills)
+    print(f"{len(kills)} kills ({by_target}), {among} of them while an attempt had processes")
     print(f"{len(nights)} runs, {sum(night.attempts for night in nights)} attempts, {took_s:.0f} s")
     if back_s:
         middle, worst = statistics.median(back_s), max(back_s)

@@ -60,6 +60,17 @@ def test_a_story_without_an_end_closes_the_attempt_as_it_tells(
     assert (record.end.cause, record.end.words) == ("failed", "rank 1: a bug")
 
 
+def test_an_attempt_whose_folders_are_missing_is_closed_as_well(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    for part in (folder.incidents_dir(0), folder.logs_dir(0), folder.attempt_journal_dir(0)):
+        part.rmdir()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    adopt(folder, scratch)
+    assert incident_of(folder, 0) is not None
+
+
 def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert last_lines(log) == []

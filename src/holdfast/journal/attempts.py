@@ -133,14 +133,15 @@ def create_attempt(
         command=tuple(command),
     )
     make_part(folder.attempt_dir(number))
+    # Before the record: an attempt on record has its folders, whoever dies here.
+    for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
+        make_part(part(number))
     try:
         create_exclusive(
             folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(_record_to_json(record))
         )
     except FileExistsError:
         raise AttemptExists(_fenced(folder, number)) from None
-    for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
-        make_part(part(number))
     return record
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import create_exclusive, encode_json, read_json, write_atomic
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_part,
+    read_json,
+    write_atomic,
+)
 from holdfast.journal.regular import open_regular
 from holdfast.journal.store import RunFolder
 
@@ -28,6 +34,7 @@ def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) ->
     Keys: attempt, cause, words, rank, exits (per rank: exit code, -signal, or None: nobody saw it),
     last_lines (of the rank that broke), traceback, stacks (names of files beside it, if it hung).
     """
+    make_part(folder.incidents_dir(attempt))
     with contextlib.suppress(FileExistsError):
         create_exclusive(folder.incidents_dir(attempt) / INCIDENT_FILE, encode_json(dict(story)))
 
