@@ -59,7 +59,8 @@ def main():
                 losses.clear()
             now = record("step", now, step=step)
             if args.eval_every and step % args.eval_every == 0:
-                score = evaluate(eval_loss, state["params"], held_out, args)
+                windows = Windows(held_out, args.batch, args.context + 1, args.seed)
+                score = evaluate(eval_loss, state["params"], windows)
                 print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
                 now = record("span", now, kind="custom:eval")
             if step % args.save_every == 0 or step == args.steps:

@@ -34,11 +34,15 @@ def read_corpus(path: Path | None, window: int):
 class Windows:
     """An endless iterator of uint8 batches [batch, length], each window at a random place.
 
-    Batch n depends on the seed and n only, so the position in the data is one integer.
+    Batch n depends on the seed and n only, so the position in the data is one integer. Of several
+    ranks, each takes its own rows of the same batch: [batch / ranks, length].
     """
 
-    def __init__(self, corpus, batch: int, length: int, seed: int):
+    def __init__(self, corpus, batch: int, length: int, seed: int, rank: int = 0, ranks: int = 1):
+        if batch % ranks:
+            raise SystemExit(f"{ranks} ranks cannot share a batch of {batch} evenly")
         self.corpus, self.batch, self.length, self.seed = corpus, batch, length, seed
+        self.rows = slice(rank * batch // ranks, (rank + 1) * batch // ranks)
         self.drawn = 0
 
     def __iter__(self):
@@ -48,7 +52,7 @@ class Windows:
         places = np.random.default_rng([self.seed, self.drawn])
         starts = places.integers(len(self.corpus) - self.length + 1, size=self.batch)
         self.drawn += 1
-        return self.corpus[starts[:, None] + np.arange(self.length)]
+        return self.corpus[starts[self.rows, None] + np.arange(self.length)]
 
     def get_state(self):
         return {"drawn": self.drawn, "seed": self.seed, "corpus": zlib.crc32(self.corpus)}

@@ -1,10 +1,12 @@
 """Train a small language model on real text. Reads from top to bottom in one sitting.
 
     holdfast run --name my-run -- python examples/lm/train.py --steps 400
-    python examples/lm/train.py --steps 400          # the same, with nobody watching
+    holdfast run --name two --ranks 2 -- python examples/lm/train.py --steps 400   # data parallel
+    python examples/lm/train.py --steps 400          # one process, with nobody watching
 
-The five lines marked (hf) are all that Holdfast asks of a training script. With the same seed the
-parameters come out the same to the bit, whatever interrupts the run and however often.
+The five lines marked (hf) are all that Holdfast asks of a training script. With the same seed, and
+as many ranks, the parameters come out the same to the bit, whatever interrupts the run and however
+often.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
+import itertools
 import json
 import os
 from pathlib import Path
@@ -20,7 +23,9 @@ import jax
 import numpy as np
 import optax
 from data import Windows, read_corpus
+from jax.sharding import NamedSharding, PartitionSpec
 from model import Config, init, loss
+from ranks import join_ranks
 
 import holdfast as hf
 
@@ -51,17 +56,27 @@ def main():
     args = parser().parse_args()
     # (hf) joins the run that `holdfast run` started, or begins one of its own
     run = hf.start()
+    init_state, train_step, eval_loss = training(args)
+
+    # One program on the devices of all ranks: the state is on each of them, the batch is split.
+    mesh = join_ranks()
+    init_state = jax.jit(init_state, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    by_rows = NamedSharding(mesh, PartitionSpec("rows"))
+    whole_batch = functools.partial(jax.make_array_from_process_local_data, by_rows)
+
+    def windows(text):
+        shape = args.batch, args.context + 1
+        return Windows(text, *shape, args.seed, rank=run.rank, ranks=run.world_size)
 
     corpus, held_out = read_corpus(args.data, args.context + 1)
-    init_state, train_step, eval_loss = training(args)
-    # (hf) remembers how far the data were consumed
-    batches = run.data(Windows(corpus, args.batch, args.context + 1, args.seed))
+    # (hf) remembers how far the data were consumed, on each rank
+    batches = run.data(windows(corpus))
     # (hf) the newest good checkpoint; init_state() only if there never was one
     state = run.restore(init=init_state)
 
     losses = []
     for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's
-        state, train_loss = train_step(state, next(batches))
+        state, train_loss = train_step(state, whole_batch(next(batches)))
         if args.fail_at and step == int(args.fail_at[0]):
             fail_once(step, Path(args.fail_at[1]))
         # (hf) the boundary between two steps: recorded, and saved here when a save is due
@@ -69,15 +84,21 @@ def main():
 
         losses.append(train_loss)
         if step % args.log_every == 0 or step == args.steps:
-            print(f"step {step}/{args.steps}: loss {np.mean(losses):.3f}", flush=True)
+            say(run, f"step {step}/{args.steps}: loss {np.mean(losses):.3f}")
             losses.clear()
         if args.eval_every and step % args.eval_every == 0:
             with run.span("eval"):  # optional: this time is not training
-                score = evaluate(eval_loss, state["params"], held_out, args)
-            print(f"step {step}/{args.steps}: held-out loss {score:.3f}", flush=True)
+                score = evaluate(eval_loss, state["params"], map(whole_batch, windows(held_out)))
+            say(run, f"step {step}/{args.steps}: held-out loss {score:.3f}")
 
-    if args.out:
+    if args.out and run.rank == 0:
         write_result(args.out, args.steps, state["params"])
+
+
+def say(run, words: str):
+    """Every rank knows the same; one of them tells it."""
+    if run.rank == 0:
+        print(words, flush=True)
 
 
 def training(args):
@@ -109,10 +130,9 @@ def training(args):
     return init_state, train_step, jax.jit(functools.partial(loss, config=config))
 
 
-def evaluate(eval_loss, params, held_out, args):
-    """Mean loss over the same held-out windows every time."""
-    windows = Windows(held_out, args.batch, args.context + 1, args.seed)
-    return np.mean([eval_loss(params, next(windows)) for _ in range(EVAL_BATCHES)])
+def evaluate(eval_loss, params, batches):
+    """Mean loss over the first few batches."""
+    return np.mean([eval_loss(params, batch) for batch in itertools.islice(batches, EVAL_BATCHES)])
 
 
 def write_result(path: Path, steps: int, params):

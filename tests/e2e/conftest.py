@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(
     0, str(Path(__file__).parent)
 )  # --import-mode=importlib leaves it out; tests import it too
+import distributed  # noqa: F401 - the same
 from processes import House
 
 sys.path.pop(0)

@@ -123,9 +123,16 @@ class House:
         """The command line tool."""
         return self.start(sys.executable, "-m", "holdfast.cli.main", *words, **env)
 
-    def run(self, *options: object, steps: int = 10, name: str = "r", **env: object) -> Process:
+    def run(
+        self,
+        *options: object,
+        steps: int = 10,
+        name: str = "r",
+        trainer: Path = TRAINER,
+        **env: object,
+    ) -> Process:
         """The trainer under `holdfast run`."""
-        command = (sys.executable, TRAINER, steps)
+        command = (sys.executable, trainer, steps)
         return self.holdfast("run", "--name", name, *options, "--", *command, **self._gates(env))
 
     def alone(self, steps: int = 10, name: str = "r", **env: object) -> Process:
@@ -139,10 +146,10 @@ class House:
         path.write_text(text)
         return path
 
-    def allow(self, step: int) -> Path:
-        """Let steps up to this one begin; the trainer waits at the next."""
+    def allow(self, *steps: int) -> Path:
+        """Let steps up to this one (or one for each rank) begin; the trainer waits at the next."""
         draft = self.allow_file.with_suffix(".new")
-        draft.write_text(str(step))
+        draft.write_text(" ".join(map(str, steps)))
         draft.replace(self.allow_file)
         return self.allow_file
 

@@ -3,9 +3,13 @@
 It trains a vector by a rule that depends on the data, on Python's and on numpy's random numbers, so
 that a restart that loses or repeats any of them ends in another digest. What a test may set:
 
-- `ALLOW`: a file with the number of the last step that may begin; it waits for a larger one
-- `HOLD`: a phase (import, start, restore, step, loop) at which it waits for the file `GO`
-- `CRASH_AT`: raise at this step, `CRASH_ONCE`: but only if this file is not there yet
+- `ALLOW`: a file with the number of the last step that may begin (or one number for each rank); it
+  waits for a larger one
+- `HOLD`: a phase (import, start, restore, step, loop) at which it waits for the file `GO`, or only
+  the rank `HOLD_RANK` waits
+- `SAVE_AT`: have this step saved, and go on when it is
+- `CRASH_AT`: raise at this step, `CRASH_ONCE`: but only if this file is not there yet,
+  `CRASH_RANK`: but only on this rank, `CRASH_HOW`: with sys.exit, if it is `exit`
 """
 
 from __future__ import annotations
@@ -18,9 +22,14 @@ import time
 from pathlib import Path
 
 
+def rank() -> str:
+    """Which of the ranks this is."""
+    return os.environ.get("RANK", "0")
+
+
 def hold(phase: str) -> None:
     """Wait here for the test, if it wants so."""
-    if os.environ.get("HOLD") == phase:
+    if os.environ.get("HOLD") == phase and os.environ.get("HOLD_RANK", rank()) == rank():
         print(f"at {phase}", flush=True)
         go = Path(os.environ["GO"])
         while not go.exists():
@@ -31,18 +40,28 @@ def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B00
     """The step may begin when the test says so."""
     allow = os.environ.get("ALLOW")
     while allow and known[0] < step:
-        known[0] = int(Path(allow).read_text())
+        words = Path(allow).read_text().split()
+        known[0] = int(words[min(int(rank()), len(words) - 1)])
         if known[0] < step:
             time.sleep(0.002)
 
 
+def save_if_told(run: hf.Run, step: int) -> None:
+    """Ask for a save of a given step, before the others can be done with it."""
+    if os.environ.get("SAVE_AT") == str(step) and rank() == "0":
+        run.save(tag="told", wait=True)
+
+
 def crash_if_told(step: int) -> None:
     """Fail at a given step, always or once."""
-    if os.environ.get("CRASH_AT") == str(step):
+    here = os.environ.get("CRASH_RANK", rank()) == rank()
+    if os.environ.get("CRASH_AT") == str(step) and here:
         once = os.environ.get("CRASH_ONCE")
         if once is None or not Path(once).exists():
             if once:
                 Path(once).touch()
+            if os.environ.get("CRASH_HOW") == "exit":
+                sys.exit("enough")
             raise ValueError(f"the loss is not a number at step {step}")
 
 

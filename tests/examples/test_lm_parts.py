@@ -53,6 +53,17 @@ def test_a_position_in_other_data_is_refused(other: tuple[np.ndarray, int]) -> N
         data.Windows(bytes_, 4, 17, seed).set_state(state)
 
 
+def test_ranks_share_one_batch_without_overlap() -> None:
+    whole = data.Windows(corpus(), 6, 17, seed=3)
+    ranks = [data.Windows(corpus(), 6, 17, seed=3, rank=rank, ranks=3) for rank in range(3)]
+    for _ in range(5):
+        parts = [next(windows) for windows in ranks]
+        assert [part.shape for part in parts] == [(2, 17)] * 3
+        np.testing.assert_array_equal(np.concatenate(parts), next(whole))
+    with pytest.raises(SystemExit, match="4 ranks cannot share a batch of 6 evenly"):
+        data.Windows(corpus(), 6, 17, seed=3, rank=0, ranks=4)
+
+
 def test_windows_reach_both_ends_of_the_corpus() -> None:
     windows = data.Windows(np.arange(20, dtype=np.uint8), 64, 17, seed=0)
     assert {int(row[0]) for row in next(windows)} == {0, 1, 2, 3}

@@ -87,6 +87,8 @@ def rank_commands(
             # Unbuffered, or the last lines before a SIGKILL are lost; a segfault shows its stack.
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
+            # It would take SIGTERM away from the session, which reports it: see "Several ranks".
+            "JAX_ENABLE_PREEMPTION_SERVICE": "false",
             **command.environment,
             **environment.to_environ(),
         }

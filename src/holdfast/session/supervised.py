@@ -11,14 +11,15 @@ from typing import NoReturn
 from holdfast.config import RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.core.word import Order
-from holdfast.errors import CorruptCheckpoint
+from holdfast.errors import EXIT_USER_FAILURE, CorruptCheckpoint, HoldfastError
 from holdfast.journal import doorbell
-from holdfast.journal.layout import Word
+from holdfast.journal.layout import Phase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.crash import write_report
+from holdfast.session.leaving import end_soon
 from holdfast.session.stacks import answer_for_stacks
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
@@ -92,6 +93,19 @@ class Supervised(Attachment):
         """Report it; the agent knows what it means for the other ranks."""
         self.writer.words.increment(Word.SIGTERMS)
         self.hurry()
+
+    def failed(self, error: BaseException) -> None:
+        """The other ranks wait for this one in vain."""
+        super().failed(error)
+        if self.world_size > 1:
+            end_soon(error.exit_code if isinstance(error, HoldfastError) else EXIT_USER_FAILURE)
+
+    def close(self) -> None:
+        """The same for a script that simply ends before its time."""
+        is_finished = self.writer.words.snapshot().phase is Phase.FINISHED
+        if self.world_size > 1 and not (is_finished or self.stopping()):
+            end_soon(EXIT_USER_FAILURE)
+        super().close()
 
 
 def write_whole_lines() -> None:

@@ -57,6 +57,12 @@ class Stored:
     placement: Placement
     pieces: tuple[tuple[int, Tensor], ...]
 
+    def copy_of(self, rank: int) -> tuple[tuple[int, Tensor], ...]:
+        """The pieces of one whole array: the copy of this rank, where there are several."""
+        if self.placement is Placement.SHARDED:
+            return self.pieces
+        return tuple(piece for piece in self.pieces if piece[0] == rank)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:

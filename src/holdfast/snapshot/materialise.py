@@ -92,7 +92,10 @@ def _weakly(jax: Any, value: Any) -> Any:
 
 
 def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None) -> Any:
-    """The array in the kind of `target`, a leaf of `like` that has already been checked."""
+    """The array in the kind of `target`, a leaf of `like` that has already been checked.
+
+    `part`: where slices are read, if there is a cheaper way than to have the whole.
+    """
     if target is PLAIN:
         return native(array, whole(), "saved")
     if isinstance(target, np.generic):
@@ -127,13 +130,28 @@ def _like_jax(
     sharding = target.sharding
     if isinstance(target, jax.Array) and not target.committed:
         sharding = None
-    if sharding is None or sharding.is_fully_addressable or part is None:
+    if sharding is None or sharding.is_fully_addressable:
         return to_jax(array, to_numpy(array, whole()), sharding)
+    return _across_processes(jax, array, target, whole, part)
 
-    def read(index: tuple[slice, ...]) -> npt.NDArray[Any]:
-        return part(bounds(index, array.shape))
 
-    if array.kind is Kind.KEY:
-        # A key's data has one dimension more than the key: its sharding does not fit the data.
-        return to_jax(array, to_numpy(array, whole()), sharding)
-    return jax.make_array_from_callback(array.shape, sharding, read)
+def _across_processes(
+    jax: Any, array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None
+) -> Any:
+    """Each process puts its own shards in place, and none waits for another.
+
+    `jax.device_put` would compare the values of all processes first, one collective per array.
+    """
+    shards = []
+    for device, index in target.sharding.addressable_devices_indices_map(target.shape).items():
+        # A key's data has a dimension more than the key, which is never cut.
+        cut = (*index, *(slice(None) for _ in array.shape[len(index) :]))
+        piece = part(bounds(cut, array.shape)) if part else to_numpy(array, whole())[cut]
+        shard = jax.device_put(piece, device)
+        if array.kind is Kind.KEY:
+            shard = jax.random.wrap_key_data(shard, impl=array.impl)
+        shards.append(shard)
+    value = jax.make_array_from_single_device_arrays(
+        target.shape, target.sharding, shards, dtype=target.dtype
+    )
+    return _weakly(jax, value) if array.weak else value

@@ -89,10 +89,9 @@ def prepare(set_dir: Path, rank: int = 0, world_size: int = 1) -> Room:
     manifest = read_manifest(set_dir)
     source = rank if manifest.world_size == world_size else rank % manifest.world_size
     sizes = {
-        path: tensor.nbytes
+        path: pieces[0][1].nbytes
         for path, stored in manifest.arrays.items()
-        for holder, tensor in stored.pieces
-        if holder == source and tensor.index is None
+        if len(pieces := stored.copy_of(source)) == 1
     }
     memory = allocate(list(sizes.values()))
     for one in memory:
@@ -184,11 +183,15 @@ class _Assembly:
         def part(index: Index) -> Any:
             return self._slices.read(self._pieces(array), index)
 
-        return adopt(array, target, lambda: self._bytes(array), part)
+        in_parts = self._in_parts(array)
+        return adopt(array, target, lambda: self._bytes(array), part if in_parts else None)
 
     def _in_parts(self, array: Array) -> bool:
-        """Whether it is stored as slices: then only what is asked for is read, when it is."""
-        return any(tensor.index is not None for _, tensor in self._pieces(array))
+        """Whether it is stored as slices: then only what is asked for is read, when it is.
+
+        What processes hold together, and each of them whole, is stored by one of them, in one.
+        """
+        return len(self._pieces(array)) > 1
 
     def _bytes(self, array: Array) -> Bytes:
         found = self._whole.get(array.path)
@@ -204,9 +207,7 @@ class _Assembly:
             raise CorruptCheckpoint(
                 f"{self._files.path(self._source)}: {array.path} is missing from the manifest"
             )
-        pieces = stored.pieces
-        if stored.placement is not Placement.SHARDED:
-            pieces = tuple(piece for piece in pieces if piece[0] == self._source)
+        pieces = stored.copy_of(self._source)
         try:
             size = dtypes.itemsize(array.dtype)
         except ValueError as error:

@@ -1,0 +1,34 @@
+"""A rank that gives up must not wait at its end for ranks that wait for it.
+
+At the interpreter's exit `jax.distributed` waits, for five minutes by default, until every process
+has come to its own; and the others wait in a collective for the rank that has failed. Nobody would
+learn that it has. So there is a limit, long enough for whatever else has something to finish.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from holdfast.session.boundary import say
+
+LIMIT_S = 5.0
+
+_begun = threading.Lock()
+
+
+def end_soon(exit_code: int) -> None:
+    """End this process with this code, should it still be there after the limit. Once."""
+    if _begun.acquire(blocking=False):
+        threading.Thread(
+            target=_end, args=(exit_code,), name="holdfast-leaving", daemon=True
+        ).start()
+
+
+def _end(exit_code: int) -> None:
+    time.sleep(LIMIT_S)
+    say(f"something waited {LIMIT_S:g} s for the other ranks at this one's exit: ending it")
+    sys.stdout.flush()
+    os._exit(exit_code)
