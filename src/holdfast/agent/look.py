@@ -15,6 +15,7 @@ from holdfast.journal.layout import FIRST_CUSTOM_SPAN, SPAN_KINDS, UNNAMED_SPAN
 from holdfast.journal.words import RankWords
 
 LATE_NS = 3_000_000_000
+LONGEST_QUEUE = 64  # steps dispatched ahead: JAX stops at fewer
 
 
 class Wakefulness:
@@ -65,7 +66,7 @@ def _look(view: RankView, child_pid: int) -> RankLook:
         step_ns=words.step_at_ns,
         complete_ns=complete_ns,
         awaited_ns=words.awaited_at_ns,
-        behind=max(0, words.awaited - words.complete) if words.awaited_at_ns else 0,
+        behind=_behind(words),
         span=span,
         span_ns=span_ns,
         span_ended_ns=words.span_ended_at_ns,
@@ -75,6 +76,14 @@ def _look(view: RankView, child_pid: int) -> RankLook:
         median_ns=view.pace.median_ns,
         longest_ns=view.pace.take_longest_ns(),
     )
+
+
+def _behind(words: RankWords) -> int:
+    """Steps that the device has to do before the awaited one is: no queue is longer than some."""
+    if not words.awaited_at_ns:
+        return 0
+    known = max(words.complete, words.watermark)
+    return min(max(0, words.awaited - known), LONGEST_QUEUE)
 
 
 def _span(words: RankWords) -> tuple[str, int]:

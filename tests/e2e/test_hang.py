@@ -1,0 +1,173 @@
+"""Hangs of real processes: noticed, explained by where they stood, ended, and trained past."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
+
+from holdfast.agent.stacks import py_spy
+from holdfast.journal.recorded import Recorded
+
+SCRIPT = Path(__file__).with_name("hanging.py")
+STEPS, AT = 30, 20
+FLOOR_S = 60.0  # the shortest deadline that is learned
+
+
+def start(house: House, how: str, *options: object, at: int = AT, **env: object) -> Process:
+    command = (sys.executable, SCRIPT, STEPS, how, at)
+    options = ("--name", "r", "--save-every", 5, *options)
+    return house.holdfast("run", *options, "--", *command, GO=house.go_file, **env)
+
+
+def finished(run: Process, ranks: int = 1) -> str:
+    out = run.wait(EXIT_DONE)
+    assert out.count(f"sum {STEPS * (STEPS + 1) // 2}") == ranks, out
+    return out
+
+
+def incident(house: House, attempt: int = 0) -> dict[str, object]:
+    return json.loads((incidents(house, attempt) / "incident.json").read_text())
+
+
+def incidents(house: House, attempt: int = 0) -> Path:
+    return house.store / "r" / "attempts" / f"{attempt:04d}" / "incidents"
+
+
+def stacks(house: House, rank: int = 0) -> str:
+    name = f"rank-{rank:05d}.stacks.txt"
+    assert name in incident(house)["stacks"]
+    return (incidents(house) / name).read_text()
+
+
+def hang_s(house: House) -> float:
+    """What the ledger says was lost to hanging; its kinds add up, or it would raise."""
+    recorded = Recorded(house.store / "r")
+    recorded.refresh()
+    account = recorded.account()
+    assert account.steps_kept == STEPS
+    return account.kinds.get("hang", 0) / account.chips / 1e9
+
+
+@pytest.mark.parametrize(
+    ("how", "function"), [("sleep", "sleep_for_ever"), ("gil", "hold_the_lock_for_ever")]
+)
+def test_a_rank_that_hangs_is_explained_and_started_again(
+    house: House, how: str, function: str
+) -> None:
+    out = finished(start(house, how, "--hang", 2))
+    told = incident(house)
+    assert told["cause"] == "hang"
+    assert f"in {function} (hanging.py:" in str(told["words"])
+    assert f"in {function}" in stacks(house)
+    assert "hung: no step after step 19" in out
+    assert 2.0 <= hang_s(house) < 60.0
+
+
+def test_a_stopped_rank_of_two_is_the_one_that_is_named(house: House, tmp_path: Path) -> None:
+    run = start(house, "slow", "--hang", 2, "--ranks", 2, MEET=tmp_path)
+    run.saw("hangs in")
+    kill(ranks_of(run)[0], signal.SIGSTOP)
+    house.go()
+    finished(run, 2)
+    told = incident(house)
+    assert told["rank"] == 0
+    assert "rank 0 hung" in str(told["words"])
+    assert "its process is stopped by a signal" in str(told["words"])
+
+
+def test_the_rank_that_never_enters_is_named_and_not_those_that_wait(
+    house: House, tmp_path: Path
+) -> None:
+    out = finished(start(house, "sleep", "--hang", 2, "--ranks", 2, MEET=tmp_path), 2)
+    told = incident(house)
+    assert told["rank"] == 1
+    assert "rank 1 hung" in str(told["words"])
+    assert "in sleep_for_ever (hanging.py:" in str(told["words"])
+    assert "in barrier" in stacks(house, 0)
+    assert "rank 1 hung" in out
+
+
+def test_a_device_that_is_never_ready_is_a_hang_however_far_the_host_goes(house: House) -> None:
+    finished(start(house, "device", "--hang", 2))
+    assert "complete on the device" in str(incident(house)["words"])
+
+
+def test_what_is_declared_is_no_hang(house: House) -> None:
+    run = start(house, "evaluation", "--hang", 1)
+    run.saw("hangs in")
+    watched(house, run, looks=4)
+    house.go()
+    assert "hung" not in finished(run)
+    assert not (incidents(house) / "incident.json").exists()
+
+
+def watched(house: House, run: Process, looks: int) -> None:
+    """Until the supervisor has looked at the hanging rank so many times more."""
+    (live,) = Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl")
+
+    def seen() -> int:
+        return live.read_text().count('"Examined"')
+
+    before = seen()
+    house.eventually(lambda: seen() >= before + looks)
+    assert run.pid
+
+
+def test_a_machine_that_was_suspended_did_not_hang(house: House) -> None:
+    """Everything is stopped and continued, as a lid or a hypervisor does it."""
+    run = start(house, "slow", "--hang", 4)
+    run.saw("hangs in")
+    family = [run.pid, *ranks_of(run)]
+    for pid in family:
+        kill(pid, signal.SIGSTOP)
+    signal.sigtimedwait([], 6)
+    for pid in reversed(family):
+        kill(pid, signal.SIGCONT)
+    run_journal = next(Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl"))
+    house.eventually(lambda: '"Suspended"' in run_journal.read_text())
+    house.go()
+    assert "hung" not in finished(run)
+
+
+def test_a_stop_while_it_hangs_ends_with_the_newest_checkpoint(house: House) -> None:
+    run = start(house, "sleep", "--hang", 60, "--grace", 3)
+    run.saw("hangs in")
+    house.eventually(house.saved_step)
+    run.send(signal.SIGTERM)
+    out = run.wait(EXIT_SAVED)
+    assert "the deadline came" in out
+    assert f"step {house.saved_step()} is saved" in out
+
+
+@pytest.mark.skipif(py_spy() is None, reason="py-spy is not installed")
+def test_a_child_that_hangs_is_explained_by_py_spy(house: House) -> None:
+    finished(start(house, "worker", "--hang", 2))
+    text = stacks(house)
+    assert "wait_for_a_child" in text
+    assert "work_for_ever" in text
+
+
+def test_the_deadline_is_learned(house: House) -> None:
+    """Steps of 50 ms need no more than the least deadline, which takes its time."""
+    run = start(house, "sleep")
+    run.saw("hangs in")
+    house.eventually(lambda: "hung: no step after step 19" in run.text, within_s=3 * FLOOR_S)
+    finished(run)
+    assert f"limit {FLOOR_S:.0f} s: the least there is" in str(incident(house)["words"])
+
+
+def test_off_means_that_nobody_looks(house: House) -> None:
+    run = start(house, "slow", "--hang", "off")
+    run.saw("hangs in")
+    live = next(Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl"))
+    house.go()
+    finished(run)
+    assert not live.exists()
+    journal = next((house.store / "r" / "journal").glob("controller-*.jsonl"))
+    assert '"Examined"' not in journal.read_text()
