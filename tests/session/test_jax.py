@@ -122,3 +122,44 @@ def test_a_device_that_stays_busy_does_not_delay_the_loop(python: Python) -> Non
         "released.append(1)\n"
     )
     assert "through True" in out
+
+
+COMPILES = """
+import jax, jax.numpy as jnp
+from pathlib import Path
+from holdfast.journal.layout import Word
+run = hf.start()
+words = run._attachment.writer.words
+seen = []
+
+def look():
+    seen.append([span.kind for span in words.snapshot().open_spans])
+
+@jax.jit
+def train_step(x):
+    look()  # python runs while JAX traces
+    return x * 2
+
+@jax.jit
+def broken(x):
+    look()
+    raise ZeroDivisionError
+
+state = run.restore(init=lambda: jnp.ones(3))
+for step in run.steps(3):
+    state = train_step(state)
+    try:
+        broken(state)
+    except ZeroDivisionError:
+        pass
+    look()
+    run.done(step, state)
+assert seen == [[1], [1], [], [1], [], [1], []], seen
+assert words.load(Word.SPANS_NS) > 0
+assert words.load(Word.COMPILING_AT) == 0
+"""
+
+
+def test_a_compilation_shows_while_it_is_under_way(python: Python) -> None:
+    """1 is the kind `compile`; one that ends by an exception has ended, too."""
+    python(COMPILES)

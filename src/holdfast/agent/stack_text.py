@@ -74,6 +74,5 @@ def innermost_of_user(frames: list[Frame]) -> Frame | None:
 def waits_for_others(frames: list[Frame]) -> bool:
     """Whether the thread is inside a collective, as far as names tell; the user's own count."""
     return any(
-        frame.file.endswith(_COLLECTIVE_FILES) or _COLLECTIVE.search(frame.name)
-        for frame in frames
+        frame.file.endswith(_COLLECTIVE_FILES) or _COLLECTIVE.search(frame.name) for frame in frames
     )

@@ -113,7 +113,7 @@ class Word(IntEnum):
     WATERMARK = 18  # step of the newest set this rank restored from (resume step)
     COMPILING_AT = 19  # a compilation that JAX reports is under way since then; 0: none
     SPANS_NS = 20  # time in outermost spans that were closed, each of SIGN_OF_LIFE_NS or more
-    SPAN_ENDED_AT = 21  # when the last of them was
+    SPAN_ENDED_AT = 21  # when the last of them was, or the script polled
     AWAITED = 22  # the step whose completion on the device is being waited for
     AWAITED_AT = 23  # since then; 0: for none
     STACKS = 24  # bits 0..7: a signal that writes this process's stacks; 8..: the descriptor; 0: no

@@ -265,7 +265,11 @@ class Boundary:
             self._writer.close_span(token)
 
     def poll(self) -> None:
-        """Leave if nothing more will be saved, or once the last step is; raises Stop."""
+        """Leave if nothing more will be saved, or once the last step is; raises Stop.
+
+        A sign of life, too: a script that looks up has not hung.
+        """
+        self._words.store(Word.SPAN_ENDED_AT, now_ns())
         order = self._words.load(Word.ORDER)
         flags = order >> 40
         if flags & Order.LEAVE:

@@ -248,7 +248,8 @@ class Run:
         """A place where the script may be stopped inside long work, an evaluation say; raises Stop.
 
         Between two steps (no data drawn since `done`) a stop saves the last step right here. In the
-        middle of a step it leaves only when nothing more will be saved.
+        middle of a step it leaves only when nothing more will be saved. It also shows that the
+        script has not hung.
         """
         self._boundary.poll()
 

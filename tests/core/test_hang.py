@@ -1,0 +1,338 @@
+"""The learned deadline, one rank's pace, and who is judged hung: tables, and random runs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import actions as act
+from holdfast.core import hang_events as ev
+from holdfast.core.hang import (
+    HOUR_NS,
+    MINUTE_NS,
+    SECOND_NS,
+    Experience,
+    HangPolicy,
+    Pace,
+    start_limit,
+    step_limit,
+    wait_limit,
+)
+from holdfast.core.hang_judge import describe, judge, suspect
+from holdfast.core.hang_watch import MEMORY_NS, HangWatch
+from holdfast.core.run_state import Timer
+
+S, M, H = SECOND_NS, MINUTE_NS, HOUR_NS
+AUTO = HangPolicy()
+NOTHING = Experience()
+
+times = st.integers(0, 10 * H)
+
+
+# --- the deadline --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("median_ns", "longest_ns", "limit_ns", "why"),
+    [
+        (0, 0, M, "the least there is"),
+        (6 * S, 0, M, "the least there is"),
+        (7 * S, 0, 70 * S, "10 × the median step"),
+        (1 * S, 20 * S, 80 * S, "4 × the longest pause so far"),
+        (10 * S, 20 * S, 100 * S, "10 × the median step"),
+        (1 * S, 20 * M, H, "the most there is"),
+        (10 * M, 0, H, "the most there is"),
+        (20 * M, 20 * M, 80 * M, "the most there is"),
+    ],
+)
+def test_the_deadline_of_a_step(median_ns: int, longest_ns: int, limit_ns: int, why: str) -> None:
+    assert step_limit(AUTO, Experience(longest_ns), median_ns) == (limit_ns, why)
+
+
+@given(median_ns=times, longest_ns=times, patience=st.sampled_from([1, 2, 8]))
+def test_the_deadline_leaves_room_and_is_not_for_ever(
+    median_ns: int, longest_ns: int, patience: int
+) -> None:
+    """Not hung: a step as long as any before, as long as that is less than a quarter of an hour."""
+    known = Experience(longest_ns, patience=patience)
+    limit_ns = step_limit(AUTO, known, median_ns).ns
+    assert limit_ns >= AUTO.floor_ns * patience
+    assert limit_ns >= 4 * patience * min(longest_ns, 15 * M)
+    assert limit_ns >= 4 * patience * median_ns
+    assert limit_ns <= max(H, 4 * median_ns) * patience
+    longer = step_limit(AUTO, Experience(longest_ns + S, patience=patience), median_ns + S)
+    assert longer.ns >= limit_ns
+
+
+@pytest.mark.parametrize(
+    ("known", "limit_ns"),
+    [
+        (NOTHING, H),
+        (Experience(start_ns=10 * S), 5 * M),
+        (Experience(start_ns=2 * M), 20 * M),
+        (Experience(start_ns=2 * H), H),
+        (Experience(start_ns=10 * S, patience=4), 20 * M),
+    ],
+)
+def test_the_deadline_of_the_first_step(known: Experience, limit_ns: int) -> None:
+    assert start_limit(AUTO, known).ns == limit_ns
+
+
+def test_a_deadline_of_the_users_own_holds_for_steps_and_is_not_stretched() -> None:
+    known = Experience(longest_ns=H, start_ns=10 * S, patience=8)
+    own = HangPolicy(step_ns=2 * S)
+    assert step_limit(own, known, 30 * S) == (2 * S, "as set")
+    assert start_limit(own, known).ns == 5 * M
+    assert start_limit(HangPolicy(step_ns=2 * H), known).ns == 2 * H
+    assert wait_limit(HangPolicy(step_ns=H), NOTHING).ns == H
+
+
+# --- the pace ------------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=300),
+    seen=st.sets(st.integers(0, 300)),
+)
+def test_the_pace_is_that_of_the_steps_that_were_seen(
+    steps: list[tuple[int, int]], seen: set[int]
+) -> None:
+    """`steps`: (own time, time in spans) of each; only some boundaries are looked at."""
+    pace = Pace()
+    at_ns, spans_ns = 1, 0
+    looks: list[tuple[int, int, int]] = []
+    for number, (own_ns, span_ns) in enumerate(steps, 1):
+        at_ns, spans_ns = at_ns + own_ns + span_ns, spans_ns + span_ns
+        if number in seen:
+            looks.append((number, at_ns, spans_ns))
+            pace.look(number, at_ns, spans_ns)
+            pace.look(number, at_ns, spans_ns)  # nothing new: nothing is measured
+    intervals = [
+        sum(own for own, _ in steps[before[0] : after[0]])
+        for before, after in itertools.pairwise(looks)
+    ]
+    assert pace.samples == len(intervals)
+    assert pace.take_longest_ns() == max(intervals, default=0)
+    assert pace.take_longest_ns() == 0
+    recent = intervals[-256:]
+    assert pace.median_ns == (statistics.median_low(recent) if recent else 0)
+
+
+def test_a_suspended_step_is_not_measured() -> None:
+    pace = Pace()
+    pace.look(0, 0, 0)  # before the first step there is nothing
+    pace.look(1, 10, 0)
+    pace.forget()
+    pace.look(2, 10_000, 0)
+    assert pace.samples == 0
+    pace.look(3, 10_010, 0)
+    assert (pace.samples, pace.median_ns, pace.take_longest_ns()) == (1, 10, 10)
+
+
+# --- the judge -----------------------------------------------------------------------------------
+
+
+def look(rank: int = 0, **how: Any) -> ev.RankLook:
+    """A rank that has taken steps of a second, the last of them, 50, at 100 s."""
+    told = {"doing": ev.TRAINING, "step": 50, "step_ns": 100 * S, "process": "S"}
+    return ev.RankLook(rank, **{**told, "samples": 40, "median_ns": S, **how})
+
+
+def hung(*looks: ev.RankLook, at_s: float, not_before_s: int = 0, **known: Any) -> list[int]:
+    at_ns = round(at_s * S)
+    found, _ = judge(looks, AUTO, Experience(**known), at_ns=at_ns, not_before_ns=not_before_s * S)
+    return [one.look.rank for one in found]
+
+
+CASES: dict[str, tuple[tuple[ev.RankLook, ...], float, list[int]]] = {
+    "just in time": ((look(),), 159.9, []),
+    "too late": ((look(),), 160, [0]),
+    "all of them": ((look(0), look(1)), 160, [0, 1]),
+    "one alone": ((look(0, step=90, step_ns=150 * S), look(1)), 160, [1]),
+    "a compilation": ((look(span="compile", span_ns=101 * S),), 9999, []),
+    "a span of its own": ((look(span="custom", span_ns=101 * S),), 9999, []),
+    "after a span": ((look(span_ended_ns=150 * S),), 160, []),
+    "long after a span": ((look(span_ended_ns=150 * S),), 210, [0]),
+    "another's span": ((look(0), look(1, span="custom", span_ns=1)), 9999, []),
+    "after another's span": ((look(0), look(1, span_ended_ns=150 * S)), 160, []),
+    "another's span, further on": ((look(0), look(1, step=51, span="custom")), 160, [0]),
+    "data": ((look(span="data", span_ns=101 * S),), 1900, []),
+    "no data": ((look(span="data", span_ns=101 * S),), 1901, [0]),
+    "a debugger": ((look(process="t"),), 9999, []),
+    "another's debugger": ((look(0), look(1, process="t")), 9999, []),
+    "stopped": ((look(process="T"),), 160, [0]),
+    "waits for our verdict": ((look(doing=ev.WAITING, span="save"),), 9999, []),
+    "loop ended": ((look(doing=ev.LOOP_ENDED, span="save"),), 9999, []),
+    "finished": ((look(doing=ev.FINISHED),), 9999, []),
+    "an exception that never comes out": ((look(doing=ev.FAILING),), 160, [0]),
+    "a plain command": ((ev.RankLook(0, process="S"),), 99999, []),
+    "one that never showed itself": ((look(0), ev.RankLook(1, process="S")), 3600, [0, 1]),
+    "before the first step": ((look(doing=ev.STARTING, step=0, step_ns=0),), 3599, []),
+    "never a first step": ((look(doing=ev.STARTING, step=0, step_ns=0),), 3600, [0]),
+    "the first steps": ((look(samples=4),), 3600, []),
+    "the first steps, for an hour": ((look(samples=4),), 3700, [0]),
+    "the device works": ((look(step_ns=155 * S, awaited_ns=120 * S, behind=10),), 160, []),
+    "the device does not": (
+        (look(step_ns=155 * S, complete_ns=99 * S, awaited_ns=90 * S, behind=1),),
+        163,
+        [0],
+    ),
+    "the device gets on, the host waits": ((look(complete_ns=150 * S),), 160, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_is_hung(case: str) -> None:
+    looks, at_s, expected = CASES[case]
+    assert hung(*looks, at_s=at_s) == expected
+
+
+def test_no_clock_starts_before_the_launch_or_the_end_of_a_suspension() -> None:
+    assert hung(look(), at_s=4000, not_before_s=3950) == []
+    assert hung(look(), at_s=4010, not_before_s=3950) == [0]
+    assert hung(look(span="data", span_ns=1), at_s=4010, not_before_s=3950) == []
+
+
+looks = st.builds(
+    ev.RankLook,
+    st.just(0),
+    doing=st.sampled_from([ev.STARTING, ev.TRAINING, ev.WAITING, ev.LOOP_ENDED, ev.FAILING, ""]),
+    step=st.integers(0, 3),
+    step_ns=times,
+    complete_ns=times,
+    awaited_ns=st.just(0) | times,
+    behind=st.integers(0, 64),
+    span=st.sampled_from(["", "", "data", "custom"]),
+    span_ns=times,
+    span_ended_ns=times,
+    process=st.sampled_from(["S", "S", "T", "t"]),
+    samples=st.integers(0, 9),
+    median_ns=times,
+)
+
+
+@given(looks=st.lists(looks, min_size=1, max_size=4), at_ns=times)
+def test_what_is_due_is_hung_then_and_not_before(looks: list[ev.RankLook], at_ns: int) -> None:
+    """A later look at the same words finds whom an earlier one found; the time told is right."""
+    looks = [ev.RankLook(**{**_fields(one), "rank": n}) for n, one in enumerate(looks)]
+
+    def found(now_ns: int) -> list[int]:
+        hung, _ = judge(looks, AUTO, NOTHING, at_ns=now_ns, not_before_ns=0)
+        return [one.look.rank for one in hung]
+
+    _, due_ns = judge(looks, AUTO, NOTHING, at_ns=at_ns, not_before_ns=0)
+    if due_ns is None:
+        assert found(10**20) == []
+    else:
+        assert found(due_ns - 1) == []
+        assert found(due_ns) != []
+        assert set(found(due_ns)) <= set(found(due_ns + at_ns))
+
+
+def _fields(look: ev.RankLook) -> dict[str, Any]:
+    return {name: getattr(look, name) for name in ev.RankLook.__slots__}
+
+
+# --- the suspect ---------------------------------------------------------------------------------
+
+
+def named(*looks: ev.RankLook, stacks: tuple[ev.RankStack, ...] = ()) -> int:
+    found, _ = judge(looks, AUTO, NOTHING, at_ns=10 * H, not_before_ns=0)
+    return suspect(found, stacks).look.rank
+
+
+def test_the_suspect_is_who_holds_up_the_others() -> None:
+    waits = ev.RankStack(0, "all_reduce (train.py:9)", waits_for_others=True)
+    assert named(look(0), look(1)) == 0
+    assert named(look(0), look(1), stacks=(waits, ev.RankStack(1, "load (data.py:3)"))) == 1
+    assert named(look(0), look(1, step=49)) == 1
+    assert named(look(0), look(1, step=49), look(2, process="T")) == 2
+    assert named(look(0), ev.RankLook(1, process="S")) == 1
+
+
+def test_the_story() -> None:
+    found, _ = judge([look(3)], AUTO, NOTHING, at_ns=165 * S, not_before_ns=0)
+    where = (ev.RankStack(3, "load (data.py:3)"),)
+    assert describe(found[0], 165 * S, where, ranks=4) == (
+        "rank 3 hung: no step after step 50 for 65 s (limit 60 s: the least there is); "
+        "in load (data.py:3)"
+    )
+    found, _ = judge(
+        [look(kernel="nfs_wait", process="D")], AUTO, NOTHING, at_ns=H, not_before_ns=0
+    )
+    assert describe(found[0], H) == (
+        "hung: no step after step 50 for 58 min (limit 60 s: the least there is); "
+        "its process is in the kernel, not to be interrupted, in nfs_wait"
+    )
+    found, _ = judge([look(span="data", span_ns=100 * S)], AUTO, NOTHING, at_ns=H, not_before_ns=0)
+    assert describe(found[0], H).startswith("hung: waiting (data) after step 50 for 58 min (limit")
+
+
+# --- what is remembered --------------------------------------------------------------------------
+
+
+def examined(watch: HangWatch, at_ns: int, reached: int = 50, **how: Any) -> list[act.Action]:
+    event = ev.Examined(at_ns, 0, (look(step_ns=at_ns, **how),))
+    return watch.examined(event, gone=(), reached=reached, is_writing=False)
+
+
+def test_a_pause_is_remembered_for_half_a_day_at_least_and_not_for_two() -> None:
+    watch = HangWatch(AUTO, 1)
+    watch.begin(0)
+    examined(watch, MEMORY_NS - S, longest_ns=5 * M)
+    assert watch.experience.longest_ns == 5 * M
+    examined(watch, MEMORY_NS + S, longest_ns=S)
+    assert watch.experience.longest_ns == 5 * M
+    examined(watch, 2 * MEMORY_NS + S)
+    assert watch.experience.longest_ns == S
+    examined(watch, 9 * MEMORY_NS)
+    assert watch.experience.longest_ns == 0
+
+
+def test_the_slowest_start_is_remembered() -> None:
+    watch = HangWatch(AUTO, 1)
+    for launched_ns, took_ns in ((0, 90 * S), (H, 30 * S)):
+        watch.begin(launched_ns)
+        watch.stepped(launched_ns + took_ns)
+        watch.stepped(launched_ns + 9 * M)
+    assert watch.experience.start_ns == 90 * S
+
+
+def hang(watch: HangWatch, at_ns: int, reached: int) -> None:
+    watch.begin(at_ns)
+    event = ev.Examined(at_ns + 2 * H, 0, (look(step_ns=at_ns),))
+    for _ in range(2):  # seems so; is so
+        answer = watch.examined(event, gone=(), reached=reached, is_writing=False)
+    assert any(isinstance(action, act.Kill) for action in answer)
+
+
+def test_patience_doubles_with_each_hang_until_the_run_is_past_it() -> None:
+    watch = HangWatch(AUTO, 1)
+    for times_hung in (1, 2, 3):
+        hang(watch, times_hung * 10 * H, reached=50)
+        assert watch.experience.patience == 2**times_hung
+    examined(watch, 50 * H, reached=50)
+    assert watch.experience.patience == 8
+    examined(watch, 50 * H + S, reached=51)
+    assert watch.experience.patience == 1
+    hang(watch, 60 * H, reached=51)
+    assert watch.experience.patience == 2
+
+
+def test_ranks_that_have_left_are_not_judged() -> None:
+    watch = HangWatch(AUTO, 2)
+    watch.begin(0)
+    event = ev.Examined(H, 0, (look(0), look(1, step_ns=H)))
+    answer = watch.examined(event, gone=(0,), reached=50, is_writing=False)
+    assert answer == [act.SetTimer(Timer.HANG, H + M)]
+
+
+def test_stacks_that_nobody_waits_for_any_more_are_of_no_use() -> None:
+    watch = HangWatch(AUTO, 1)
+    watch.begin(0)
+    assert watch.collected(ev.StacksCollected(S, 0, ())) == []
