@@ -57,17 +57,18 @@ def _read_attempt(data: bytes, place: Path) -> None:
     folder = run_at(place)
     put(folder.attempt_dir(1) / "attempt.json", data)
     put(folder.attempt_dir(1) / "end.json", good("attempts/0000/end.json"))
-    _attempts(folder)
+    read_attempts(folder)
 
 
 def _read_end(data: bytes, place: Path) -> None:
     folder = run_at(place)
     put(folder.attempt_dir(0) / "attempt.json", good("attempts/0000/attempt.json"))
     put(folder.attempt_dir(0) / "end.json", data)
-    _attempts(folder)
+    read_attempts(folder)
 
 
-def _attempts(folder: RunFolder) -> None:
+def read_attempts(folder: RunFolder) -> None:
+    """Every attempt's record and end; what is damaged is said, never raised."""
     found = attempts(folder)
     for words in found.damage:
         sayable(words)
@@ -75,7 +76,7 @@ def _attempts(folder: RunFolder) -> None:
         assert 0 <= record.ranks <= 1_000_000
         sayable(repr(record))
     lineage(found.records)
-    assert next_number(folder) in (1, 2)
+    next_number(folder)
 
 
 def _read_lease(data: bytes, place: Path) -> None:

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts
-from holdfast.journal.regular import open_regular
+from holdfast.journal.regular import is_real_folder, open_regular
 
 _LOG = re.compile(r"rank-[0-9]{5,9}\.log")
 
@@ -35,7 +35,9 @@ def logs(
     if number not in known:
         span = f"{known[0]}..{known[-1]}"
         raise ConfigurationError(f"run {run!r} has no attempt {number}; it has {span}")
-    files = sorted(f for f in folder.logs_dir(number).glob("rank-*.log") if _LOG.fullmatch(f.name))
+    place = folder.logs_dir(number)
+    found = place.glob("rank-*.log") if is_real_folder(place) else ()
+    files = sorted(file for file in found if _LOG.fullmatch(file.name))
     if rank is not None:
         files = [file for file in files if file.stem == f"rank-{rank:05d}"]
         if not files:

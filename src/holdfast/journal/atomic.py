@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.fields import load_json
-from holdfast.journal.regular import is_real_folder, read_regular
+from holdfast.journal.regular import is_real_folder, read_regular, refuse_link
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -42,6 +42,7 @@ _WORDS = {
     errno.ENXIO: ("{path} is a pipe, a socket or a device, not a file", "move it away"),
     errno.ELOOP: ("{path} is a link, and none is followed inside a run", "move it away"),
 }
+_ABOUT_ITS_OWN_PATH = (errno.EISDIR, errno.ENXIO, errno.ELOOP)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -60,6 +61,8 @@ def unavailable(doing: str, path: Path, error: OSError) -> StoreUnavailable:
         error.errno or 0,
         (f"{error.strerror or error} ({{path}})", "check that the store can be reached"),
     )
+    if error.errno in _ABOUT_ITS_OWN_PATH and error.filename:
+        path = Path(os.fsdecode(error.filename))
     return StoreUnavailable(f"cannot {doing}: {words.format(path=path)}; {advice}")
 
 
@@ -175,6 +178,7 @@ def _temporary(path: Path, data: bytes, mode: int, durable: bool) -> Iterator[Pa
     """A synced file with `data` beside `path`, gone afterwards unless it was renamed."""
     draft = path.with_name(f".{path.name[:100]}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    refuse_link(path.parent)
     descriptor = os.open(draft, flags, mode)
     try:
         try:

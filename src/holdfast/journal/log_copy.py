@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.journal.atomic import store_errors
+from holdfast.journal.atomic import make_part, store_errors
 from holdfast.journal.regular import open_regular
 
 COPY_BLOCK_BYTES = 1 << 20
@@ -32,7 +32,7 @@ class LogCopy:
             stack.callback(os.close, source)
             if os.fstat(source).st_size == self._copied_bytes:
                 return 0
-            self.stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_part(self.stored.parent)
             target = open_regular(self.stored, os.O_WRONLY | os.O_CREAT)
             stack.callback(os.close, target)
             while block := os.pread(source, COPY_BLOCK_BYTES, self._copied_bytes):

@@ -2,9 +2,11 @@
 
 What lies in a store or a scratch folder under a file's name may be anything: a FIFO would block
 its reader for ever, a device may act when it is opened, a link leads out of the store. So every
-such file is opened here: links are not followed, nothing is waited for, and what is no regular
-file is refused with an OSError that says so. A store's own root, and files that a user names
-(a configuration, a history), may be links: they are the user's to arrange.
+such file is opened here: neither it nor its folder may be a link, nothing is waited for, and what
+is no regular file is refused with an OSError that says so. (`RunStore.get` looks at the folders
+above.) A store's own root, and files that a user names (a configuration, a history), may be links:
+they are the user's to arrange. Whoever may write in a store can still swap a folder between a look
+and the next; against that the store's mode, 0700, is the defence.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     Raises OSError: FileNotFoundError, IsADirectoryError, ELOOP for a link, ENXIO for a FIFO, a
     socket or a device, and whatever else `os.open` meets.
     """
+    refuse_link(os.path.dirname(path))  # noqa: PTH120 - a str or a Path, and often opened
     descriptor = os.open(path, flags | _SAFELY, mode)
     try:
         kind = os.fstat(descriptor).st_mode
@@ -50,6 +53,16 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         return data
     finally:
         os.close(descriptor)
+
+
+def refuse_link(folder: str | os.PathLike[str]) -> None:
+    """Raise OSError (ELOOP) when `folder` is a link; a missing one is left to who opens it."""
+    try:
+        kind = os.lstat(folder or ".").st_mode
+    except OSError:
+        return
+    if stat.S_ISLNK(kind):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(folder))
 
 
 def is_real_folder(path: Path) -> bool:

@@ -21,6 +21,7 @@ from holdfast.journal.clocks import RunClock
 from holdfast.journal.fields import MAX_ATTEMPT
 from holdfast.journal.layout import JOURNAL_SUFFIX
 from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
+from holdfast.journal.regular import refuse_link
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
     AttemptEnded,
@@ -348,8 +349,11 @@ class RunFacts:
 
 def _attempt_folders(attempts: Path) -> Iterator[tuple[int, Path]]:
     try:
+        refuse_link(attempts)
         with os.scandir(attempts) as entries:
-            names = [entry.name for entry in entries if _is_number(entry.name)]
+            names = [
+                entry.name for entry in entries if not entry.is_symlink() and _is_number(entry.name)
+            ]
     except OSError:
         return
     yield from ((int(name), attempts / name) for name in names)
@@ -361,6 +365,7 @@ def _is_number(name: str) -> bool:
 
 def _journal_names(folder: Path) -> list[str]:
     try:
+        refuse_link(folder)
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if e.name.endswith(JOURNAL_SUFFIX))
     except OSError:

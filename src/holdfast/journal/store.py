@@ -15,6 +15,7 @@ Nothing here keeps a file open or remembers what it read: the folder is the trut
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -34,6 +35,7 @@ from holdfast.journal.atomic import (
 )
 from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, new_id, shown
+from holdfast.journal.regular import refuse_link
 
 FORMAT_VERSION = 1
 RUN_FILE = "run.json"
@@ -157,9 +159,11 @@ class RunStore:
         """
         path = self.root / check_name(name)
         try:
-            return RunFolder(path, _read_identity(path))
+            folder = RunFolder(path, _read_identity(path))
         except FileNotFoundError:
             raise UnknownRun(self._unknown(name)) from None
+        _refuse_links(folder)
+        return folder
 
     def create(
         self, name: str, *, command: Sequence[str] = (), requested_unix_ns: int | None = None
@@ -174,7 +178,8 @@ class RunStore:
             requested_unix_ns=now if requested_unix_ns is None else requested_unix_ns,
             command=tuple(command),
         )
-        make_folder(path)
+        make_folder(self.root)
+        make_part(path)
         try:
             create_exclusive(path / RUN_FILE, encode_json(_to_json(identity)))
         except FileExistsError:
@@ -277,6 +282,17 @@ def _read_identity(path: Path) -> RunIdentity:
             "give it its old name"
         )
     return identity
+
+
+def _refuse_links(folder: RunFolder) -> None:
+    """StoreUnavailable when a part of the run is a link: what is done there is done elsewhere."""
+    for place in (folder.path, folder.attempts_dir):
+        with store_errors("open the run", place), contextlib.suppress(FileNotFoundError):
+            refuse_link(place)
+            with os.scandir(place) as entries:
+                links = [entry.path for entry in entries if entry.is_symlink()]
+            if links:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), min(links))
 
 
 def _run_id(raw: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
 from holdfast.journal.fields import printable
+from holdfast.journal.regular import is_real_folder
 from holdfast.journal.store import RunFolder
 from holdfast.report.findings import Evidence
 
@@ -26,7 +27,8 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
     found: list[Evidence] = []
     notes: list[str] = []
     for attempt in attempts:
-        for path in sorted(folder.incidents_dir(attempt).glob("*.json")):
+        place = folder.incidents_dir(attempt)
+        for path in sorted(place.glob("*.json") if is_real_folder(place) else ()):
             try:
                 found.append(_evidence(attempt, read_json(path)))
             except (StoreUnavailable, FileNotFoundError) as error:

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
 from typing import Any
 
 from holdfast.snapshot.receipt import (
@@ -117,6 +116,13 @@ class Manifest:
             raise ValueError("arrays and structures are not objects")
         if not isinstance(extras, dict):
             raise ValueError("extras is not an object")
+        stored = {path: _stored_from(path, one, shards) for path, one in arrays.items()}
+        held: dict[int, list[Tensor]] = defaultdict(list)
+        for one in stored.values():
+            for rank, tensor in one.pieces:
+                held[rank].append(tensor)
+        for rank, tensors in held.items():
+            shards[rank].check_all(tensors)
         return cls(
             attempt=number(said, "attempt"),
             step=number(said, "step"),
@@ -125,7 +131,7 @@ class Manifest:
             extras=extras,
             shards=shards,
             structures={path: Placement(placed) for path, placed in structures.items()},
-            arrays={path: _stored_from(path, one, shards) for path, one in arrays.items()},
+            arrays=stored,
         )
 
 
@@ -169,7 +175,6 @@ def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> Stored:
         )
         if rank >= len(shards) or (index is None) == (placement is Placement.SHARDED):
             raise ValueError(f"{path}: a piece of rank {rank} at {index}")
-        shards[rank].check(tensor)
         pieces.append((rank, tensor))
     if placement is not Placement.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
         raise ValueError(f"{path}: its ranks are out of order")
@@ -247,24 +252,25 @@ def _stored(
 def tiles(shape: tuple[int, ...], indexes: Sequence[Index]) -> bool:
     """Whether the slices cover an array of this shape, every element once.
 
-    All cuts of all slices divide each dimension into intervals, and so the array into cells. Each
-    slice is a box of cells; they tile when no cell is in two boxes and none is in none.
+    They do when their volumes add up to the array's and no two overlap. Overlaps are looked for
+    along the axis with the most cuts, among slices that are open there at the same time: grids of
+    any dimension stay cheap, and rubbish costs no memory.
     """
     if len(shape) == 0 or 0 in shape:
         return len(indexes) == 1 or math.prod(shape) == 0
-    cuts = [sorted({0, size}) for size in shape]
-    for axis, size in enumerate(shape):
-        points = {0, size} | {point for index in indexes for point in index[axis]}
-        cuts[axis] = sorted(points)
-    ordinal = [{point: n for n, point in enumerate(points)} for points in cuts]
-    seen: set[tuple[int, ...]] = set()
-    for index in indexes:
-        box = [
-            range(ordinal[axis][start], ordinal[axis][stop])
-            for axis, (start, stop) in enumerate(index)
-        ]
-        for cell in product(*box):
-            if cell in seen:
-                return False
-            seen.add(cell)
-    return len(seen) == math.prod(len(points) - 1 for points in cuts)
+    volumes = [math.prod(stop - start for start, stop in index) for index in indexes]
+    if sum(volumes) != math.prod(shape):
+        return False
+    boxes = [index for index, volume in zip(indexes, volumes, strict=True) if volume]
+    axis = max(range(len(shape)), key=lambda one: len({box[one] for box in boxes}))
+    opened: list[Index] = []
+    for box in sorted(boxes, key=lambda box: box[axis]):
+        opened = [other for other in opened if other[axis][1] > box[axis][0]]
+        if any(_overlap(box, other) for other in opened):
+            return False
+        opened.append(box)
+    return True
+
+
+def _overlap(one: Index, other: Index) -> bool:
+    return all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))

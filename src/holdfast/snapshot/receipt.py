@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,8 +116,7 @@ class Receipt:
             )
             for one in objects(said, "tensors")
         )
-        for tensor in tensors:
-            shard.check(tensor)
+        shard.check_all(tensors)
         structures = said.get("structures")
         if not isinstance(structures, dict) or not all(map(is_text, structures.values())):
             raise ValueError(f"structures is {structures!r:.100}")
@@ -165,6 +164,18 @@ class Shard:
             whole if tensor.index is None else extent(tensor.path, tensor.index, whole)
         ):
             raise ValueError(f"{tensor.name}: its shape is {tensor.shape}")
+
+    def check_all(self, tensors: Iterable[Tensor]) -> None:
+        """ValueError unless each is inside and no two share a byte.
+
+        So what all of them hold is never more than the file: a reader's memory is bounded by that.
+        """
+        end = 0
+        for tensor in sorted(tensors, key=lambda one: (one.begin, one.end)):
+            self.check(tensor)
+            if tensor.begin < end:
+                raise ValueError(f"{tensor.name}: its bytes are another tensor's too")
+            end = max(end, tensor.end)
 
 
 def shard_name(rank: int) -> str:

@@ -29,7 +29,7 @@ from holdfast.snapshot.reader import (
     read_all,
 )
 from holdfast.snapshot.receipt import Index, Tensor
-from holdfast.snapshot.sets import read_manifest
+from holdfast.snapshot.sets import check_size, read_manifest
 from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decode, leaves, prune
 
 STATE = "state"
@@ -88,6 +88,7 @@ def prepare(set_dir: Path, rank: int = 0, world_size: int = 1) -> Room:
     """
     manifest = read_manifest(set_dir)
     source = rank if manifest.world_size == world_size else rank % manifest.world_size
+    check_size(set_dir, source, manifest.shards[source].file_bytes)  # a claim is not worth memory
     sizes = {
         path: pieces[0][1].nbytes
         for path, stored in manifest.arrays.items()

@@ -82,7 +82,7 @@ def commit(
     except ValueError as error:
         raise CorruptCheckpoint(f"{set_dir} cannot be committed: {error}") from error
     for rank, receipt in enumerate(receipts):
-        _check_size(set_dir, rank, receipt.file_bytes)
+        check_size(set_dir, rank, receipt.file_bytes)
     if parse_set_name(set_dir.name) != (manifest.attempt, manifest.step):
         raise CorruptCheckpoint(
             f"{set_dir} holds step {manifest.step} of attempt {manifest.attempt}; "
@@ -105,7 +105,8 @@ def _receipt(set_dir: Path, rank: int) -> Receipt:
         raise CorruptCheckpoint(f"{path} is no receipt: {error}") from error
 
 
-def _check_size(set_dir: Path, rank: int, want_bytes: int) -> None:
+def check_size(set_dir: Path, rank: int, want_bytes: int) -> None:
+    """CorruptCheckpoint unless a rank's shard is there, a file, of that size; StoreUnavailable."""
     path = set_dir / shard_name(rank)
     try:
         have_bytes = path.lstat().st_size if path.is_file() and not path.is_symlink() else None
@@ -167,7 +168,7 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
         try:
             manifest = read_manifest(folder)
             for rank, shard in enumerate(manifest.shards):
-                _check_size(folder, rank, shard.file_bytes)
+                check_size(folder, rank, shard.file_bytes)
         except CorruptCheckpoint as error:
             damage[folder.name] = str(error)
             continue
@@ -208,7 +209,7 @@ def quick_check(set_dir: Path) -> tuple[bool, str]:
     try:
         manifest = read_manifest(set_dir)
         for rank, shard in enumerate(manifest.shards):
-            _check_size(set_dir, rank, shard.file_bytes)
+            check_size(set_dir, rank, shard.file_bytes)
     except (CorruptCheckpoint, StoreUnavailable) as error:
         return False, str(error)
     return True, f"{len(manifest.shards)} shards of the right size; contents not read"
