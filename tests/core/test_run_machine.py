@@ -294,9 +294,9 @@ def test_words_of_one_and_of_several_lost_steps() -> None:
         words: str = only(run.handle(ev.TreeGone(6, 0)), act.Finish).words
         return words
 
-    assert last_words(0) == "SIGQUIT; stopped; step 0 is saved"
-    assert last_words(1) == "SIGQUIT; stopped; step 0 is saved, the one after it is not"
-    assert last_words(2) == "SIGQUIT; stopped; step 0 is saved, 2 steps after it are not"
+    assert last_words(0) == "SIGQUIT; stopped; no step was done yet"
+    assert last_words(1) == "SIGQUIT; stopped; nothing is saved of the one step done"
+    assert last_words(2) == "SIGQUIT; stopped; nothing is saved of the 2 steps done"
 
 
 def test_a_set_that_becomes_durable_while_its_writers_die_is_committed() -> None:

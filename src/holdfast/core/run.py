@@ -417,14 +417,7 @@ class RunMachine:
         return cause, words, rank
 
     def _stop_words(self) -> str:
-        committed, reached = self.saving.committed_step, self.saving.fastest_step
-        if not self.saving.joined:
-            return "stopped; no session was there to save (a plain command, or one still starting)"
-        if reached > committed:
-            lost = reached - committed
-            rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"
-            return f"stopped; step {committed} is saved, {rest}"
-        return f"stopped; step {committed} is saved"
+        return f"stopped; {self.saving.what_is_saved}"
 
     def _last_words(self, words: str) -> str:
         """What a stopped run ends with: why, unless it is what was asked for, and what is saved."""

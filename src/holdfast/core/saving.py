@@ -103,6 +103,21 @@ class Saving:
         return self.agreement.phase is Phase.OVER
 
     @property
+    def what_is_saved(self) -> str:
+        """What is durable of what was done, and what is not, for people."""
+        if not self.joined:
+            return "no session was there to save (a plain command, or one still starting)"
+        committed, lost = self.committed_step, self.fastest_step - self.committed_step
+        if not committed:
+            return (
+                f"nothing is saved of {_steps(lost)} done" if lost > 0 else "no step was done yet"
+            )
+        if lost <= 0:
+            return f"step {committed} is saved"
+        rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"
+        return f"step {committed} is saved, {rest}"
+
+    @property
     def wake_at_ns(self) -> int | None:
         """When to feed a Tick if nothing else happens."""
         return wake_at_ns(self.agreement)
@@ -210,3 +225,7 @@ class Saving:
             save_under_way=False,
         )
         return self.policy.decide(view)
+
+
+def _steps(count: int) -> str:
+    return "the one step" if count == 1 else f"the {count} steps"
