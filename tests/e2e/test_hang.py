@@ -65,6 +65,7 @@ def test_a_rank_that_hangs_is_explained_and_started_again(
     assert told["cause"] == "hang"
     assert f"in {function} (hanging.py:" in str(told["words"])
     assert f"in {function}" in stacks(house)
+    assert f"in {function}" in str(told["traceback"]).splitlines()[-1]
     assert "hung: no step after step 19" in out
     assert 2.0 <= hang_s(house) < 60.0
 

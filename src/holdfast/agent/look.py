@@ -5,6 +5,7 @@ Reading words costs nothing and /proc little; nothing here waits.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -109,11 +110,13 @@ def pid_of(words: RankWords | None, child_pid: int) -> int:
 
 def process_state(pid: int) -> tuple[str, str]:
     """The kernel's letter for a process, and where in the kernel it sleeps; "" for what is not."""
+    kernel = "0"
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-        kernel = Path(f"/proc/{pid}/wchan").read_text()
     except OSError:
         return "", ""
+    with contextlib.suppress(OSError):  # some kernels do not tell, or not everybody
+        kernel = Path(f"/proc/{pid}/wchan").read_text()
     # The command may hold spaces and brackets: the fields start after the last ")".
     state = stat.rpartition(b")")[2].split()[0].decode()
     return state, "" if kernel == "0" else kernel

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.agent.oom import OomWatch
 from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
+from holdfast.agent.stacks import Collected
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, RankReport
 from holdfast.errors import StoreUnavailable
@@ -34,7 +35,7 @@ class Postmortem:
         self._oom = OomWatch()
         self._codes: dict[int, int | None] = {}
         self._reports: dict[int, RankReport] = {}
-        self.stacks: dict[int, str] = {}
+        self.stacks: dict[int, Collected] = {}
         """Where the ranks stood when they hung, by rank."""
 
     def look(self, pids: dict[int, int], now_ns: int) -> None:
@@ -76,9 +77,13 @@ class Postmortem:
             exits=self.exits(len(self._outputs)),
             rank=action.rank,
             last_lines=self._outputs[rank].last_lines,
-            traceback=report.traceback if report else None,
+            traceback=report.traceback if report else self._where_it_hung(rank),
             stacks=[stacks_name(rank) for rank in sorted(self.stacks)],
         )
+
+    def _where_it_hung(self, rank: int) -> str | None:
+        collected = self.stacks.get(rank)
+        return collected.traceback if collected is not None else None
 
     def _read_report(self, rank: int) -> RankReport | None:
         path = self._folder.ranks_dir(self._attempt) / f"rank-{rank:05d}.json"

@@ -71,6 +71,16 @@ def innermost_of_user(frames: list[Frame]) -> Frame | None:
     return next((frame for frame in frames if frame.is_users), frames[0] if frames else None)
 
 
+def as_traceback(frames: list[Frame]) -> str | None:
+    """The frames as Python shows a traceback, outermost first; None without any."""
+    if not frames:
+        return None
+    lines = [
+        f'  File "{frame.file}", line {frame.line}, in {frame.name}' for frame in reversed(frames)
+    ]
+    return "\n".join(["Where it hung (most recent call last):", *lines]) + "\n"
+
+
 def waits_for_others(frames: list[Frame]) -> bool:
     """Whether the thread is inside a collective, as far as names tell; the user's own count."""
     return any(

@@ -22,7 +22,12 @@ from pathlib import Path
 from holdfast.agent import reaper
 from holdfast.agent.look import pid_of, process_state
 from holdfast.agent.ranks import RankPages
-from holdfast.agent.stack_text import innermost_of_user, main_thread, waits_for_others
+from holdfast.agent.stack_text import (
+    as_traceback,
+    innermost_of_user,
+    main_thread,
+    waits_for_others,
+)
 from holdfast.core.hang_events import RankStack
 from holdfast.journal.layout import STACKS_SUFFIX
 
@@ -47,10 +52,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A rank's stacks: for the machine, and in full for people."""
+    """A rank's stacks: for the machine, in full for people, and as a traceback for the report."""
 
     stack: RankStack
     text: str
+    traceback: str | None
 
 
 def targets(pages: RankPages, pids: dict[int, int]) -> list[Target]:
@@ -96,7 +102,8 @@ def collect(ranks: Sequence[Target]) -> Iterator[Collected]:
         story = [f"rank {target.rank}, {describe(target.pid)}", text or "no stack could be had"]
         for child in reaper.descendants(target.pid)[:MAX_CHILDREN]:
             story += [f"child {describe(child)}", _py_spy(child, give_up_s)]
-        yield Collected(stack, "\n\n".join(part for part in story if part)[:MAX_CHARS] + "\n")
+        whole = "\n\n".join(part for part in story if part)[:MAX_CHARS] + "\n"
+        yield Collected(stack, whole, as_traceback(frames))
 
 
 def _ask(target: Target) -> int | None:

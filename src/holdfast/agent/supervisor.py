@@ -326,7 +326,7 @@ class Supervisor:
             return
 
         def done(found: list[Collected]) -> None:
-            attempt.postmortem.stacks = {one.stack.rank: one.text for one in found}
+            attempt.postmortem.stacks = {one.stack.rank: one for one in found}
             stacks = tuple(one.stack for one in found)
             self.post(lambda at_ns: ev.StacksCollected(at_ns, action.attempt, stacks))
 
@@ -349,7 +349,7 @@ class Supervisor:
         if ended is not None and ended.attempt == action.attempt:
             exits = ended.postmortem.exits(self.job.policy.ranks)
             incident = ended.postmortem.incident(action)
-            stacks = ended.postmortem.stacks if action.is_incident else {}
+            stacks = {rank: one.text for rank, one in ended.postmortem.stacks.items()}
         self._storekeeper.end_attempt(action, exits, incident, stacks)
 
     def _do_say(self, action: act.Say) -> None:

@@ -1,0 +1,115 @@
+"""Stacks of real processes: asked where that is safe, else read from outside, else described."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.stacks import Target, collect, py_spy
+from holdfast.journal.layout import STACKS_SUFFIX, Word
+from holdfast.journal.words import WordsPage
+
+CHILD = """
+import os, sys, threading, time
+from pathlib import Path
+from holdfast.journal.layout import Word
+from holdfast.journal.words import WordsPage
+from holdfast.session.stacks import answer_for_stacks
+
+def where_it_stands():
+    print(words.load(Word.STACKS), flush=True)
+    while True:
+        time.sleep(1000)
+
+words = WordsPage.private()
+answer_for_stacks(Path(sys.argv[1]), words)
+exec(sys.argv[2])
+threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
+where_it_stands()
+"""
+NOTHING = "pass"
+# What it opens next gets the numbers of what it closed.
+ALL_CLOSED = """
+os.closerange(3, 100)
+others = [open(sys.argv[1] + ".other", "w") for _ in range(64)]
+"""
+HANDLER_GONE = "import signal; signal.signal(words.load(Word.STACKS) & 0xFF, signal.SIG_DFL)"
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(does: str = NOTHING) -> Target:
+        journal = tmp_path / f"rank-{len(started):05d}.hfj"
+        script = tmp_path / "train.py"
+        script.write_text(CHILD)
+        command = [sys.executable, str(script), str(journal), does]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        file = journal.with_suffix(STACKS_SUFFIX)
+        return Target(len(started) - 1, process.pid, file, int(process.stdout.readline()))
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_every_process_answers_for_itself(child: Callable[[str], Target]) -> None:
+    targets = [child(NOTHING), child(NOTHING)]
+    first, second = collect(targets)
+    for rank, one in enumerate((first, second)):
+        assert one.stack.rank == rank
+        assert one.stack.how == "faulthandler"
+        assert one.stack.where.startswith("where_it_stands (train.py:")
+        assert "in where_it_stands" in str(one.traceback).splitlines()[-1]
+        assert f"process {targets[rank].pid} (python" in one.text
+    assert next(collect(targets[:1])).stack == first.stack  # again: only what is new is read
+
+
+@pytest.mark.parametrize("does", [ALL_CLOSED, HANDLER_GONE])
+def test_a_process_that_is_not_ready_any_more_is_left_alone(
+    child: Callable[[str], Target], does: str, tmp_path: Path
+) -> None:
+    target = child(does)
+    (one,) = collect([target])
+    assert one.stack.how in ("", "py-spy")
+    os.kill(target.pid, 0)
+    assert target.file.stat().st_size == 0
+    assert not any(path.stat().st_size for path in tmp_path.glob("*.other"))
+
+
+@pytest.mark.skipif(py_spy() is None, reason="py-spy is not installed")
+def test_a_stopped_process_is_read_from_outside(
+    child: Callable[[str], Target], eventually: Callable[..., object]
+) -> None:
+    target = child(NOTHING)
+    os.kill(target.pid, signal.SIGSTOP)
+    state = Path(f"/proc/{target.pid}/stat")
+    eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
+    (one,) = collect([target])
+    assert one.stack.how == "py-spy"
+    assert one.stack.where.startswith("where_it_stands (train.py:")
+    assert "state T" in one.text
+
+
+def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
+    (one,) = collect([Target(0, 2**22 - 3, Path("/nowhere"), 60 | 5 << 8)])
+    assert one.stack.where == one.stack.how == ""
+    assert one.traceback is None
+    assert "state gone" in one.text
+
+
+def test_no_words_mean_no_signal(child: Callable[[str], Target]) -> None:
+    target = child(NOTHING)
+    (one,) = collect([Target(0, target.pid, target.file, WordsPage.private().load(Word.STACKS))])
+    assert one.stack.how in ("", "py-spy")
+    assert target.file.stat().st_size == 0
