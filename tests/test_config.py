@@ -16,6 +16,7 @@ from holdfast import config
 from holdfast.cli.config import reference_table
 from holdfast.config import RankEnvironment, resolve, run_store, session_settings
 from holdfast.config.settings import TABLE, Settings, Source
+from holdfast.core import hang
 from holdfast.errors import ConfigurationError
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
@@ -274,3 +275,23 @@ def test_policies_follow_the_settings() -> None:
     assert isinstance(last.restart_policy().decide(failed, 9)[0], restart.GiveUp)
     assert isinstance(enough.restart_policy().decide(failed, 9)[0], restart.Restart)
     assert Settings().restart_policy() == restart.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        (None, hang.HangPolicy()),
+        ("auto", hang.HangPolicy()),
+        ("off", hang.OFF),
+        ("90", hang.HangPolicy(step_ns=90_000_000_000)),
+        (0.5, hang.HangPolicy(step_ns=500_000_000)),
+    ],
+)
+def test_when_a_run_counts_as_hung(given: object, policy: hang.HangPolicy) -> None:
+    assert resolve({"hang": given}).settings.hang_policy() == policy
+
+
+@pytest.mark.parametrize("given", ["on", "0", "-1", "", True, "1m"])
+def test_a_deadline_that_cannot_be_meant(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"\(--hang\) cannot be meant: give auto, off, or"):
+        resolve({"hang": given})

@@ -18,7 +18,7 @@ from holdfast.agent.replay import decided, inputs, replay
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import restart, saves
+from holdfast.core import hang, restart, saves
 from holdfast.core.exits import ExitCause
 from holdfast.core.run import InvalidTransition, RunPolicy
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
@@ -27,7 +27,7 @@ from holdfast.journal.writer import JournalWriter
 
 FAR = 10_000_000
 TRAIN = """\
-import os, sys
+import os, sys, time
 import numpy as np
 import holdfast as hf
 
@@ -41,6 +41,11 @@ for step in run.steps(int(sys.argv[1])):
     if crash and step % 5000 == 0 and not os.path.exists(crash):
         open(crash, "w").close()
         raise RuntimeError("once")
+    hang = os.environ.get("HANG_ONCE")
+    if hang and step == 5000 and not os.path.exists(hang):
+        open(hang, "w").close()
+        while True:
+            time.sleep(1000)
     run.done(step, state)
 print("final", int(state["n"][0]), flush=True)
 """
@@ -105,6 +110,22 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     commits = [a.what.step for a in actions if isinstance(a, act.CarryOut) and _is_commit(a)]
     sets = {int(path.parent.name[5:]) for path in store.glob("night/ckpt/*/manifest.json")}
     assert sets <= {begun, *commits}
+
+
+def test_a_hang_is_judged_again(store: Path, tmp_path: Path) -> None:
+    """What was found of the ranks is in the journal: nobody looks at them again."""
+    finish(start(tmp_path, 9000, "--hang", "2", HANG_ONCE=str(tmp_path / "hung")), 0)
+    (journal,) = journals(store)
+    patient = hang.HangPolicy(step_ns=2 * hang.SECOND_NS)
+    policy = RunPolicy(ranks=1, save=saves.EverySteps(20_000), hang=patient)
+    told = decided(journal)
+    assert [fact["fact"] for fact in told][:3] == ["attempt_start", "fault", "attempt_end"]
+    assert told[1]["cause"] == told[2]["cause"] == "hang"
+    assert told[1]["detected_ns"] - told[1]["at_ns"] >= patient.step_ns
+    assert told == facts_again(journal, policy)
+    fed = [type(event) for event in inputs(journal)]
+    assert ev.Examined in fed
+    assert ev.StacksCollected in fed
 
 
 def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path) -> None:

@@ -85,6 +85,16 @@ def test_what_repeats_itself_gives_up(cause):
     assert decide(SameFailure(3), end, end)[0] == Restart()
 
 
+def test_a_hang_at_the_same_place_gets_one_chance_more():
+    hung = (ExitCause.HANG, "hang: load (data.py:3)", 0)
+    elsewhere = (ExitCause.HANG, "hang: step (train.py:9)", 0)
+    assert isinstance(decide(DEFAULT, hung, hung)[0], Restart)
+    assert decide(DEFAULT, hung, hung, hung)[0] == GiveUp()
+    assert decide(DEFAULT, (*hung[:2], 90), hung, KILL, hung)[0] == GiveUp()
+    assert isinstance(decide(DEFAULT, hung, elsewhere, hung)[0], Restart)
+    assert isinstance(decide(DEFAULT, hung, hung, (*hung[:2], 1))[0], Restart)
+
+
 def test_out_of_memory_twice_gives_up():
     assert decide(DEFAULT, OOM)[0] == Restart(SECOND_NS)
     assert decide(DEFAULT, OOM, OOM)[0] == GiveUp()

@@ -12,6 +12,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import (
     CHUNK_RECORDS,
     FIRST_CUSTOM_SPAN,
+    SIGN_OF_LIFE_NS,
     SPAN_KINDS,
     SPAN_SLOTS,
     Flag,
@@ -155,6 +156,28 @@ def test_more_open_spans_than_slots_are_all_recorded(make_writer):
     assert writer.count == SPAN_SLOTS + 3
     assert writer.words.snapshot().open_spans == ()
     assert writer.words.snapshot().order.epoch == 0
+
+
+def test_the_words_tell_the_time_in_spans_but_not_in_spans_of_spans_or_in_short_ones(
+    make_writer, monkeypatch
+):
+    now = [10 * SIGN_OF_LIFE_NS]
+    monkeypatch.setattr("time.clock_gettime_ns", lambda _: now[0])
+    writer = make_writer()
+
+    def span(ns, *, inside=0):
+        token = writer.open_span("data")
+        if inside:
+            span(inside)
+        now[0] += ns
+        writer.close_span(token)
+
+    span(SIGN_OF_LIFE_NS - 1)
+    assert writer.words.snapshot().spans_ns == writer.words.snapshot().span_ended_at_ns == 0
+    span(3 * SIGN_OF_LIFE_NS, inside=2 * SIGN_OF_LIFE_NS)
+    span(SIGN_OF_LIFE_NS)
+    assert writer.words.snapshot().spans_ns == 6 * SIGN_OF_LIFE_NS
+    assert writer.words.snapshot().span_ended_at_ns == now[0]
 
 
 def test_custom_names_get_ids_of_their_own(make_writer):
