@@ -6,11 +6,15 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
+FUZZ_STAMP := $(VENV)/.ready-fuzz
 
 # Two workers: the tests start real processes, and more of them than cores would only wait.
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 DEMO_FLAGS     ?=
+# Of each reader; FUZZ_TARGETS names some of them (tests/fuzz/fuzz_targets.py), none means all.
+FUZZ_SECONDS   ?= 60
+FUZZ_TARGETS   ?=
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 
@@ -31,6 +35,10 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,bench]'
+	@touch $@
+
+$(FUZZ_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[fuzz,test]'
 	@touch $@
 
 test: check ## Lint, types and every test
@@ -57,6 +65,10 @@ chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py
+
+fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECONDS each
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/fuzz/test_planted.py
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/campaign.py $(FUZZ_TARGETS)
 
 docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py

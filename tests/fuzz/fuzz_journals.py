@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 
@@ -94,8 +95,12 @@ def account_of(root: Path) -> None:
             account = recorded.account(100 * S)
         except JournalError:
             return
-        sayable(json.dumps(account.to_json()))
-        recorded.account(100 * S, 20 * S)
+        for one in (account, recorded.account(100 * S, 20 * S)):
+            said = one.to_json()
+            sayable(json.dumps(said))
+            parts = [said["productive_s"], *said["badput_s"].values()]
+            assert min(parts) >= 0
+            assert math.isclose(sum(parts), said["elapsed_s"], rel_tol=1e-6, abs_tol=1e-6)
         text = list(to_lines(export_facts(recorded)))
         assert text
         sayable("".join(text))

@@ -25,7 +25,7 @@ VALUES: list[Any] = [
     "\x1b[31m", "\ud800", "\udcff", "\N{ARABIC-INDIC DIGIT THREE}", "~nobody-of-that-name/x",
     "x" * 300, "x" * 70_000, "none", "NaN", "|V0", "|O8", "<U999999999", "float32",
     [], {}, [[]], [None], [0, 0], [2**62, 2**62], {"a": 1}, {"$": "array"}, {"$": []},
-    _deep(60), _deep(300),
+    _deep(60), _deep(300), _deep(600),
 ]  # fmt: skip
 LITERALS = [b"1e999", b"-1e999", b"NaN", b"Infinity", b"9" * 5000, b"1." + b"0" * 5000 + b"1",
             b"1e-999999999", b"0.000000000000000000000001", b"[" * 100_000, b'{"a":' * 3000,

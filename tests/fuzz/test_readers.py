@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fuzz_mutate import LITERALS
 from fuzz_seeds import fuzz_folder
 from fuzz_targets import TARGETS
 from hypothesis import given, settings
@@ -33,6 +34,17 @@ def test_good_bytes_are_read(name: str, place: Path) -> None:
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_once_broke_a_reader(path: Path, place: Path) -> None:
     TARGETS[path.parent.name].run(path.read_bytes(), place)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_worst_that_we_know_of(name: str, place: Path) -> None:
+    """As the whole file, and in the place of its first value."""
+    target = TARGETS[name]
+    for worst in (*LITERALS, b'{"a":' * 100_000):
+        target.run(worst, place)
+        for seed in target.seeds():
+            head, colon, tail = seed.partition(b": ")
+            target.run((head + colon + worst + tail)[: target.max_bytes], place)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -43,6 +43,11 @@ class Clock:
             event[1]()
 
 
+def test_a_process_id_that_cannot_be_is_nobody() -> None:
+    for pid in (0, 2**31, 2**62):
+        assert look(replace(Holder.current(), pid=pid)) is Sign.DEAD
+
+
 def elsewhere(folder: RunFolder, epoch: int = 1) -> Path:
     """A claim made by a process of another host; returns its heartbeat."""
     stranger = replace(Holder.current(), host="far", boot_id="another-boot", pid=1)

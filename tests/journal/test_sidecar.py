@@ -50,6 +50,16 @@ def test_a_line_without_end_is_not_kept_in_mind(tmp_path):
     assert [line.payload for line in read_sidecar(path)[0]] == [{"n": 1}]
 
 
+def test_a_hole_is_passed_over_and_not_read(tmp_path):
+    """A terabyte of nothing, before a line: reading it would take the rest of the day."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 1}\n')
+    os.truncate(path, 1 << 40)
+    lines, end = read_sidecar(path)
+    assert [line.payload for line in lines] == [{"n": 1}]
+    assert end == 1 << 40
+
+
 def test_a_line_torn_by_a_full_disk_does_not_spoil_the_next(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     writer = SidecarWriter(path)

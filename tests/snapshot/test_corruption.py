@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.errors import CorruptCheckpoint
 from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt
-from holdfast.snapshot.restore import read_set
+from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.sealed import read_sealed, write_sealed
 from holdfast.snapshot.sets import list_sets, quick_check
 from holdfast.snapshot.verify import verify
@@ -234,6 +234,22 @@ def test_receipts_and_manifests_from_rubbish(said: Any) -> None:
         if isinstance(said, dict):
             with pytest.raises(ValueError):
                 kind.from_json({"format": "holdfast-checkpoint", "version": 1} | said)
+
+
+def test_tensors_that_share_bytes(whole: Path) -> None:
+    """A thousand arrays in the same megabyte would be a gigabyte in memory."""
+    path = whole / "manifest.json"
+    said = read_sealed(path)
+    said["arrays"]["state/twin"] = said["arrays"]["state/w"]
+    write_sealed(path, said)
+    with pytest.raises(CorruptCheckpoint, match="another tensor's too"):
+        read(whole)
+
+
+def test_no_memory_for_a_shard_that_is_not_as_long_as_it_should_be(whole: Path) -> None:
+    os.truncate(whole / "rank-00000.safetensors", 5000)
+    with pytest.raises(CorruptCheckpoint, match="5000 bytes"):
+        prepare(whole)
 
 
 def test_a_newer_format_says_so(whole: Path) -> None:

@@ -31,6 +31,7 @@ from holdfast.errors import HistoryError
 NS_PER_S = 1_000_000_000
 SCALE = tuple(10 ** (9 - digits) for digits in range(10))  # so many decimals → nanoseconds
 MAX_TIME_S = 4_000_000_000  # either side of the origin; a difference still fits in 64-bit ns
+MAX_TIME_CHARS = 400  # of a time as text; Python converts no number of 4,300 digits
 MAX_ATTEMPT = 2**31 - 1
 MAX_CHIPS = 2**31 - 1
 
@@ -306,7 +307,7 @@ def nanoseconds(text: str) -> int | None:
         ns = int(whole) * NS_PER_S + int(decimals) * SCALE[len(decimals)]
         return ns if ns <= MAX_TIME_S * NS_PER_S else None
     value = float(text)
-    if not abs(value) <= MAX_TIME_S:  # NaN is on neither side
+    if len(text) > MAX_TIME_CHARS or not abs(value) <= MAX_TIME_S:  # NaN is on neither side
         return None
     # A float that underflows to 0 stands for less than a nanosecond; its exponent may be absurd.
     return round(Fraction(text) * NS_PER_S) if value else 0

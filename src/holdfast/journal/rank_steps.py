@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 _NO_INTS: Ints = np.empty(0, np.int64)
 # Steps that nobody recorded are made up between those that somebody did, but not without measure:
 # a damaged number would cost more memory than there is. In all, so many and so many a record.
-_BRIDGED_ALWAYS = 1 << 18
+_BRIDGED_ALWAYS = 1 << 16
 _BRIDGED_PER_RECORD = 8
 
 

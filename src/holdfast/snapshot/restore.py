@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
-from holdfast.snapshot import dtypes
+from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.manifest import Manifest, Placement, is_shared
@@ -115,6 +115,8 @@ def _sections(
 ) -> dict[str, Structure]:
     if not isinstance(structure, dict) or "$" in structure:
         raise ValueError("the top is no dict of sections")
+    if not all(map(paths.is_piece, structure)):
+        raise ValueError("a section has a name that no section has")
     if sections is not None:
         structure = {name: part for name, part in structure.items() if name in sections}
     if only is not None and STATE in structure:
