@@ -2,10 +2,7 @@
 
 Its state has all that ranks can share: parameters that each holds whole, a momentum of which each
 holds a part, a key, a count. Its data and its noise are each rank's own. After every step it prints
-the step's digest, which no two different histories share. Gates: see trainer.py, and
-
-- `HOLD_RANK`: only this rank is held at `HOLD`
-- a line `7 6` in the file `ALLOW`: rank 0 may begin step 7, rank 1 only 6
+the step's digest, which no two different histories share. Gates: see trainer.py.
 """
 
 from __future__ import annotations
