@@ -17,9 +17,9 @@ from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
 sys.path.pop(0)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STEPS = 300  # the last ones leave time to strike
-MODEL = ["--layers", 2, "--width", 32, "--heads", 2, "--context", 32, "--batch", 4, "--threads", 1]
-TALK = ["--log-every", 1, "--eval-every", 150]
+STEPS = 150  # the last ones leave time to strike
+MODEL = ["--layers", 1, "--width", 32, "--heads", 2, "--context", 32, "--batch", 4, "--threads", 1]
+TALK = ["--log-every", 1, "--eval-every", 70]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_notice_and_a_sigkill_leave_no_trace(house: House, example: str, libra
     noticed.wait(EXIT_SAVED)
     assert house.saved_step("struck") >= 20
     killed = train("struck")
-    killed.saw(rf"\[0\] step {house.saved_step('struck') + 20}/")
+    killed.saw(rf"\[0\] step {house.saved_step('struck') + 15}/")
     kill(ranks_of(killed)[1])
     out = killed.wait(EXIT_DONE)
     assert "rank 1: killed by SIGKILL" in out
