@@ -171,6 +171,7 @@ RANK = RankEnvironment(
     resume_set="0006-000000041000",
     resume_step=41_000,
     resume_parent=6,
+    skip_batches=20,
     chips=8,
     rank=1,
     local_rank=1,

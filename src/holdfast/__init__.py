@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.errors import (
         ConfigurationError,
         DataTopologyChanged,
+        DeclaredFailure,
         HoldfastError,
         NoGoodCheckpoint,
         StateMismatch,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConfigurationError": "holdfast.errors",
     "DataTopologyChanged": "holdfast.errors",
+    "DeclaredFailure": "holdfast.errors",
     "HoldfastError": "holdfast.errors",
     "NoGoodCheckpoint": "holdfast.errors",
     "StateMismatch": "holdfast.errors",
@@ -55,6 +57,7 @@ _HOMES = {
 __all__ = [
     "ConfigurationError",
     "DataTopologyChanged",
+    "DeclaredFailure",
     "HoldfastError",
     "Keep",
     "NoGoodCheckpoint",

@@ -51,6 +51,10 @@ class NoGoodCheckpoint(HoldfastError):
     exit_code = EXIT_UNAVAILABLE
 
 
+class NoSuchCheckpoint(ConfigurationError):
+    """Somebody wants to go back to a checkpoint that is not there: nothing else is chosen."""
+
+
 class CorruptCheckpoint(HoldfastError):
     """A manifest or shard whose bytes are not what was written (torn, truncated, a flipped bit)."""
 
@@ -112,6 +116,20 @@ class Stop(SystemExit):
 
     def __init__(self, reason: str = "asked to stop") -> None:
         super().__init__(EXIT_SAVED_START_ME_AGAIN)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class DeclaredFailure(SystemExit):
+    """The script gave up (`run.fail`): a `SystemExit` with code 1, for the reason that it gave.
+
+    `except Exception` does not swallow it; a handler that does meets it again at the next boundary.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(EXIT_USER_FAILURE)
         self.reason = reason
 
     def __str__(self) -> str:

@@ -176,6 +176,11 @@ def test_the_default_by_a_plain_reading_of_its_rules(ends):
             and last.cause in REPEATABLE
             and sum(f.signature == last.signature for f in window) >= 2
         )
+        or (
+            row > 0
+            and last.cause is ExitCause.HANG
+            and sum(f.signature == last.signature for f in window) >= 3
+        )
         or sum(f.cause not in free for f in failures[len(failures) - row :]) >= 10
     )
     decision, reason = DEFAULT.decide(failures, 0)

@@ -208,11 +208,16 @@ class House:
             process.close()
 
 
-def expected_digest(steps: int) -> str:
-    """What the trainer prints at its end: the same arithmetic, with no Holdfast near it."""
+def expected_digest(steps: int, skips: Mapping[int, int] | None = None) -> str:
+    """What the trainer prints at its end: the same arithmetic, with no Holdfast near it.
+
+    `skips`: after which steps so many batches are passed over.
+    """
     noise, numpy_noise = random.Random(1), np.random.RandomState(2)
     weights, average = np.zeros(256), 0.0
-    for number in range(steps):
+    number = -1
+    for step in range(steps):
+        number += 1 + (skips or {}).get(step, 0)
         amount = noise.random() + numpy_noise.random_sample()
         weights *= 0.99
         weights += np.full(256, float(number)) * amount

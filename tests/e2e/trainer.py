@@ -7,9 +7,11 @@ that a restart that loses or repeats any of them ends in another digest. What a 
   waits for a larger one
 - `HOLD`: a phase (import, start, restore, step, loop) at which it waits for the file `GO`, or only
   the rank `HOLD_RANK` waits
-- `SAVE_AT`: have this step saved, and go on when it is
+- `SAVE_AT`: have these very steps saved (numbers with commas), and go on when they are
 - `CRASH_AT`: raise at this step, `CRASH_ONCE`: but only if this file is not there yet,
   `CRASH_RANK`: but only on this rank, `CRASH_HOW`: with sys.exit, if it is `exit`
+- `FAIL_AT`: give up at this step (with `FAIL_ONCE` as above), `FAIL_TO` and `FAIL_SKIP`: and ask to
+  go back there, skipping so many batches; `FAIL_RANK`: only this rank does
 """
 
 from __future__ import annotations
@@ -46,9 +48,13 @@ def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B00
             time.sleep(0.002)
 
 
-def save_if_told(run: hf.Run, step: int) -> None:
-    """Ask for a save of a given step, before the others can be done with it."""
-    if os.environ.get("SAVE_AT") == str(step) and rank() == "0":
+def save_if_told(run: hf.Run, step: int, *, every_rank: bool = False) -> None:
+    """Ask for a save of given steps, before the others can be done with them.
+
+    `every_rank`: nothing else keeps the ranks in step, so each waits for the order.
+    """
+    if str(step) in os.environ.get("SAVE_AT", "").split(",") and (every_rank or rank() == "0"):
+        boundary.ORDER_LIMIT_NS = 30 * 10**9  # this very step, also on a loaded machine
         run.save(tag="told", wait=True)
 
 
@@ -65,11 +71,30 @@ def crash_if_told(step: int) -> None:
             raise ValueError(f"the loss is not a number at step {step}")
 
 
+def fail_if_told(run: hf.Run, step: int) -> None:
+    """Give up at a given step, always or once, as a script does that finds its loss to be NaN."""
+    get = os.environ.get
+    if get("FAIL_AT") != str(step) or get("FAIL_RANK", str(run.rank)) != str(run.rank):
+        return
+    once = get("FAIL_ONCE")
+    if once is not None and Path(once).exists():
+        return
+    if once:
+        Path(once).touch()
+    to = get("FAIL_TO")
+    target = int(to) if to is not None and to.isdecimal() else to
+    try:
+        run.fail("loss is NaN", rollback_to=target, skip_batches=int(get("FAIL_SKIP", "0")))
+    except Exception:
+        print("swallowed", flush=True)
+
+
 hold("import")
 
 import numpy as np  # noqa: E402
 
 import holdfast as hf  # noqa: E402
+from holdfast.session import boundary  # noqa: E402
 
 
 class Average:
@@ -126,7 +151,9 @@ def main(until: int) -> None:
         wait_for_permission(step)
         hold("step")
         crash_if_told(step)
+        fail_if_told(run, step)
         update(state["weights"], next(data), average)
+        save_if_told(run, step, every_rank=True)
         run.done(step, state, tokens=256)
         print(f"did {step}", flush=True)
     print(f"final {digest(state['weights'], average)}", flush=True)

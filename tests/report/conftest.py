@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Evidence, Findings
+from holdfast.report.findings import Evidence, Findings, RolledBack
 
 
 def ns(**kinds: float) -> dict[str, int]:
@@ -40,6 +40,10 @@ def findings() -> Findings:
         evidence=(
             Evidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),
             Evidence(2, None, (1,), ("one", "two"), "Traceback:\n  File x\nValueError: \x1b[31mno"),
+        ),
+        rollbacks=(
+            RolledBack(2, 20, 0, 20, "loss is NaN"),
+            RolledBack(3, 0, None, 0, "holdfast rollback by me@here"),
         ),
         notes=("12 records were dropped: the disk was full",),
     )

@@ -74,6 +74,7 @@ def rank_commands(
             resume_set=resume.set_name,
             resume_step=resume.step,
             resume_parent=resume.parent,
+            skip_batches=resume.skip_batches,
             chips=chips,
             rank=rank,
             local_rank=rank,

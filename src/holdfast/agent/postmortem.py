@@ -12,14 +12,10 @@ from holdfast.agent.ranks import RankPages
 from holdfast.agent.stacks import Collected
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, RankReport
-from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import read_json
-from holdfast.journal.fields import text
 from holdfast.journal.incidents import stacks_name, story_of
 from holdfast.journal.layout import Phase
+from holdfast.journal.rank_reports import read_report, report_path
 from holdfast.journal.store import RunFolder
-
-REPORT_MAX_BYTES = 1 << 20  # two texts of 20,000 characters, each of up to 12 bytes in JSON
 
 
 class Postmortem:
@@ -47,7 +43,7 @@ class Postmortem:
         rank, code, number = fields["rank"], fields["code"], fields["signal"]
         self._codes[rank] = -number if number is not None else code
         phase = self._pages.phase(rank)
-        report = self._read_report(rank)
+        report = read_report(report_path(self._folder, self._attempt, rank))
         if report is not None:
             self._reports[rank] = report
         return Exit(
@@ -84,16 +80,3 @@ class Postmortem:
     def _where_it_hung(self, rank: int) -> str | None:
         collected = self.stacks.get(rank)
         return collected.traceback if collected is not None else None
-
-    def _read_report(self, rank: int) -> RankReport | None:
-        path = self._folder.ranks_dir(self._attempt) / f"rank-{rank:05d}.json"
-        try:
-            data = read_json(path, REPORT_MAX_BYTES)
-            return RankReport(
-                type=text(data, "type"),
-                message=text(data, "message"),
-                where=text(data, "where"),
-                traceback=text(data, "traceback"),
-            )
-        except (StoreUnavailable, FileNotFoundError, ValueError):
-            return None

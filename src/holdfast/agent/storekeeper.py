@@ -10,11 +10,13 @@ from holdfast.agent.worker import Worker
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.rollback import Wish
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import write_incident, write_stacks
 from holdfast.journal.lease import Lease
+from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
 from holdfast.snapshot.keep import Keep, read_keep
@@ -45,13 +47,13 @@ class Storekeeper:
         self._say = say
         self._worker = Worker("holdfast-store", self._job_failed)
 
-    def choose(self) -> None:
-        """Which set the next attempt restores: Chosen or ChoiceFailed."""
+    def choose(self, wish: Wish | None) -> None:
+        """Which set the next attempt restores, going by a wish to go back: Chosen, ChoiceFailed."""
 
         def job() -> None:
             self._tidy()
             try:
-                resume, words = self._catalog.choose()
+                resume, words = self._catalog.choose(wish)
             except HoldfastError as error:
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error)))
             else:
@@ -79,6 +81,8 @@ class Storekeeper:
                     parent=action.resume.parent,
                     resume_step=action.resume.step,
                     restore_set=action.resume.set_name,
+                    skip_batches=action.resume.skip_batches,
+                    rollback=action.rollback,
                     epoch=self._lease.epoch,
                     **facts,
                 )
@@ -88,6 +92,8 @@ class Storekeeper:
                 self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
             else:
                 self._later(created)
+                if action.rollback is not None:
+                    clear_settled(self._folder)
 
         self._worker.submit(job)
 

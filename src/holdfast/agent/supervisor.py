@@ -243,8 +243,8 @@ class Supervisor:
 
     # --- actions ----------------------------------------------------------------------------
 
-    def _do_choose(self, _: act.Choose) -> None:
-        self._storekeeper.choose()
+    def _do_choose(self, action: act.Choose) -> None:
+        self._storekeeper.choose(action.wish)
 
     def _do_launch(self, action: act.Launch) -> None:
         self._launch = action

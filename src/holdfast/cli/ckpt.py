@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
-from holdfast.journal.attempts import attempts, lineage
+from holdfast.journal.attempts import AttemptRecord, attempts, lineage
 from holdfast.journal.names import check_name
 from holdfast.journal.store import RunFolder
 
@@ -131,18 +132,27 @@ def look_at(folder: RunFolder) -> list[Row]:
     from holdfast.snapshot.sets import list_sets, parse_set_name
 
     sets, damage = list_sets(folder.ckpt_dir)
-    chain = [(part.attempt, part.up_to_step) for part in lineage(attempts(folder).records)]
+    records = attempts(folder).records
+    chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
     tags = _tags_by_set(folder)
     rows = []
     for one in sets:
         counts = on_chain(chain, one.attempt, one.step)
-        why = "" if counts else "the run went on from another one"
+        why = "" if counts else _why_abandoned(one, records)
         rows.append(_row(one, "good" if counts else "abandoned", why, tags))
     for name, why in damage.items():
         attempt, step = parse_set_name(name) or (0, 0)
         tagged = tuple(tags.get(name, ()))
         rows.append(Row(name, attempt, step, "damaged", why, None, None, None, tagged))
     return sorted(rows, key=lambda row: (row.attempt, row.step), reverse=True)
+
+
+def _why_abandoned(one: SetInfo, records: Sequence[AttemptRecord]) -> str:
+    for record in reversed(records):
+        left_it = record.attempt > one.attempt and record.resume_step < one.step
+        if left_it and record.rollback is not None:
+            return f"attempt {record.attempt} rolled back to step {record.resume_step}"
+    return "the run went on from another one"
 
 
 def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Row:

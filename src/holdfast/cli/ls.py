@@ -12,9 +12,11 @@ import click
 
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
+from holdfast.core.rollback import Wish, prevailing, way_back
 from holdfast.errors import HoldfastError
 from holdfast.journal.attempts import AttemptRecord, attempts, lineage
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView, view
+from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -77,11 +79,13 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
     """A run's row, and a sentence for all of it that could not be read."""
     lease = LeaseView(LeaseState.FREE, 0, None, None)
     records: tuple[AttemptRecord, ...] = ()
+    wish: Wish | None = None
     problems: list[str] = []
     saved_step = None
     try:
         lease = view(folder)
-        records, damage = attempts(folder)
+        records, damage = known = attempts(folder)
+        wish, _ = prevailing(standing_wishes(folder, known))
         saved_step, damaged_sets = _saved_step(folder, records)
         problems += [*damage, *damaged_sets]
     except HoldfastError as error:
@@ -89,6 +93,8 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
     newest = records[-1] if records else None
     state, why = state_of(lease, newest, now_unix_ns)
     running = lease.state in (LeaseState.HELD, LeaseState.UNKNOWN)
+    if wish is not None and not running:
+        why += f"{'; ' if why else ''}goes {way_back(wish)} at its next start"
     row = Row(
         name=folder.name,
         state=state,

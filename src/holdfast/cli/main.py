@@ -26,6 +26,7 @@ COMMANDS = {
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and go on.",
+    "rollback": "Have RUN continue from an earlier checkpoint.",
     "ckpt": "List, verify and pin checkpoints.",
     "export": "Write the history of RUN as JSON lines.",
     "config": "Show every setting and where its value came from.",

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,12 @@ import click
 from holdfast.cli.ls import state_of
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
-from holdfast.journal.attempts import attempts
+from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
 
 if TYPE_CHECKING:
     from holdfast.journal.store import RunFolder
-    from holdfast.report.findings import Checkpoint, Findings
+    from holdfast.report.findings import Checkpoint, Findings, RolledBack
 
 NS_PER_S = 1_000_000_000
 
@@ -120,6 +121,7 @@ def _of_run(
         attempts=len(launched),
         evidence=tuple(evidence),
         checkpoints=checkpoints,
+        rollbacks=_rollbacks(launched),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
     )
     return findings, document(findings)
@@ -133,6 +135,17 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     sets, damage = list_sets(folder.ckpt_dir)
     found = tuple(Checkpoint(s.name, s.attempt, s.step, s.tags) for s in sets)
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
+
+
+def _rollbacks(launched: Sequence[AttemptRecord]) -> tuple[RolledBack, ...]:
+    """The attempts that somebody wanted to go back."""
+    from holdfast.report.findings import RolledBack
+
+    return tuple(
+        RolledBack(one.attempt, one.resume_step, one.parent, one.skip_batches, one.rollback.words)
+        for one in launched
+        if one.rollback is not None
+    )
 
 
 def _show(findings: Findings, every_story: bool) -> None:

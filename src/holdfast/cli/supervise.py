@@ -17,19 +17,22 @@ from holdfast.core.facts import DONE
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.adopt import adopt
-from holdfast.journal.attempts import Attempts, attempts, next_number
+from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
 from holdfast.journal.replicate import Replicator
+from holdfast.journal.rollbacks import standing_wishes, wish_of
 from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
+from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.sets import list_sets
 
 SECOND_NS = 1_000_000_000
+FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 
 def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> int:
@@ -98,15 +101,22 @@ def _working_directory() -> str:
 
 def _opened(folder: RunFolder) -> ev.Opened:
     known = attempts(folder)
-    sets, _ = list_sets(folder.ckpt_dir)
     observed_ns, failures = _past(known)
     return ev.Opened(
         now_ns(),
         next_attempt=next_number(folder),
-        high_water=max((one.step for one in sets), default=0),
+        high_water=_high_water(folder, known),
         failures_seen=failures,
         observed_ns=observed_ns,
+        wishes=standing_wishes(folder, known),
     )
+
+
+def _high_water(folder: RunFolder, known: Attempts) -> int:
+    """How far the run is known to have come; what it went back from does not count."""
+    sets, _ = list_sets(folder.ckpt_dir)
+    chain = [(part.attempt, part.up_to_step) for part in lineage(known.records)]
+    return max((one.step for one in newest_first(sets, chain)), default=0)
 
 
 def _past(known: Attempts) -> tuple[int, int]:
@@ -115,7 +125,7 @@ def _past(known: Attempts) -> tuple[int, int]:
     for record in known.records:
         if record.end is not None:
             observed_ns += max(0, record.end.ended_unix_ns - record.created_unix_ns)
-            failures += record.end.cause not in (DONE, "stopped", "preempted")
+            failures += record.end.cause not in FREE_CAUSES
     return observed_ns, failures
 
 
@@ -129,6 +139,9 @@ def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
         who = f"holdfast {asked.verb} by {asked.sender}"
         if asked.verb == "save":
             supervisor.post(lambda at_ns, who=who: ev.SaveAsked(at_ns, who))  # type: ignore[misc]
+        elif asked.verb == "rollback":
+            wish = wish_of(asked)
+            supervisor.post(lambda at_ns, wish=wish: ev.RollbackAsked(at_ns, wish))  # type: ignore[misc]
         elif asked.args["now"]:
             supervisor.post(lambda at_ns, who=who: ev.StopNowAsked(at_ns, who))  # type: ignore[misc]
         else:

@@ -108,6 +108,7 @@ _RANK_VARIABLES = {
     "resume_set": "HOLDFAST_RESUME",
     "resume_step": "HOLDFAST_RESUME_STEP",
     "resume_parent": "HOLDFAST_RESUME_PARENT",
+    "skip_batches": "HOLDFAST_SKIP_BATCHES",
     "chips": "HOLDFAST_CHIPS",
     "rank": "RANK",
     "local_rank": "LOCAL_RANK",
@@ -139,6 +140,7 @@ class RankEnvironment:
     resume_set: str | None  # the checkpoint set to restore; None: from scratch
     resume_step: int  # the last step that it contains; 0: from scratch
     resume_parent: int | None  # the attempt that wrote it
+    skip_batches: int  # of each data stream, to be passed over from there
     chips: int  # of the whole run
     rank: int
     local_rank: int

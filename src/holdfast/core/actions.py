@@ -12,19 +12,29 @@ from typing import Any
 
 from holdfast.core import agree_events
 from holdfast.core.events import Resume
+from holdfast.core.rollback import Rollback, Wish
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Ask the store which set to restore; answer Chosen or ChoiceFailed."""
+    """Ask the store which set to restore; answer Chosen or ChoiceFailed.
+
+    `wish`: the one to go by, if somebody wants the run to go back.
+    """
+
+    wish: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed."""
+    """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed.
+
+    `rollback` goes into its record: from then on the wishes that it names are settled.
+    """
 
     attempt: int
     resume: Resume
+    rollback: Rollback | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,21 @@ from holdfast.core.hang_events import Examined as Examined
 from holdfast.core.hang_events import RankLook, RankStack
 from holdfast.core.hang_events import StacksCollected as StacksCollected
 from holdfast.core.hang_events import Suspended as Suspended
+from holdfast.core.rollback import Wish
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch."""
+    """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch.
+
+    `skip_batches`: how many batches of each data stream it passes over from there.
+    """
 
     set_name: str | None
     step: int
     parent: int | None
+    skip_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Opened:
     """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
 
     `high_water` is the highest step that any attempt completed; `failures_seen` and `observed_ns`
-    are what is known of this run's failure rate from before.
+    are what is known of this run's failure rate from before. `wishes` to go back that still stand.
     """
 
     at_ns: int
@@ -43,6 +48,7 @@ class Opened:
     high_water: int = 0
     failures_seen: int = 0
     observed_ns: int = 0
+    wishes: tuple[Wish, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +181,14 @@ class SaveAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class RollbackAsked:
+    """A person wants the run to continue from an earlier checkpoint: `holdfast rollback`."""
+
+    at_ns: int
+    wish: Wish
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """A timer that an action set has come due."""
 
@@ -197,6 +211,7 @@ Event = (
     | StopAsked
     | StopNowAsked
     | SaveAsked
+    | RollbackAsked
     | TimerFired
     | Examined
     | StacksCollected
@@ -227,6 +242,13 @@ def decode(data: Mapping[str, Any]) -> Event:
     values = _known(kind, data)
     if kind is Chosen:
         values["resume"] = _made(Resume, values.get("resume"))
+    elif kind is Opened:
+        wishes = values.get("wishes", ())
+        if not isinstance(wishes, Sequence):
+            raise ValueError(f"{kind.__name__} has no wishes")
+        values["wishes"] = tuple(_made(Wish, wish) for wish in wishes)
+    elif kind is RollbackAsked:
+        values["wish"] = _made(Wish, values.get("wish"))
     elif kind is Heard:
         news = values.get("news")
         if not isinstance(news, Mapping):

@@ -33,6 +33,7 @@ class ExitCause(StrEnum):
     PEER_LOST = "peer_lost"  # it lost contact with another rank: a victim, rarely the cause
     HANG = "hang"
     HOST_LOST = "host_lost"
+    ROLLED_BACK = "rolled_back"  # a person wanted the run to go back: only the controller knows
     BAD_CHECKPOINT = "bad_checkpoint"
     STORE_UNAVAILABLE = "store_unavailable"
     CONFIGURATION = "configuration"
@@ -45,12 +46,19 @@ HISTORY_CAUSE: dict[ExitCause, str] = {cause: cause.value for cause in ExitCause
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """The exception that ended a rank: its type's name, text, `file:line`, and whole traceback."""
+    """The exception that ended a rank: its type's name, text, `file:line`, and whole traceback.
+
+    `declared`: the script itself gave up (`run.fail`), and may have asked to go back to
+    `rollback_to` (core.rollback.Target) and to skip batches from there.
+    """
 
     type: str
     message: str
     where: str
     traceback: str
+    declared: bool = False
+    rollback_to: int | str | None = None
+    skip_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,8 @@ def _cause_of(report: RankReport) -> ExitCause:
 def _words_of(report: RankReport) -> str:
     lines = report.message.strip().splitlines()
     message = lines[0][:_MESSAGE_MAX] if lines else ""
+    if report.declared:  # the script knows best what was wrong
+        return message or "the script gave up"
     where = f" at {report.where}" if report.where else ""
     what = report.type or "an error without a name"  # the report is what the rank says
     return f"{what}{where}" + (f": {message}" if message else "")
@@ -249,7 +259,7 @@ def root_cause(in_order: Sequence[tuple[int, Exit]]) -> tuple[ExitCause, str, in
     `in_order`: (rank, end) of every rank that ended, by time. The first failure counts, unless it
     only lost contact with a peer: a rank that raised takes its time to leave, and its peers may be
     gone before it. A SIGKILL is a cause if nothing failed before it, else it was probably ours.
-    DONE and STOPPED only if all are.
+    What a script declared to be its failure goes before all. DONE and STOPPED only if all are.
     """
     best: tuple[int, ExitCause, str, int] | None = None
     something_failed = False
@@ -258,6 +268,8 @@ def root_cause(in_order: Sequence[tuple[int, Exit]]) -> tuple[ExitCause, str, in
         weight = _VICTIM_RANK.get(cause, 0)
         if cause is ExitCause.KILLED and not something_failed:
             weight = 0
+        if end.report is not None and end.report.declared and weight == 0:
+            weight = -1
         something_failed |= weight < _VICTIM_RANK[ExitCause.STOPPED]
         if best is None or weight < best[0]:
             best = (weight, cause, words, rank)

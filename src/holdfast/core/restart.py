@@ -22,7 +22,8 @@ class Failure:
     """An attempt that ended without being done.
 
     `completed_before` and `completed_after`: the highest step that any attempt had completed when
-    this one began, and when it ended. `signature` as of `core.exits.signature`.
+    this one began, and when it ended. `signature` as of `core.exits.signature`. `asked_rollback`:
+    the script gave up and asked to go back; the attempts after it count from there.
     """
 
     attempt: int
@@ -31,6 +32,7 @@ class Failure:
     completed_before: int
     completed_after: int
     at_ns: int
+    asked_rollback: bool = False
 
     @property
     def made_progress(self) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events, exits, records, restart
+from holdfast.core import agree_events, exits, records, restart, rollback
 from holdfast.core import events as ev
 from holdfast.core.hang_watch import HangWatch
 from holdfast.core.run_state import (
@@ -53,11 +53,13 @@ class RunMachine:
         self.stop: StopIntent | None = None
         self.high_water = 0  # the highest step any attempt completed on all ranks
         self.failures: tuple[restart.Failure, ...] = ()
+        self.rollbacks = rollback.Rollbacks()
         self.saving = Saving(policy.ranks, policy.save)
         self.hangs = HangWatch(policy.hang, policy.ranks)
         self._exits: dict[int, ev.RankExited] = {}
         self._host_lost = False
         self._is_faulty = False  # a rank was lost that nobody had told to leave
+        self._gone_back: rollback.Wish | None = None  # for which the attempt was ended
         self._stop_now: ev.StopNowAsked | None = None
         self._has_noticed = False
         self._attempt_ended_ns: int | None = None
@@ -93,16 +95,23 @@ class RunMachine:
         self.high_water = event.high_water
         self._failures_before = event.failures_seen
         self.saving.observed_ns = event.observed_ns
+        self.rollbacks.add(event.wishes)
         if self.stop:
             return self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
         return self._choose()
 
     def _choose(self) -> list[act.Action]:
         self.state = State.CHOOSING
-        return [act.Choose()]
+        wish, why = self.rollbacks.take_up()
+        if wish is None:
+            return [act.Choose()]
+        which = f" ({why})" if why else ""
+        return [act.Say("warning", rollback.wish_words(wish) + which), act.Choose(wish)]
 
     def _on_chosen(self, event: ev.Chosen) -> list[act.Action]:
-        """Launch the next attempt from the chosen set."""
+        """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
+        if self.rollbacks.is_overtaken:
+            return self._choose()
         self.state = State.LAUNCHING
         self.attempt = self._next_attempt
         self._next_attempt += 1
@@ -110,6 +119,10 @@ class RunMachine:
         self._exits = {}
         self._is_faulty = False
         self._relayed = False
+        self._gone_back = None
+        granted, on_record = self.rollbacks.settle()
+        if granted is not None:
+            self._go_back(granted, event.resume.step)
         # Now, not at Launched: the first of many ranks may show itself before the last is started.
         self.saving.begin(event.at_ns, self.resume.step)
         self.saving.failures_seen = self._failures_before + len(self.failures)
@@ -117,8 +130,15 @@ class RunMachine:
         self._wake_ns = None
         return [
             act.Say("info", f"attempt {self.attempt}: {event.words}"),
-            act.Launch(self.attempt, event.resume),
+            act.Launch(self.attempt, event.resume, on_record),
         ]
+
+    def _go_back(self, wish: rollback.Wish, step: int) -> None:
+        """Progress is counted anew; a person's wish begins a new story of failures as well."""
+        self.high_water = self.high_water if wish.to is None else step
+        if not wish.is_from_script:
+            self._failures_before += len(self.failures)
+            self.failures = ()
 
     def _on_choice_failed(self, event: ev.ChoiceFailed) -> list[act.Action]:
         """No attempt can start: the run is over for this supervisor."""
@@ -137,6 +157,8 @@ class RunMachine:
             return [*answer, act.Kill(self._stop_now.source)]
         if self.stop:
             answer += self._begin_stop(self.stop, event.at_ns)
+        elif self.rollbacks.asked_by_person:
+            answer += self._end_to_go_back()
         return answer
 
     def _on_launch_failed(self, event: ev.LaunchFailed) -> list[act.Action]:
@@ -259,6 +281,26 @@ class RunMachine:
         """Processes survive SIGKILL: the attempt is over, and this host with it."""
         self._host_lost = True
         return [act.Say("error", event.words), *self._on_tree_gone(event)]
+
+    # --- going back -------------------------------------------------------------------------
+
+    def _on_rollback_asked(self, event: ev.RollbackAsked) -> list[act.Action]:
+        """End the attempt without a save, and start from where a person wants it to."""
+        if not self.rollbacks.add((event.wish,)):
+            return []
+        said = act.Say("warning", f"asked to go {rollback.wish_words(event.wish)}")
+        if self.stop is not None:
+            return [said, act.Say("warning", "the run is stopping: its next start goes back")]
+        if self.state is State.RUNNING:
+            return [said, *self._end_to_go_back()]
+        if self.state is State.WAITING:
+            return [said, act.CancelTimer(Timer.RESTART), *self._choose()]
+        return [said]  # as soon as the store has answered, the ranks run, or all are gone
+
+    def _end_to_go_back(self) -> list[act.Action]:
+        self.state = State.DRAINING
+        self._gone_back, _ = rollback.prevailing(self.rollbacks.standing)
+        return [act.Kill("the run goes back")]
 
     # --- stopping ---------------------------------------------------------------------------
 
@@ -388,6 +430,8 @@ class RunMachine:
 
     def _settle(self, at_ns: int) -> list[act.Action]:
         cause, words, rank = self._root_cause()
+        ends = [(gone.rank, gone.exit) for gone in self._exits.values()]
+        asks = self.rollbacks.add(rollback.wishes_of(self.attempt, ends))
         self._attempt_ended_ns = at_ns
         self.saving.end(at_ns)
         done = cause is exits.ExitCause.DONE
@@ -400,11 +444,15 @@ class RunMachine:
             return answer + self._over(EXIT_DONE, "done")
         if self.stop is not None or cause is exits.ExitCause.STOPPED:
             return answer + self._over(self._stopped_code, self._last_words(words))
-        return answer + self._restart(at_ns, cause, words, rank)
+        if self.rollbacks.asked_by_person:  # who has looked, and knows what to do next
+            return answer + self._choose()
+        return answer + self._restart(at_ns, cause, words, rank, asks)
 
     def _root_cause(self) -> tuple[exits.ExitCause, str, int | None]:
         if self._host_lost:
             return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
+        if self._gone_back is not None:
+            return exits.ExitCause.ROLLED_BACK, rollback.wish_words(self._gone_back), None
         hung = self.hangs.verdict
         if hung is not None:
             return exits.ExitCause.HANG, hung.words, hung.rank
@@ -432,7 +480,7 @@ class RunMachine:
         return self._stop_now.exit_code if self._stop_now else EXIT_SAVED_START_ME_AGAIN
 
     def _restart(
-        self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None
+        self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None, asks: bool
     ) -> list[act.Action]:
         root = self._exits.get(rank) if rank is not None else None
         hung = self.hangs.verdict
@@ -441,9 +489,12 @@ class RunMachine:
             attempt=self.attempt,
             cause=cause,
             signature=hung.signature if hung else signature,
-            completed_before=self._high_water_at_launch,
+            completed_before=rollback.progress_from(
+                self.failures, self._high_water_at_launch, asks=asks
+            ),
             completed_after=self.high_water,
             at_ns=at_ns,
+            asked_rollback=asks,
         )
         self.failures = (*self.failures, failure)
         decision, reason = self.policy.restart.decide(self.failures, at_ns)
@@ -482,10 +533,12 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.NEW, ev.Opened): RunMachine._on_opened,
     (State.NEW, ev.StopAsked): RunMachine._on_stop_asked,
     (State.NEW, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.NEW, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.CHOOSING, ev.Chosen): RunMachine._on_chosen,
     (State.CHOOSING, ev.ChoiceFailed): RunMachine._on_choice_failed,
     (State.CHOOSING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.CHOOSING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.CHOOSING, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.LAUNCHING, ev.Joined): RunMachine._on_joined,
     (State.LAUNCHING, ev.Heard): RunMachine._on_heard,
     (State.LAUNCHING, ev.SaveTook): RunMachine._on_save_took,
@@ -493,6 +546,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.LaunchFailed): RunMachine._on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.LAUNCHING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.LAUNCHING, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.RUNNING, ev.Joined): RunMachine._on_joined,
     (State.RUNNING, ev.Heard): RunMachine._on_heard,
     (State.RUNNING, ev.SaveTook): RunMachine._on_save_took,
@@ -502,6 +556,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.RUNNING, ev.HostLost): RunMachine._on_host_lost,
     (State.RUNNING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.RUNNING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.RUNNING, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.RUNNING, ev.TimerFired): RunMachine._on_timer,
     (State.RUNNING, ev.Examined): RunMachine._on_examined,
     (State.RUNNING, ev.StacksCollected): RunMachine._on_stacks_collected,
@@ -512,9 +567,11 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.DRAINING, ev.HostLost): RunMachine._on_host_lost,
     (State.DRAINING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.DRAINING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.DRAINING, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.WAITING, ev.TimerFired): RunMachine._on_restart_timer,
     (State.WAITING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.WAITING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.WAITING, ev.RollbackAsked): RunMachine._on_rollback_asked,
 }
 
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
@@ -529,6 +586,7 @@ LATE: frozenset[type[ev.Event]] = frozenset(
         ev.HostLost,
         ev.StopAsked,
         ev.StopNowAsked,
+        ev.RollbackAsked,
         ev.TimerFired,
         ev.Examined,
         ev.StacksCollected,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.facts import DONE
+from holdfast.core.rollback import Rollback
 from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -27,6 +28,7 @@ from holdfast.journal.fields import (
     MAX_ATTEMPT,
     MAX_RANKS,
     field,
+    target,
     text,
     texts,
     whole,
@@ -55,7 +57,11 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One launch. It starts from the set that `parent` wrote at `resume_step`, or from scratch."""
+    """One launch. It starts from the set that `parent` wrote at `resume_step`, or from scratch.
+
+    From there it passes over `skip_batches` of each data stream. `rollback`: it does so because
+    somebody wanted the run to go back.
+    """
 
     attempt: int
     parent: int | None
@@ -67,6 +73,8 @@ class AttemptRecord:
     incarnation: str  # of the supervisor that launched it
     created_unix_ns: int
     command: tuple[str, ...] = ()
+    skip_batches: int = 0
+    rollback: Rollback | None = None
     end: AttemptEnd | None = None  # None: it runs, or nobody was left to record its end
 
 
@@ -101,6 +109,8 @@ def create_attempt(
     chips: int | None = None,
     incarnation: str = "",
     command: Sequence[str] = (),
+    skip_batches: int = 0,
+    rollback: Rollback | None = None,
 ) -> AttemptRecord:
     """Create attempt `number`, which must be the next one, and its folders.
 
@@ -131,6 +141,8 @@ def create_attempt(
         incarnation=incarnation,
         created_unix_ns=time.time_ns(),
         command=tuple(command),
+        skip_batches=skip_batches,
+        rollback=rollback,
     )
     make_part(folder.attempt_dir(number))
     # Before the record: an attempt on record has its folders, whoever dies here.
@@ -142,7 +154,15 @@ def create_attempt(
         )
     except FileExistsError:
         raise AttemptExists(_fenced(folder, number)) from None
+    _clear_reports(folder.ranks_dir(number))
     return record
+
+
+def _clear_reports(ranks_dir: Path) -> None:
+    """What a process said that failed before it was this attempt is no word of this attempt's."""
+    with contextlib.suppress(OSError):
+        for path in ranks_dir.glob("rank-*.json"):
+            path.unlink(missing_ok=True)
 
 
 def end_attempt(folder: RunFolder, number: int, end: AttemptEnd) -> AttemptEnd:
@@ -224,6 +244,23 @@ def lineage(records: Iterable[AttemptRecord]) -> tuple[Segment, ...]:
     return tuple(chain)
 
 
+def skip_from(records: Iterable[AttemptRecord], restore_set: str | None) -> int:
+    """How many batches an attempt passes over that starts from this set of the lineage, or scratch.
+
+    As many as the attempt of the lineage that started from there: it may have died before it
+    saved. A set of its own has its data position behind them. Pure.
+    """
+    known = {record.attempt: record for record in records}
+    number = max(known, default=-1)
+    while (record := known.get(number)) is not None:
+        if record.restore_set == restore_set:
+            return record.skip_batches
+        if record.parent is None or record.parent >= number:
+            break
+        number = record.parent
+    return 0
+
+
 def _fenced(folder: RunFolder, number: int) -> str:
     return (
         f"attempt {number} of run {folder.name!r} was created by somebody else: "
@@ -259,7 +296,22 @@ def _record_to_json(record: AttemptRecord) -> dict[str, Any]:
         "incarnation": record.incarnation,
         "created_unix_ns": record.created_unix_ns,
         "command": list(record.command),
+        "skip_batches": record.skip_batches,
+        "rollback": None if record.rollback is None else _rollback_to_json(record.rollback),
     }
+
+
+def _rollback_to_json(rollback: Rollback) -> dict[str, Any]:
+    return {"ids": list(rollback.ids), "to": rollback.to, "words": rollback.words}
+
+
+def _rollback_from_json(raw: Any) -> Rollback | None:
+    """None where there is none, as in every record from before there were rollbacks."""
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise ValueError("its rollback is no object")
+    return Rollback(texts(raw, "ids"), target(raw, "to"), text(raw, "words"))
 
 
 def _read_record(path: Path, number: int) -> AttemptRecord:
@@ -276,6 +328,8 @@ def _read_record(path: Path, number: int) -> AttemptRecord:
             incarnation=text(raw, "incarnation"),
             created_unix_ns=whole(raw, "created_unix_ns"),
             command=texts(raw, "command"),
+            skip_batches=whole(raw, "skip_batches") if "skip_batches" in raw else 0,
+            rollback=_rollback_from_json(raw.get("rollback")),
         )
     except ValueError as error:
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error

@@ -5,6 +5,10 @@
 A request is bound to the lease epoch that held the run when it was made, and only that holder acts
 on it. So a `stop` that its supervisor did not live to see cannot stop the next start of the run.
 The supervisor removes a request before it acts: none is acted on twice.
+
+A `rollback` is another matter: it is about the next attempt, whoever starts it. It stays until an
+attempt's record names its id (`holdfast.journal.rollbacks`), so it can neither be lost nor granted
+twice.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from holdfast.journal.atomic import (
 )
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, view
-from holdfast.journal.names import check_name, shown
+from holdfast.journal.names import check_name, new_id, shown
 from holdfast.journal.store import RunFolder
 
 _FILE = re.compile(r"(\d{1,9})-([a-z]{1,16})\.json")
@@ -44,6 +48,7 @@ class Request:
     |---|---|
     | `stop` | `now`: without saving; `grace_s`: seconds until the deadline, None: the run's own |
     | `save` | `tag`: a name that pins the set, or None |
+    | `rollback` | `to`: a step or a tag; `skip_batches`: how many; `id`: of this request alone |
     """
 
     number: int
@@ -65,11 +70,14 @@ def request(folder: RunFolder, verb: str, **args: Any) -> Request:
     """Leave a request for the run's present supervisor; returns what was written.
 
     Raises ConfigurationError for a verb or an argument that cannot be, or when nobody supervises
-    the run (there is nobody to ask, and a later start must not obey), StoreUnavailable.
+    the run (there is nobody to ask, and a later start must not obey), StoreUnavailable. What lasts
+    (`rollback`) may be asked at any time.
     """
+    if verb in LASTING:
+        args = {"id": new_id(), **args}
     checked = _checked(verb, args)
     lease = view(folder)
-    if lease.state not in (LeaseState.HELD, LeaseState.UNKNOWN):
+    if verb not in LASTING and lease.state not in (LeaseState.HELD, LeaseState.UNKNOWN):
         raise ConfigurationError(f"run {folder.name!r} is not running: there is nothing to {verb}")
     me = Holder.current()
     make_part(folder.control_dir)
@@ -77,10 +85,9 @@ def request(folder: RunFolder, verb: str, **args: Any) -> Request:
     while True:
         number += 1
         asked = Request(number, verb, checked, lease.epoch, f"{me.user}@{me.host}", time.time_ns())
+        path = _path(folder, asked)
         try:
-            create_exclusive(
-                folder.control_dir / f"{number:06d}-{verb}.json", encode_json(_to_json(asked))
-            )
+            create_exclusive(path, encode_json(_to_json(asked)))
         except FileExistsError:
             continue
         return asked
@@ -93,13 +100,15 @@ class ControlInbox:
     folder: RunFolder
     epoch: int
     _stuck: set[Path] = field(default_factory=set, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
 
     def take(self) -> Taken:
         """Remove and return what was asked since the last call, oldest first.
 
         Rubbish, and requests to an earlier holder, are removed too and named in `ignored`; one to
         a later holder is left for that one. A file that cannot be removed is taken once and then
-        passed over. Raises StoreUnavailable when the folder cannot be read.
+        passed over, and so is a request that lasts. Raises StoreUnavailable when the folder cannot
+        be read.
         """
         requests: list[Request] = []
         ignored: list[str] = []
@@ -111,8 +120,15 @@ class ControlInbox:
             except FileNotFoundError:
                 continue
             except (StoreUnavailable, ConfigurationError) as error:
+                if _lasts(path) and isinstance(error.__cause__, OSError):
+                    continue  # it is there, and can be read another time
                 ignored.append(f"request {path.name} was ignored: {error}")
             else:
+                if asked.verb in LASTING:
+                    if asked.args["id"] not in self._told:
+                        self._told.add(asked.args["id"])
+                        requests.append(asked)
+                    continue
                 if asked.epoch > self.epoch:
                     continue
                 if asked.epoch == self.epoch:
@@ -130,6 +146,40 @@ class ControlInbox:
             path.unlink(missing_ok=True)
         except OSError:
             self._stuck.add(path)
+
+
+def lasting(folder: RunFolder) -> tuple[Request, ...]:
+    """The requests that last and lie there, in order; rubbish is passed over.
+
+    Raises StoreUnavailable when one may be there and cannot be read: it must not be forgotten.
+    """
+    found = []
+    for number, path in _pending(folder):
+        if not _lasts(path):
+            continue
+        try:
+            found.append(_read(path, number))
+        except (FileNotFoundError, ConfigurationError):
+            continue
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+    return tuple(asked for asked in found if asked.verb in LASTING)
+
+
+def _lasts(path: Path) -> bool:
+    return path.stem.partition("-")[2] in LASTING
+
+
+def remove(folder: RunFolder, asked: Request) -> None:
+    """Take a request away. Raises StoreUnavailable."""
+    path = _path(folder, asked)
+    with store_errors("remove a request", path):
+        path.unlink(missing_ok=True)
+
+
+def _path(folder: RunFolder, asked: Request) -> Path:
+    return folder.control_dir / f"{asked.number:06d}-{asked.verb}.json"
 
 
 def _pending(folder: RunFolder) -> list[tuple[int, Path]]:
@@ -164,17 +214,38 @@ def _tag(value: object) -> str | None:
     return None if value is None else check_name(str(value))
 
 
+def _target(value: object) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a step or a tag")
+    if isinstance(value, int):
+        return _count(value)
+    return _count(int(value)) if value.isdecimal() else check_name(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 40:
+        raise ValueError("must be a whole number, 0 or more")
+    return value
+
+
+def _name(value: object) -> str:
+    return check_name(str(value))
+
+
 _VERBS: Mapping[str, Mapping[str, tuple[object, Callable[[object], Any]]]] = {
     "stop": {"now": (False, _flag), "grace_s": (None, _seconds)},
     "save": {"tag": (None, _tag)},
+    "rollback": {"to": (None, _target), "skip_batches": (0, _count), "id": (None, _name)},
 }
+LASTING = ("rollback",)
 
 
 def _checked(verb: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
     """All arguments of `verb`, defaults filled in; raises ConfigurationError."""
     known = _VERBS.get(verb)
     if known is None:
-        raise ConfigurationError(f"{shown(verb)} is not a request; ask {' or '.join(_VERBS)}")
+        known_words = f"{', '.join(list(_VERBS)[:-1])} or {list(_VERBS)[-1]}"
+        raise ConfigurationError(f"{shown(verb)} is not a request; ask {known_words}")
     if strangers := sorted(set(args) - set(known)):
         raise ConfigurationError(f"{verb} has no argument {shown(strangers[0])}")
     values = {}
@@ -182,7 +253,8 @@ def _checked(verb: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             values[name] = parse(args.get(name, default))
         except ValueError as error:
-            raise ConfigurationError(f"{verb}: {name} {error}, not {shown(args[name])}") from error
+            given = shown(args.get(name, default))
+            raise ConfigurationError(f"{verb}: {name} {error}, not {given}") from error
     return MappingProxyType(values)
 
 

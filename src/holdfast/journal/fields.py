@@ -56,6 +56,14 @@ def text(raw: Mapping[str, Any], key: str) -> str:
     return printable(value)
 
 
+def target(raw: Mapping[str, Any], key: str) -> int | str | None:
+    """Where a rollback goes: a step (below 0 too: a script may have reckoned so), a tag or null."""
+    value = field(raw, key)
+    if value is None or isinstance(value, str):
+        return None if value is None else printable(value)
+    return whole(raw, key, low=-MAX_WHOLE)
+
+
 def texts(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """A list of strings, fit for printing."""
     value = field(raw, key)

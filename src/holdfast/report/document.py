@@ -36,6 +36,16 @@ def document(findings: Findings) -> dict[str, Any]:
             {"name": c.name, "attempt": c.attempt, "step": c.step, "tags": list(c.tags)}
             for c in findings.checkpoints
         ],
+        "rollbacks": [
+            {
+                "attempt": r.attempt,
+                "step": r.step,
+                "of_attempt": r.of_attempt,
+                "skip_batches": r.skip_batches,
+                "why": r.why,
+            }
+            for r in findings.rollbacks
+        ],
         "notes": list(findings.notes),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
+from holdfast.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,30 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledBack:
+    """An attempt that went back because somebody wanted it to: to what, and why.
+
+    `of_attempt`: which one wrote the checkpoint; None: from scratch, and `step` is 0.
+    """
+
+    attempt: int
+    step: int
+    of_attempt: int | None
+    skip_batches: int
+    why: str
+
+    @property
+    def words(self) -> str:
+        """All of it in a sentence."""
+        to = "scratch"
+        if self.of_attempt is not None:
+            to = f"step {self.step:,} of attempt {self.of_attempt}"
+        if self.skip_batches:
+            to += f", skipping {counted(self.skip_batches, 'batch', 'batches')}"
+        return f"attempt {self.attempt} rolled back to {to}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """Everything a report shows. Without a store (a history file) it is the account alone.
 
@@ -48,6 +73,7 @@ class Findings:
     attempts: int | None = None
     evidence: tuple[Evidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+    rollbacks: tuple[RolledBack, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -40,7 +40,11 @@ STORIES_SHOWN = 8
 LEAST_SHOWN = 0.01  # of a disruption's time: shorter phases have no line of their own
 LINES_OF_OUTPUT = 3
 LINES_OF_TRACEBACK = 12
-LEFT_IN_ORDER = ("stopped", "preempted")  # what was printed last then explains nothing
+LEFT_IN_ORDER = (
+    "stopped",
+    "preempted",
+    "rolled_back",
+)  # what was printed last then explains nothing
 _SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
 _ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
 _NUMBER_WIDTHS = (10, 11, 10)  # a disruption's lost steps, downtime and price
@@ -99,6 +103,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield _table(account, page)
     yield Text()
     yield from _disruptions(findings, page, every_story)
+    for one in findings.rollbacks:
+        yield Text(clean(one.words), style_of("lost").colour)
     for note in findings.notes:
         yield Text.assemble(("note: ", "bold"), clean(note))
 

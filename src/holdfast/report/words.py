@@ -14,6 +14,7 @@ CAUSES = {
     "accelerator": "accelerator fault",
     "peer_lost": "lost contact with another rank",
     "hang": "hung",
+    "rolled_back": "asked to go back",
     "bad_checkpoint": "no checkpoint that can be trusted",
     "exited_early": "exited before the run was done",
     "supervisor_lost": "its supervisor died with it",
@@ -86,6 +87,6 @@ def chip_hours(chip_ns: int) -> str:
     return f"{value:.2g}" if value >= 0.001 else "<0.001"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 step`, `12 steps`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.events import Resume
 from holdfast.core.facts import DONE
+from holdfast.core.rollback import Rollbacks, wish_words
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, HoldfastError, Stop
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, DeclaredFailure, HoldfastError, Stop
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import CLOCK_ID, now_ns
 from holdfast.journal.layout import NoteType, Phase
 from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
 from holdfast.journal.names import new_id
+from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.scratch import scratch_dir
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
@@ -61,6 +63,7 @@ class Alone(Attachment):
         self._renewed_ns = now_ns()
         self._adopted = False
         self._created = False
+        self._rollbacks = Rollbacks()
         self._store_trouble = ""
         self._ending: tuple[str, str] | None = None
         self._keep: Keep = keep
@@ -104,7 +107,11 @@ class Alone(Attachment):
             self._adopted = True
             for sentence in adopt(self.folder, self._scratch.parent, mine=self._scratch):
                 say(sentence)
-        self._chosen, words = self._catalog.choose()
+        self._rollbacks.add(standing_wishes(self.folder))
+        wish, _ = self._rollbacks.take_up()
+        self._chosen, words = self._catalog.choose(wish)
+        if wish is not None:
+            say(f"{wish_words(wish)}; {words}")
         return self._chosen, words
 
     def reject(self, resume: Resume, words: str) -> None:
@@ -115,6 +122,7 @@ class Alone(Attachment):
     def resumed(self, resume: Resume) -> None:
         """Create the attempt, whose place in the lineage is now known."""
         self._chosen = resume
+        _, rollback = self._rollbacks.settle()
         create_attempt(
             self.folder,
             self.attempt,
@@ -126,7 +134,11 @@ class Alone(Attachment):
             chips=self._chips,
             incarnation=self._incarnation,
             command=_command_line(),
+            skip_batches=resume.skip_batches,
+            rollback=rollback,
         )
+        if rollback is not None:
+            clear_settled(self.folder)
         self._created = True
         identity_ = self.folder.identity
         requested_ns = now_ns() - (time.time_ns() - identity_.requested_unix_ns)
@@ -160,7 +172,14 @@ class Alone(Attachment):
     def failed(self, error: BaseException) -> None:
         """Remember why the process ends."""
         super().failed(error)
-        self._ending = ("failed", f"{type(error).__name__}: {error}")
+        is_declared = isinstance(error, DeclaredFailure)
+        self._ending = ("failed", str(error) if is_declared else f"{type(error).__name__}: {error}")
+
+    def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
+        """As any rank; before the attempt has begun there is nothing to go back from."""
+        if not self._created:
+            to, skip_batches = None, 0
+        super().give_up(failure, to, skip_batches)
 
     def close(self) -> None:
         """Say how it ended, bring the journal home, give the run back."""

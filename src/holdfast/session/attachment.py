@@ -10,10 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.events import Resume
+from holdfast.errors import DeclaredFailure
 from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import Identity, Phase, Word
+from holdfast.journal.rank_reports import report_path
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
+from holdfast.session.boundary import say
+from holdfast.session.crash import describe, here, write_report
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
@@ -22,6 +26,7 @@ class Attachment(ABC):
     """The run, this process's place in it, and its journal."""
 
     is_inert = False
+    has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # memory for the restore that is expected
 
     def __init__(
@@ -55,7 +60,7 @@ class Attachment(ABC):
     @property
     def report_path(self) -> Path:
         """Where an uncaught exception of this rank is described."""
-        return self.folder.ranks_dir(self.attempt) / f"rank-{self.rank:05d}.json"
+        return report_path(self.folder, self.attempt, self.rank)
 
     @abstractmethod
     def resume(self) -> tuple[Resume, str]:
@@ -97,6 +102,17 @@ class Attachment(ABC):
         """An exception nobody caught is about to end the process."""
         del error
         self.writer.words.store(Word.PHASE, Phase.FAILING)
+
+    def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
+        """Put on record why the script gives up, and where it wants the run to go back to."""
+        if self.is_inert or self.has_given_up:
+            return  # the first word counts
+        self.has_given_up = True
+        declared = {"declared": True, "rollback_to": to, "skip_batches": skip_batches}
+        if not write_report(self.report_path, describe(failure, here()) | declared):
+            say(f"{self.report_path} cannot be written: nobody will know why the script gave up")
+        say(f"the script gave up: {failure}")
+        self.failed(failure)
 
     def close(self) -> None:
         """The process ends in good order."""

@@ -21,7 +21,7 @@ from holdfast.core.agree_rank import (
     while_waiting,
 )
 from holdfast.core.word import Order, pack, unpack
-from holdfast.errors import StepOrderError, Stop, StoreUnavailable, Unstorable
+from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.writer import JournalWriter
@@ -63,6 +63,7 @@ class Boundary:
         self.shift = 0  # the user's number + shift = our number, which starts at 1
         self.expected = NO_STEP  # the user's number of the step under way
         self.stop_reason = ""
+        self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
         self.hurry: Callable[[], None] = lambda: None
         self.wait_for_commit = False
@@ -130,7 +131,16 @@ class Boundary:
         self._words.store(Word.PHASE, Phase.TRAINING)
         self._writer.begin_step(first, None)
 
+    def fail(self, failure: DeclaredFailure) -> NoReturn:
+        """No step follows; whoever swallows this error meets it again."""
+        self.failure = failure
+        self.expected = NO_STEP
+        self._writer.end_steps(None)
+        raise failure
+
     def _out_of_order(self, step: int) -> NoReturn:
+        if self.failure is not None:
+            raise self.failure
         if self.expected == NO_STEP:
             raise StepOrderError(
                 f"done({step}) was called before any step began: "
@@ -143,6 +153,8 @@ class Boundary:
 
     def finish(self, state: Any = None) -> None:
         """The loop is over: the last state is saved, and only then is the run done."""
+        if self.failure is not None:
+            raise self.failure
         words = self._words
         step = words.load(Word.STEP) or self.resume_step
         state = self._last_state if state is None else state
@@ -270,6 +282,8 @@ class Boundary:
         A sign of life, too: a script that looks up has not hung.
         """
         self._words.store(Word.SPAN_ENDED_AT, now_ns())
+        if self.failure is not None:
+            raise self.failure
         order = self._words.load(Word.ORDER)
         flags = order >> 40
         if flags & Order.LEAVE:
@@ -279,6 +293,8 @@ class Boundary:
 
     def draw(self) -> None:
         """The step under way is about to draw data: it has begun. A place to leave, like `poll`."""
+        if self.failure is not None:
+            raise self.failure
         self._drawing = self.expected
         if self._words.load(Word.ORDER) >> 40 & Order.LEAVE:
             self._leave("told to leave: nothing more will be saved")

@@ -24,6 +24,7 @@ class Contents:
         self._parts: dict[str, Any] = {}
         self._streams: list[DataStream[Any]] = []
         self._waiting: dict[str, Any] = {}  # restored, but not registered yet
+        self._skip_batches = 0  # of streams that are not registered yet
         self._tags: list[str] = []
         self._tag_lock = threading.Lock()
         self.bests: dict[str, float] = {}
@@ -57,6 +58,16 @@ class Contents:
             drawn = part_states.capture_rng()  # drawing batches again may draw random numbers too
             stream.seek(stored.pop(number))
             part_states.restore_rng(drawn)
+        stream.skip(self._skip_batches)
+
+    def skip(self, batches: int) -> None:
+        """Pass over so many batches of each stream, from where it now is: the run went back.
+
+        Drawn like any others: where a stream draws random numbers, those are gone too.
+        """
+        self._skip_batches = batches
+        for stream in self._streams:
+            stream.skip(batches)
 
     def settle(self) -> None:
         """The first step is near: say what was restored and nobody has asked for."""
@@ -64,6 +75,7 @@ class Contents:
             for name in stored:
                 say(f"{kind}/{name} is in the checkpoint, and nothing of this script takes it")
         self._waiting = {}
+        self._skip_batches = 0
 
     def tag(self, name: str) -> None:
         """Tag the next save."""

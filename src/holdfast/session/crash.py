@@ -22,9 +22,15 @@ from holdfast.journal.regular import open_regular
 MAX_TEXT_CHARS = 20_000
 
 
-def describe(error: BaseException) -> dict[str, Any]:
-    """The exception as plain data: type, message, where it was raised, the whole traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
+def describe(error: BaseException, stack: traceback.StackSummary | None = None) -> dict[str, Any]:
+    """The exception as plain data: type, message, where it was raised, the whole traceback.
+
+    `stack`: where it is about to be raised, if it has not been yet.
+    """
+    frames = traceback.extract_tb(error.__traceback__) if stack is None else stack
+    story = traceback.format_exception(error)
+    if stack is not None:
+        story = ["Traceback (most recent call last):\n", *stack.format(), *story]
     # The deepest frame of the user's own code tells more than one inside a library.
     own = [f for f in frames if "site-packages" not in f.filename and not _is_ours(f.filename)]
     shown = own or list(frames)
@@ -37,9 +43,16 @@ def describe(error: BaseException) -> dict[str, Any]:
         "type": type(error).__name__,
         "message": _short(str(error)),
         "where": where,
-        "traceback": _short("".join(traceback.format_exception(error))),
+        "traceback": _short("".join(story)),
         "exit_code": error.exit_code if isinstance(error, HoldfastError) else None,
     }
+
+
+def here() -> traceback.StackSummary:
+    """The way to where the script called us, without our own part of it."""
+    return traceback.StackSummary.from_list(
+        [frame for frame in traceback.extract_stack() if not _is_ours(frame.filename)]
+    )
 
 
 def _is_ours(filename: str) -> bool:
@@ -53,7 +66,7 @@ def _short(text: str) -> str:
     return f"{text[:half]}\n… {len(text) - MAX_TEXT_CHARS} characters left out …\n{text[-half:]}"
 
 
-def write_report(path: Path, data: dict[str, Any]) -> None:
+def write_report(path: Path, data: dict[str, Any]) -> bool:
     """Write the report; a store that cannot be written costs the report, nothing else."""
     draft = path.with_suffix(".tmp")
     try:
@@ -63,11 +76,17 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
             file.write(json.dumps(data))
         draft.replace(path)
     except OSError:
-        return
+        return False
+    return True
 
 
-def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
-    """Have uncaught exceptions reported before whatever hook was there shows them."""
+def install(
+    path: Path, on_failure: Callable[[BaseException], None], is_told: Callable[[], bool]
+) -> None:
+    """Have uncaught exceptions reported before whatever hook was there shows them.
+
+    `is_told`: the script has said itself why it fails; what follows from that is not the reason.
+    """
     before = sys.excepthook
     owner = os.getpid()
 
@@ -75,9 +94,10 @@ def install(path: Path, on_failure: Callable[[BaseException], None]) -> None:
         if os.getpid() != owner:  # a forked child's troubles are its own
             before(kind, error, trace)
             return
-        if not issubclass(kind, KeyboardInterrupt):
-            write_report(path, describe(error))
-        on_failure(error)
+        if not is_told():
+            if not issubclass(kind, KeyboardInterrupt):
+                write_report(path, describe(error))
+            on_failure(error)
         before(kind, error, trace)
 
     sys.excepthook = hook

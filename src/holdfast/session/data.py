@@ -3,6 +3,9 @@
 The position counts batches handed to the loop, not batches read ahead inside the iterator. An
 iterator that knows its own state (`get_state`/`set_state`, `state_dict`/`load_state_dict`) is
 asked for it at a save; any other is fast-forwarded on restore by drawing the batches again.
+
+After a rollback batches are passed over: drawn and dropped, unless the iterator has a method
+`skip_batches(n)` to do that in its own way.
 """
 
 from __future__ import annotations
@@ -53,6 +56,21 @@ class DataStream(Generic[T]):
             self._closed(token)
         self.consumed += 1
         return batch
+
+    def skip(self, number: int) -> None:
+        """Pass over so many batches: they count as consumed, and nobody sees them."""
+        skip = getattr(self._source, "skip_batches", None)
+        if number and callable(skip):
+            skip(number)
+            self.consumed += number
+            return
+        for left in range(number, 0, -1):
+            try:
+                next(self)
+            except StopIteration:
+                raise ConfigurationError(
+                    f"{number} batches were to be skipped, but the data ended {left} batches before"
+                ) from None
 
     def position(self, path: str) -> dict[str, Any]:
         """The position as plain data. Raises Unstorable naming `path` if the source's is not."""

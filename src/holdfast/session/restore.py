@@ -46,6 +46,7 @@ def restore(
             except CorruptCheckpoint as error:
                 say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
                 attachment.reject(resume, str(error))
+        contents.skip(resume.skip_batches)
     finally:
         attachment.writer.close_span(token)
     attachment.resumed(resume)

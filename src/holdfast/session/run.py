@@ -7,13 +7,15 @@ without (`python train.py`).
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
-from holdfast.errors import ConfigurationError, HoldfastError, StepOrderError
+from holdfast.errors import ConfigurationError, DeclaredFailure, StepOrderError
 from holdfast.journal.layout import Phase, Word
+from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, Boundary
@@ -188,7 +190,9 @@ class Run:
                     f"run.steps() was called before run.restore(), but checkpoint "
                     f"{resume.set_name} is there: restore it, so that no step is done twice"
                 )
-            self._attachment.resumed(Resume(None, 0, None))
+            mine = resume if resume.set_name is None else Resume(None, 0, None)
+            self._attachment.resumed(mine)
+            self._contents.skip(mine.skip_batches)
         if after is not None:
             self._boundary.resume_step = after
         self._watch_compilation()
@@ -282,9 +286,40 @@ class Run:
         self.save(tag="best")
         return True
 
-    def fail(self, reason: str) -> None:
-        """The run cannot go on (NaN, a broken invariant): stop this attempt with this reason."""
-        raise HoldfastError(f"the script gave up: {reason}")
+    def fail(
+        self, reason: str, *, rollback_to: int | str | None = None, skip_batches: int = 0
+    ) -> NoReturn:
+        """The run cannot go on (NaN, a broken invariant): end this attempt with this reason.
+
+        The next one starts from the newest checkpoint; with `rollback_to` from the newest at or
+        before that step (0: from scratch), or from the one with that tag, and what came after it is
+        given up. `skip_batches`: from there, each `run.data` stream passes over so many batches.
+        Any rank may call it, and several at once. Raises DeclaredFailure, which ends the process
+        with code 1.
+        """
+        wanted = _checked_wish(rollback_to, skip_batches)
+        failure = DeclaredFailure(str(reason))
+        self._attachment.give_up(failure, *wanted)
+        self._boundary.fail(failure)
+
+
+def _checked_wish(rollback_to: object, skip_batches: object) -> tuple[int | str | None, int]:
+    """What `fail` was asked for; raises ConfigurationError for what cannot be meant."""
+    to: int | str | None = None
+    try:
+        if isinstance(rollback_to, str):
+            to = check_name(rollback_to)
+        elif rollback_to is not None:
+            to = operator.index(rollback_to)  # type: ignore[arg-type]
+        skip = operator.index(skip_batches)  # type: ignore[arg-type]
+    except TypeError:
+        skip = -1
+    if skip < 0:
+        raise ConfigurationError(
+            f"run.fail(rollback_to={rollback_to!r}, skip_batches={skip_batches!r}): give a step or "
+            "a tag, and a whole number of batches, 0 or more"
+        )
+    return to, skip
 
 
 def _close(close_span: Callable[[int, int], int], token: int) -> None:

@@ -51,7 +51,9 @@ def start(
     crash.use_exit_codes()
     attachment = _attach(name, store, keep)
     claim_rank()
-    crash.install(attachment.report_path, attachment.failed)
+    crash.install(
+        attachment.report_path, attachment.failed, is_told=lambda: attachment.has_given_up
+    )
     atexit.register(_close)
     _the_run = Run(attachment)
     return _the_run

@@ -51,7 +51,10 @@ class Supervised(Attachment):
         self._bell = str(Path(environment.journal).with_name(doorbell.NAME))
         self.hurry()
         self._resume = Resume(
-            environment.resume_set, environment.resume_step, environment.resume_parent
+            environment.resume_set,
+            environment.resume_step,
+            environment.resume_parent,
+            environment.skip_batches,
         )
         if self._resume.set_name is not None:
             place = self.ckpt_dir / self._resume.set_name

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.core.events import Resume
-from holdfast.errors import NoGoodCheckpoint
+from holdfast.core.rollback import Wish
+from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.journal.attempts import (
     ATTEMPT_FILE,
     AttemptRecord,
+    Attempts,
     attempts,
     lineage,
     next_number,
+    skip_from,
 )
+from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.choose import Chain, choose
+from holdfast.snapshot.choose import Chain, choose, choose_back
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.retention import collect, pin
+from holdfast.snapshot.retention import collect, pin, read_pins
 from holdfast.snapshot.sets import (
     SetInfo,
     collect_partial,
@@ -42,24 +47,46 @@ class Catalog:
             self._pin(info)
         collect_partial(self._folder.ckpt_dir)
 
-    def choose(self) -> tuple[Resume, str]:
-        """What the next attempt restores, and why.
+    def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
+        """What the next attempt restores, and why; with a `wish`, what that comes to.
 
         Raises NoGoodCheckpoint when checkpoints were made and none can be trusted,
-        StoreUnavailable when that cannot be known.
+        NoSuchCheckpoint when none is what was wished for, StoreUnavailable when that cannot be
+        known.
         """
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
         newest = next_number(self._folder) - 1
         if (sets or damage) and newest not in {record.attempt for record in records}:
             raise self._lineage_lost(newest)
-        chosen, words = choose(sets, _chain(records), damage | self.bad)
+        chosen, words = self._choose(wish, sets, _chain(records), damage | self.bad)
+        name = chosen.name if chosen is not None else None
+        skip = skip_from(records, name) if wish is None else wish.skip_batches
+        if skip:
+            words += f"; {skip} batches from there are skipped"
         if chosen is not None:
-            return Resume(chosen.name, chosen.step, chosen.attempt), words
+            return Resume(chosen.name, chosen.step, chosen.attempt, skip), words
         strangers = {one.attempt for one in sets} - {record.attempt for record in records}
         if strangers:  # never silently from step 0
             raise self._lineage_lost(max(strangers))
-        return Resume(None, 0, None), words
+        return Resume(None, 0, None, skip), words
+
+    def _choose(
+        self,
+        wish: Wish | None,
+        sets: Sequence[SetInfo],
+        chain: Chain,
+        bad: Mapping[str, str],
+    ) -> tuple[SetInfo | None, str]:
+        if wish is None:
+            return choose(sets, chain, bad)
+        pins = read_pins(self._folder.pins_path)
+        try:
+            return choose_back(wish.to, sets, chain, bad, pins)
+        except NoSuchCheckpoint as error:
+            raise NoSuchCheckpoint(
+                f"{wish.words}: {error} (holdfast rollback {self._folder.name} --to STEP)"
+            ) from error
 
     def _lineage_lost(self, attempt: int) -> NoGoodCheckpoint:
         place = self._folder.attempt_dir(attempt) / ATTEMPT_FILE
@@ -91,9 +118,23 @@ class Catalog:
             pin(self._folder.pins_path, tag, info.name)
 
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
-        """Delete what retention does not keep; returns the names of the deleted sets."""
-        chain = _chain(attempts(self._folder).records)
+        """Delete what retention does not keep; returns the names of the deleted sets.
+
+        What somebody wants to go back to is in use until the run has done so.
+        """
+        known = attempts(self._folder)
+        in_use = {*in_use, *self._wished_for(known)}
+        chain = _chain(known.records)
         return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use, chain)
+
+    def _wished_for(self, known: Attempts) -> set[str]:
+        names = set()
+        for wish in standing_wishes(self._folder, known):
+            with contextlib.suppress(NoGoodCheckpoint, NoSuchCheckpoint):
+                resume, _ = self.choose(wish)
+                if resume.set_name is not None:
+                    names.add(resume.set_name)
+        return names
 
 
 def _chain(records: Sequence[AttemptRecord]) -> Chain:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.errors import NoGoodCheckpoint
+from holdfast.core.rollback import Target, target_words
+from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.snapshot.sets import SetInfo, parse_set_name
 
 Chain = Sequence[tuple[int, int | None]]
@@ -42,8 +43,7 @@ def choose(
     """
     skipped: dict[str, str] = {}
     for name, reason in bad.items():
-        known = parse_set_name(name)
-        if known is not None and on_chain(chain, *known):
+        if _is_on_chain(chain, name):
             skipped[name] = reason
     for one in newest_first(sets, chain):
         if one.name in skipped:
@@ -62,6 +62,80 @@ def choose(
     if abandoned:
         return None, f"no checkpoint on this lineage ({abandoned} on abandoned branches)"
     return None, "no checkpoint was ever made"
+
+
+def choose_back(
+    to: Target,
+    sets: Sequence[SetInfo],
+    chain: Chain,
+    bad: Mapping[str, str],
+    pins: Mapping[str, str],
+) -> tuple[SetInfo | None, str]:
+    """The set to go back to: the newest good one on the lineage that is no newer than asked.
+
+    From scratch only for 0, or where no checkpoint was ever made on the lineage, as without the
+    wish. `pins` maps tags to names of sets.
+
+    Raises:
+        NoSuchCheckpoint: none of the lineage's checkpoints is old enough, or has the tag.
+        NoGoodCheckpoint: some are, and none of them is good.
+
+    """
+    if to is None:
+        return choose(sets, chain, bad)
+    if to == 0:
+        return None, "from scratch, as asked"
+    made = newest_first(sets, chain)
+    broken = {name: why for name, why in bad.items() if _is_on_chain(chain, name)}
+    if not made and not broken:
+        _, why = choose(sets, chain, {})
+        return None, f"{why}: from scratch, though {target_words(to)} was asked for"
+    limit = to if isinstance(to, int) else _tagged_step(to, made, chain, pins)
+    old_enough = [one for one in made if limit is not None and one.step <= limit]
+    too_new = [name for name in broken if limit is None or _step_of(name) > limit]
+    if not old_enough and len(too_new) == len(broken):
+        raise NoSuchCheckpoint(_none_such(to, [one.step for one in made]))
+    asked = {name: why for name, why in broken.items() if name not in too_new}
+    chosen, why = choose(old_enough, chain, asked)
+    return chosen, f"up to {target_words(to)}, as asked: {why}"
+
+
+def _tagged_step(
+    tag: str, made: Sequence[SetInfo], chain: Chain, pins: Mapping[str, str]
+) -> int | None:
+    """The step of the lineage's set with that tag: the pinned one, else the last that was given it.
+
+    A pin may point at a branch that was given up: what was rolled back does not come back.
+    """
+    if (name := pins.get(tag)) is not None and _is_on_chain(chain, name):
+        return _step_of(name)
+    return next((one.step for one in made if tag in one.tags), None)
+
+
+def _none_such(to: Target, steps: Sequence[int]) -> str:
+    there = f"; the lineage has steps {_few(sorted(steps))}" if steps else ""
+    if isinstance(to, str):
+        return f"no checkpoint of the lineage is tagged {to}{there}"
+    return (
+        f"no checkpoint of the lineage is as old as step {to}{there}; "
+        "to begin again from scratch, ask for 0"
+    )
+
+
+def _few(steps: Sequence[int]) -> str:
+    if len(steps) <= 2 * SHOWN:
+        return ", ".join(map(str, steps))
+    return f"{', '.join(map(str, steps[:SHOWN]))}, … {', '.join(map(str, steps[-SHOWN:]))}"
+
+
+def _is_on_chain(chain: Chain, name: str) -> bool:
+    known = parse_set_name(name)
+    return known is not None and on_chain(chain, *known)
+
+
+def _step_of(name: str) -> int:
+    known = parse_set_name(name)
+    return known[1] if known is not None else 0
 
 
 def _is_newer(name: str, than: SetInfo, chain: Chain) -> bool:
