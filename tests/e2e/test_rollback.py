@@ -39,7 +39,7 @@ def requests(house: House) -> list[Path]:
     return sorted((house.store / "r" / "control").glob("*.json"))
 
 
-KEEP_ALL = ("--keep", 100)
+KEEP_ALL = ("--keep", 100, "--save-every", FAR)  # saved is what SAVE_AT says, and nothing else
 SAVE_AT = "3,5,8"
 
 
@@ -181,7 +181,7 @@ def test_to_a_tag(trained: House) -> None:
     [
         (("--to", "x/y"), "no checkpoint of the lineage is tagged x/y"),
         (("--to", "-5"), "is tagged -5"),
-        (("--to", "5", "--skip-batches", "-1"), "whole number"),
+        (("--to", "1000", "--skip-batches", "-1"), "whole number"),
         ((), "--to"),
     ],
 )
@@ -226,7 +226,7 @@ def test_the_script_gives_up_and_goes_back(house: House) -> None:
 
 def test_a_plain_failure_goes_on_from_the_newest(house: House) -> None:
     env = fails_once(house, FAIL_AT=6)
-    out = house.run(steps=8, **env).wait(EXIT_DONE)
+    out = house.run(*KEEP_ALL, steps=8, **env).wait(EXIT_DONE)
     assert "from 5\n" in out
     assert f"final {expected_digest(8)}" in out
 
@@ -256,7 +256,7 @@ def test_the_controller_dies_between_the_failure_and_the_next_attempt(house: Hou
 
 def test_nothing_old_enough_is_said_and_nothing_else_is_chosen(house: House) -> None:
     env = fails_once(house, FAIL_AT=8, FAIL_TO=2)
-    run = house.run(steps=12, **env)
+    run = house.run(*KEEP_ALL, steps=12, **env)
     out = run.wait(EXIT_CONFIGURATION)
     assert "loss is NaN: no checkpoint of the lineage is as old as step 2" in out
     assert "the lineage has steps 3, 5" in out
@@ -267,7 +267,9 @@ def test_nothing_old_enough_is_said_and_nothing_else_is_chosen(house: House) -> 
 
 def test_without_a_supervisor_the_next_start_goes_back(house: House) -> None:
     env = fails_once(house, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=2)
-    out = house.alone(steps=14, HOLDFAST_KEEP_LAST=100, **env).wait(EXIT_FAILED)
+    out = house.alone(steps=14, HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR, **env).wait(
+        EXIT_FAILED
+    )
     assert "the script gave up: loss is NaN" in out
     assert end(house, 0)["words"] == "loss is NaN"
     out = house.alone(steps=14).wait(EXIT_DONE)
@@ -278,7 +280,9 @@ def test_without_a_supervisor_the_next_start_goes_back(house: House) -> None:
 
 
 def test_without_a_supervisor_a_request_waits_for_the_next_start(house: House) -> None:
-    house.alone(steps=9, SAVE_AT=SAVE_AT, HOLDFAST_KEEP_LAST=100).wait(EXIT_DONE)
+    house.alone(
+        steps=9, SAVE_AT=SAVE_AT, HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR
+    ).wait(EXIT_DONE)
     go_back(house, "--to", 6, "--skip-batches", 2)
     out = house.alone(steps=9).wait(EXIT_DONE)
     assert "from 5\n" in out
