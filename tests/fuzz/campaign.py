@@ -20,6 +20,7 @@ RSS_LIMIT_MB = 1024
 GRACE_S = 120  # start, seeds and a last input, on a busy machine
 
 sys.path.insert(0, str(HERE))
+from fuzz_seeds import MEMORY  # noqa: E402
 from fuzz_targets import TARGETS  # noqa: E402
 
 sys.path.pop(0)
@@ -39,21 +40,27 @@ class Outcome(NamedTuple):
 def fuzz(name: str, seconds: int) -> Outcome:
     """Run one target in a process of its own."""
     kept = HERE / "corpus" / name
-    with tempfile.TemporaryDirectory(prefix="holdfast-corpus-") as corpus:
+    with tempfile.TemporaryDirectory(prefix="holdfast-fuzz-", dir=MEMORY) as folder:
+        corpus = Path(folder) / "corpus"  # libFuzzer ends without a word: all is removed here
+        corpus.mkdir()
         for path in kept.glob("*"):
-            (Path(corpus) / path.name).write_bytes(path.read_bytes())
-        crash = Path(corpus) / "found-"
+            (corpus / path.name).write_bytes(path.read_bytes())
+        crash = corpus / "found-"
         command = [
             sys.executable, str(HERE / "engine.py"), name, f"-max_total_time={seconds}",
             f"-rss_limit_mb={RSS_LIMIT_MB}", "-timeout=60", "-print_final_stats=1",
-            f"-artifact_prefix={crash}", corpus,
+            f"-artifact_prefix={crash}", str(corpus),
         ]  # fmt: skip
         done = subprocess.run(
-            command, capture_output=True, timeout=seconds + GRACE_S, check=False, env=os.environ
+            command,
+            capture_output=True,
+            timeout=seconds + GRACE_S,
+            check=False,
+            env={**os.environ, "FUZZ_FOLDER": folder},
         )
         text = done.stderr.decode(errors="replace") + done.stdout.decode(errors="replace")
         found = []
-        for path in sorted(Path(corpus).glob("found-*")):
+        for path in sorted(corpus.glob("found-*")):
             kept.mkdir(parents=True, exist_ok=True)
             found.append(kept / path.name.removeprefix("found-"))
             found[-1].write_bytes(path.read_bytes())

@@ -7,10 +7,7 @@ Any exception that a reader may not raise ends the process; libFuzzer leaves the
 
 from __future__ import annotations
 
-import atexit
-import os
 import random
-import shutil
 import sys
 from pathlib import Path
 
@@ -29,13 +26,6 @@ def main() -> None:
     for number, seed in enumerate(target.seeds()):
         (corpus / f"seed-{number}").write_bytes(seed)
     place = fuzz_folder()
-    owner = os.getpid()
-
-    def clean() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(place, ignore_errors=True)
-
-    atexit.register(clean)
 
     def one(data: bytes) -> None:
         target.run(data, place)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from holdfast.snapshot.staging import Staging
 S = 1_000_000_000
 RUN = "run"
 RANKS = 2
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 STATE: dict[str, Any] = {
     "w": np.arange(24, dtype=np.float32).reshape(4, 6),
     "words": "text", "raw": b"bytes", "big": 2**70, "nan": float("nan"),
@@ -48,7 +48,7 @@ STATE: dict[str, Any] = {
 
 def fuzz_folder() -> Path:
     """A fresh folder in memory: readers sync nothing, and a disk would only slow them down."""
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    base = os.environ.get("FUZZ_FOLDER") or MEMORY
     return Path(tempfile.mkdtemp(prefix="holdfast-fuzz-", dir=base))
 
 
@@ -56,12 +56,9 @@ def fuzz_folder() -> Path:
 def good_run() -> Path:
     """A store with one run that has everything a store can hold. Read only: copy it to change it.
 
-    It is removed when the process ends.
+    Whoever asks for it first removes its folder in the end (`conftest`, `campaign`).
     """
-    import atexit
-
     root = fuzz_folder()
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
     make_run(root / "store")
     return root / "store"
 
