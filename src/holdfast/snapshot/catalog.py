@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from holdfast.core.events import Resume
 from holdfast.core.rollback import Wish
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
+from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
     ATTEMPT_FILE,
     AttemptRecord,
@@ -21,7 +22,7 @@ from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.choose import Chain, choose, choose_back
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.retention import collect, pin, read_pins
+from holdfast.snapshot.retention import collect, pin_tagged, read_pins
 from holdfast.snapshot.sets import (
     SetInfo,
     collect_partial,
@@ -39,12 +40,13 @@ class Catalog:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+        self._pins_behind = True  # sets may have tags that are not pinned yet
         self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
 
     def tidy(self) -> None:
         """For a controller that starts: complete whole sets, delete those that never will be."""
-        for info in finish_commits(self._folder.ckpt_dir):
-            self._pin(info)
+        finish_commits(self._folder.ckpt_dir)
+        self._pin_tagged()
         collect_partial(self._folder.ckpt_dir)
 
     def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
@@ -59,6 +61,10 @@ class Catalog:
         newest = next_number(self._folder) - 1
         if (sets or damage) and newest not in {record.attempt for record in records}:
             raise self._lineage_lost(newest)
+        with store_errors("read the checkpoints", self._folder.ckpt_dir):
+            # A store that is gone (unmounted) looks like one in which nothing was ever saved.
+            self._folder.attempts_dir.stat()
+            self._folder.ckpt_dir.stat()
         chosen, words = self._choose(wish, sets, _chain(records), damage | self.bad)
         name = chosen.name if chosen is not None else None
         skip = skip_from(records, name) if wish is None else wish.skip_batches
@@ -110,12 +116,14 @@ class Catalog:
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable."""
         info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
-        self._pin(info)
+        self._pins_behind = self._pins_behind or bool(info.tags)
+        if self._pins_behind:
+            self._pin_tagged()
         return info
 
-    def _pin(self, info: SetInfo) -> None:
-        for tag in info.tags:
-            pin(self._folder.pins_path, tag, info.name)
+    def _pin_tagged(self) -> None:
+        pin_tagged(self._folder.pins_path, list_sets(self._folder.ckpt_dir)[0])
+        self._pins_behind = False
 
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what retention does not keep; returns the names of the deleted sets.

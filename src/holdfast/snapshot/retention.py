@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
@@ -63,6 +64,11 @@ def plan(
     return doomed, reasons
 
 
+class _Pins(NamedTuple):
+    tags: dict[str, str]  # tag → name of a set
+    up_to: tuple[int, int]  # the sets of which `pin_tagged` has seen the tags: (attempt, step)
+
+
 def read_pins(path: Path) -> dict[str, str]:
     """Tag → name of a set; empty when there is no file.
 
@@ -70,15 +76,53 @@ def read_pins(path: Path) -> dict[str, str]:
         StoreUnavailable: it cannot be read or makes no sense. Nothing may be deleted then.
 
     """
+    return _read(path).tags
+
+
+def pin(path: Path, tag: str, name: str) -> None:
+    """Give a set a tag; a tag that another set had moves. Raises StoreUnavailable."""
+    pins = _read(path)
+    _write(path, pins._replace(tags=pins.tags | {tag: name}))
+
+
+def unpin(path: Path, tag: str) -> bool:
+    """Take a tag away; whether it was there. Raises StoreUnavailable."""
+    pins = _read(path)
+    if pins.tags.pop(tag, None) is None:
+        return False
+    _write(path, pins)
+    return True
+
+
+def pin_tagged(path: Path, sets: Sequence[SetInfo]) -> None:
+    """Pin the committed sets that were saved with tags, each once. Raises StoreUnavailable.
+
+    The tags stand in the manifests, and the pins follow: who dies between the two (or finds the
+    disk full) leaves a tagged set that nothing protects, and the next call catches up. A tag that
+    was taken away since stays away.
+    """
+    pins = _read(path)
+    new = sorted((s.attempt, s.step, s.name, s.tags) for s in sets if s.tags)
+    new = [one for one in new if one[:2] > pins.up_to]
+    if new:
+        tags = pins.tags | {tag: name for _, _, name, tags in new for tag in tags}
+        _write(path, _Pins(tags, new[-1][:2]))
+
+
+def _read(path: Path) -> _Pins:
     with store_errors("read the pins", path):
         try:
             data = read_regular(path, MAX_PINS_BYTES)
         except FileNotFoundError:
-            return {}
+            return _Pins({}, (-1, 0))
     try:
-        pins = load_json(data).get("pins")
-        sound = isinstance(pins, dict) and all(
-            isinstance(name, str) and parse_set_name(name) for name in pins.values()
+        said = load_json(data)
+        tags, up_to = said.get("pins"), said.get("tagged_up_to", [-1, 0])
+        sound = (
+            isinstance(tags, dict)
+            and all(isinstance(name, str) and parse_set_name(name) for name in tags.values())
+            and isinstance(up_to, list)
+            and [type(number) for number in up_to] == [int, int]
         )
     except (ValueError, AttributeError):
         sound = False
@@ -86,25 +130,13 @@ def read_pins(path: Path) -> dict[str, str]:
         raise StoreUnavailable(
             f"{path} is not readable as pins, so no checkpoint will be deleted; repair or remove it"
         )
-    return {printable(tag): name for tag, name in pins.items()}
+    shown = {printable(tag): name for tag, name in tags.items()}
+    return _Pins(shown, (up_to[0], up_to[1]))
 
 
-def pin(path: Path, tag: str, name: str) -> None:
-    """Give a set a tag; a tag that another set had moves. Raises StoreUnavailable."""
-    _write_pins(path, read_pins(path) | {tag: name})
-
-
-def unpin(path: Path, tag: str) -> bool:
-    """Take a tag away; whether it was there. Raises StoreUnavailable."""
-    pins = read_pins(path)
-    if pins.pop(tag, None) is None:
-        return False
-    _write_pins(path, pins)
-    return True
-
-
-def _write_pins(path: Path, pins: Mapping[str, str]) -> None:
-    write_atomic(path, json.dumps({"pins": dict(sorted(pins.items()))}, indent=1).encode() + b"\n")
+def _write(path: Path, pins: _Pins) -> None:
+    said = {"pins": dict(sorted(pins.tags.items())), "tagged_up_to": list(pins.up_to)}
+    write_atomic(path, json.dumps(said, indent=1).encode() + b"\n")
 
 
 def collect(
