@@ -18,13 +18,15 @@ from holdfast.errors import HoldfastError, RunHeld
 from holdfast.journal.lease import HEARTBEAT_S, Lease
 
 PERIOD_S = 1.0
+BEAT_ROUNDS = int(HEARTBEAT_S / PERIOD_S)
+DURABLE_ROUNDS = 5  # what a power cut may take from journals and logs: the last seconds
 
 
 class Syncable(Protocol):
     """A live file with its place in the store."""
 
-    def sync(self) -> int:
-        """Copy growth; raises StoreUnavailable. Returns the bytes copied."""
+    def sync(self, *, durable: bool = False) -> int:
+        """Copy growth, and have it on the disk; raises StoreUnavailable. The bytes copied."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class Upkeep:
         self._wake = threading.Event()
         self._closing = False
         self._trouble = ""
-        self._since_beat_s = 0.0
+        self._rounds = 0
         self.tasks: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, name="holdfast-upkeep", daemon=True)
 
@@ -87,6 +89,7 @@ class Upkeep:
 
     def _round(self) -> None:
         trouble = ""
+        self._rounds += 1
         try:
             self._renew()
         except RunHeld as error:
@@ -96,9 +99,11 @@ class Upkeep:
         with self._lock:
             folders = list(self._folders)
         for folder in folders:
-            problem = self._sync(folder)
+            # Asked before copying: what is still being written now must be copied once more.
+            is_last = folder.is_ending or self._closing
+            problem = self._sync(folder, is_last)
             trouble = trouble or problem
-            if (folder.is_ending or self._closing) and not problem:
+            if is_last and not problem:
                 shutil.rmtree(folder.scratch, ignore_errors=True)
                 with self._lock:
                     self._folders.remove(folder)
@@ -111,15 +116,15 @@ class Upkeep:
         self._trouble = trouble
 
     def _renew(self) -> None:
-        self._since_beat_s += PERIOD_S
-        if self._since_beat_s >= HEARTBEAT_S:
-            self._since_beat_s = 0.0
+        if self._rounds % BEAT_ROUNDS == 0:
             self._lease.renew()
 
-    def _sync(self, folder: LiveFiles) -> str:
+    def _sync(self, folder: LiveFiles, is_last: bool) -> str:
+        # The scratch folder goes when its files are home: by then they must be on the disk.
+        durable = is_last or self._rounds % DURABLE_ROUNDS == 0
         for file in folder.files:
             try:
-                file.sync()
+                file.sync(durable=durable)
             except HoldfastError as error:
                 return str(error)
         return ""

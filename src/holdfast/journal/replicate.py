@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from holdfast.errors import JournalError, StoreUnavailable
+from holdfast.journal.atomic import make_place, sync_folder
 from holdfast.journal.layout import (
     CHUNK_RECORDS,
     HEADER_BYTES,
@@ -43,13 +44,15 @@ class Replicator:
         self._header = b""
         self._records = 0
         self._sidecar_bytes = 0
+        self._synced: tuple[bytes, int] | None = None  # header and length of text, on the disk
 
     def sync(self, *, durable: bool = False) -> int:
         """Copy what is new; gives how many bytes of records and text that was.
 
-        0 when the live file is not there yet, or not yet a journal. With `durable` the copy is
-        also synced to the disk. Raises StoreUnavailable when the store cannot be written, or holds
-        another process's journal in this place; nothing is lost then, the next call tries again.
+        0 when the live file is not there yet, or not yet a journal. With `durable` the copy and
+        its name are also synced to the disk. Raises StoreUnavailable when the store cannot be
+        written, or holds another process's journal in this place; nothing is lost then, the next
+        call tries again.
         """
         if self._open is None and not self._begin():
             return 0
@@ -93,24 +96,32 @@ class Replicator:
         # The count first: every line that a record below it points to has been written.
         count = live.count()
         flags = os.O_WRONLY | os.O_CREAT
-        self.stored.parent.mkdir(exist_ok=True)
+        make_place(self.stored)
         text_bytes = self._copy_sidecar(flags, durable)
-        header = bytearray(live.header_bytes())
-        header[_COUNT_OFFSET : _COUNT_OFFSET + WORD_BYTES] = count.to_bytes(WORD_BYTES, "little")
-        if count == self._records and header == self._header and not durable:
+        page = bytearray(live.header_bytes())
+        page[_COUNT_OFFSET : _COUNT_OFFSET + WORD_BYTES] = count.to_bytes(WORD_BYTES, "little")
+        header = bytes(page)
+        is_synced = not durable or self._synced == (header, self._sidecar_bytes)
+        if count == self._records and header == self._header and is_synced:
             return text_bytes
         start = HEADER_BYTES + self._records * RECORD_BYTES
         end = HEADER_BYTES + count * RECORD_BYTES
         fd = open_regular(self.stored, flags)
         try:
+            if os.fstat(fd).st_size < start:  # not the file it was
+                start = HEADER_BYTES
             _copy_bytes(live.fd, fd, start, end)
             _write_all(fd, header, 0)
             if durable:
                 os.fdatasync(fd)
         finally:
             os.close(fd)
+        if durable:
+            if self._synced is None:
+                sync_folder(self.stored.parent)  # the files' names
+            self._synced = (header, self._sidecar_bytes)
         self._records = count
-        self._header = bytes(header)
+        self._header = header
         return text_bytes + end - start
 
     def _copy_sidecar(self, flags: int, durable: bool) -> int:
@@ -121,10 +132,12 @@ class Replicator:
         start = self._sidecar_bytes
         try:
             end = os.fstat(source).st_size
-            if end <= start and not durable:
+            if end <= start and (not durable or self._is_text_synced(end)):
                 return 0
             fd = open_regular(sidecar_path(self.stored), flags)
             try:
+                if os.fstat(fd).st_size < start:
+                    start = 0
                 _copy_bytes(source, fd, start, end)
                 if durable:
                     os.fdatasync(fd)
@@ -134,6 +147,9 @@ class Replicator:
             os.close(source)
         self._sidecar_bytes = end
         return max(0, end - start)
+
+    def _is_text_synced(self, length: int) -> bool:
+        return self._synced is not None and self._synced[1] == length
 
 
 def _copy_bytes(source: int, target: int, start: int, end: int) -> None:
@@ -145,7 +161,7 @@ def _copy_bytes(source: int, target: int, start: int, end: int) -> None:
         start += len(block)
 
 
-def _write_all(fd: int, data: bytes | bytearray, offset: int) -> None:
+def _write_all(fd: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, offset)

@@ -64,6 +64,7 @@ class Alone(Attachment):
         self._adopted = False
         self._created = False
         self._rollbacks = Rollbacks()
+        self._saved = False  # since the journal was last made durable
         self._store_trouble = ""
         self._ending: tuple[str, str] | None = None
         self._keep: Keep = keep
@@ -199,7 +200,7 @@ class Alone(Attachment):
     def _bring_home(self, cause: str, words: str) -> None:
         try:
             if self._created:
-                self._replicator.sync()
+                self._replicator.sync(durable=True)
                 end = AttemptEnd(cause, words, (None,), time.time_ns())
                 end_attempt(self.folder, self.attempt, end)
             _remove(self._scratch)
@@ -221,6 +222,7 @@ class Alone(Attachment):
     def _commit(self, step: int) -> None:
         self._lease.check()
         self._catalog.commit(self.attempt, step, 1)
+        self._saved = True
         in_use = {self._chosen.set_name} if self._chosen.set_name else set[str]()
         try:
             self._catalog.collect(self._keep, in_use)
@@ -233,7 +235,9 @@ class Alone(Attachment):
         trouble = ""
         try:
             if self._created:
-                self._replicator.sync()
+                # After a save: that is rare, and the disk has just been waited for anyway.
+                self._replicator.sync(durable=self._saved)
+                self._saved = False
             if now_ns() - self._renewed_ns > HEARTBEAT_NS:
                 self._lease.renew()
                 self._renewed_ns = now_ns()
