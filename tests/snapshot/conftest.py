@@ -23,6 +23,7 @@ def save_ranks(
 ) -> SetInfo:
     """Save one tree per rank and commit the set."""
     place = ckpt_dir / set_name(attempt, step)
+    ckpt_dir.mkdir(exist_ok=True)
     for rank, tree in enumerate(trees):
         captured = Staging().capture(tree, rank, len(trees), shared)
         write_shard(place, captured, attempt=attempt, step=step, rank=rank, world_size=len(trees))

@@ -138,24 +138,43 @@ def encode_json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def make_folder(path: Path) -> None:
-    """Create `path` and its parents (mode 0700) where they are missing; raises StoreUnavailable."""
+def make_folder(path: Path, *, parents: bool = True, durable: bool = True) -> None:
+    """Create `path` (mode 0700) and its parents where they are missing.
+
+    On return they are on disk under their names; `durable=False` leaves that to a caller who syncs
+    the folder above anyway. `parents=False` for a folder inside a store: a store that has vanished
+    (unmounted, moved away) must be missed, and not begun anew in the empty place where it was.
+    Raises StoreUnavailable.
+    """
     with store_errors(f"create the folder {path.name}", path):
-        missing = []
-        while not path.is_dir():
+        missing: list[Path] = []
+        while not path.is_dir() and (parents or not missing):
             missing.append(path)
             path = path.parent
+        if durable and (parents or not missing):
+            # The one that is there may be of somebody who was killed before he synced its name.
+            with contextlib.suppress(PermissionError):  # then nobody like us made it
+                sync_folder(path.parent)
         for folder in reversed(missing):
             folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
-            sync_folder(folder.parent)
+            if durable:
+                sync_folder(folder.parent)
 
 
-def make_part(path: Path) -> None:
+def make_place(path: Path) -> None:
+    """Make the folder for a new file, if only that one is missing; durable. Raises OSError."""
+    folder = path.parent
+    if not folder.is_dir():
+        folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def make_part(path: Path, *, durable: bool = True) -> None:
     """Create a folder inside a run; raises StoreUnavailable, also when a link has its place.
 
-    Through a link, what we write there would land outside the run.
+    Through a link, what we write there would land outside the run. The folder above must be there.
     """
-    make_folder(path)
+    make_folder(path, parents=False, durable=durable)
     with store_errors(f"use the folder {path.name}", path):
         if not is_real_folder(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

@@ -145,9 +145,9 @@ def create_attempt(
         rollback=rollback,
     )
     make_part(folder.attempt_dir(number))
-    # Before the record: an attempt on record has its folders, whoever dies here.
+    # Before the record, and synced with it: an attempt on record has its folders, whoever dies.
     for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
-        make_part(part(number))
+        make_part(part(number), durable=False)
     try:
         create_exclusive(
             folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(_record_to_json(record))

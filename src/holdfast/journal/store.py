@@ -103,6 +103,16 @@ class RunFolder:
         """One folder per attempt."""
         return self.path / "attempts"
 
+    def complete(self, *, durable: bool = True) -> None:
+        """Make the parts that are missing: a run of an earlier version may lack some.
+
+        `durable` as in `make_part`. Raises StoreUnavailable; also when the run's own folder is
+        not there.
+        """
+        for part in (self.attempts_dir, self.ckpt_dir, self.control_dir, self.lease_dir):
+            if not part.is_dir():
+                make_part(part, durable=durable)
+
     def attempt_dir(self, attempt: int) -> Path:
         """The folder of one attempt."""
         return self.attempts_dir / f"{attempt:04d}"
@@ -180,15 +190,14 @@ class RunStore:
         )
         make_folder(self.root)
         make_part(path)
+        folder = RunFolder(path, identity)
+        folder.complete(durable=False)  # before run.json, and synced with it
         try:
             create_exclusive(path / RUN_FILE, encode_json(_to_json(identity)))
         except FileExistsError:
             raise ConfigurationError(
                 f"a run named {name!r} already exists in {self.root}; use another name"
             ) from None
-        folder = RunFolder(path, identity)
-        for part in (folder.attempts_dir, folder.ckpt_dir, folder.control_dir, folder.lease_dir):
-            make_part(part)
         return folder
 
     def open(
@@ -196,7 +205,9 @@ class RunStore:
     ) -> RunFolder:
         """The run of that name, created if it is new. Any number of callers get the same one."""
         with contextlib.suppress(UnknownRun):
-            return self.get(name)
+            folder = self.get(name)
+            folder.complete()
+            return folder
         try:
             return self.create(name, command=command, requested_unix_ns=requested_unix_ns)
         except ConfigurationError:

@@ -70,7 +70,7 @@ def write_report(path: Path, data: dict[str, Any]) -> bool:
     """Write the report; a store that cannot be written costs the report, nothing else."""
     draft = path.with_suffix(".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         # Where a link was planted under the draft's name, nothing is written at its other end.
         with os.fdopen(open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
             file.write(json.dumps(data))

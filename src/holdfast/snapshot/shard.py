@@ -19,7 +19,7 @@ from typing import Any
 import xxhash
 
 from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import make_folder, make_part, store_errors
+from holdfast.journal.atomic import make_part, store_errors
 from holdfast.snapshot.layout import encode_header
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
@@ -75,7 +75,6 @@ def write_shard(
     header = encode_header(captured.entries, facts)
     path = set_dir / shard_name(rank)
     receipt_path = set_dir / receipt_name(rank)
-    make_folder(set_dir.parent)
     make_part(set_dir)
     with store_errors(f"save step {step}", path):
         if (set_dir / MANIFEST).exists():
