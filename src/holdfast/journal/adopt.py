@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, JournalError
@@ -18,8 +18,6 @@ from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
 
-Records = Mapping[int, AttemptRecord]
-
 
 def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list[str]:
     """Copy what is left in `scratch` to the store, then close attempts that nobody ended.
@@ -29,10 +27,10 @@ def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list
     where it is.
     """
     said = []
-    known = {record.attempt: record for record in attempts(folder).records}
+    on_record = {record.attempt for record in attempts(folder).records}
     for place in sorted(path for path in scratch.iterdir() if path.is_dir() and path != mine):
         try:
-            _bring_home(folder, known, place)
+            _bring_home(folder, on_record, place)
         except (HoldfastError, OSError) as error:
             said.append(f"{place} could not be brought home: {error}")
         else:
@@ -59,9 +57,9 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
     return end_attempt(folder, record.attempt, end)
 
 
-def _bring_home(folder: RunFolder, records: Records, place: Path) -> None:
+def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:
     for live in sorted(place.glob("*.hfj")):
-        target = _home(folder, records, live)
+        target = _home(folder, on_record, live)
         if target is not None:
             replicator = Replicator(live, target)
             try:
@@ -74,11 +72,11 @@ def _bring_home(folder: RunFolder, records: Records, place: Path) -> None:
             LogCopy(log, folder.logs_dir(int(number)) / log.name).sync(durable=True)
 
 
-def _home(folder: RunFolder, records: Records, live: Path) -> Path | None:
+def _home(folder: RunFolder, on_record: Collection[int], live: Path) -> Path | None:
     """Where a live journal belongs; None: it is none, or its attempt never came to be.
 
     Who made the folder of an attempt and could not record it (a full disk) has left a journal of
-    that number; the attempt that was recorded under it since is another's.
+    that number. Brought home, it would be in the way of the attempt that gets the number.
     """
     try:
         with JournalReader(live) as reader:
@@ -87,7 +85,6 @@ def _home(folder: RunFolder, records: Records, live: Path) -> Path | None:
         return None
     if identity.rank == CONTROLLER_RANK:
         return folder.journal_dir / live.name
-    record = records.get(identity.attempt)
-    if record is None or not identity.incarnation.startswith(record.incarnation):
-        return None  # a rank's begins with its supervisor's
+    if identity.attempt not in on_record:
+        return None
     return folder.attempt_journal_dir(identity.attempt) / live.name
