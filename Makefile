@@ -19,7 +19,7 @@ CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo chaos bench docs picture clean
+.PHONY: help setup test check lint format types demo chaos bench docs picture clean crash
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ types: $(STAMP) ## Types: mypy --strict on src
 format: $(STAMP) ## Put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+crash: $(STAMP) ## Every state after a power cut, every operation failing once: the thorough form
+	CRASH=long $(BIN)/pytest -n $(PYTEST_WORKERS) --dist load tests/crash $(PYTEST_ARGS)
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)
