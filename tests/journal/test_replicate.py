@@ -138,5 +138,5 @@ def test_a_store_that_fails_loses_nothing(make_writer, stored, monkeypatch):
 
 def test_a_store_that_is_gone_is_a_sentence(make_writer, tmp_path):
     writer = make_writer()
-    with pytest.raises(StoreUnavailable, match="cannot copy the journal"):
+    with pytest.raises(StoreUnavailable, match="check that the store is mounted"):
         Replicator(writer.path, tmp_path / "gone" / "away" / "r.hfj").sync()

@@ -161,14 +161,6 @@ def make_folder(path: Path, *, parents: bool = True, durable: bool = True) -> No
                 sync_folder(folder.parent)
 
 
-def make_place(path: Path) -> None:
-    """Make the folder for a new file, if only that one is missing; durable. Raises OSError."""
-    folder = path.parent
-    if not folder.is_dir():
-        folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
-        sync_folder(folder.parent)
-
-
 def make_part(path: Path, *, durable: bool = True) -> None:
     """Create a folder inside a run; raises StoreUnavailable, also when a link has its place.
 
@@ -178,6 +170,12 @@ def make_part(path: Path, *, durable: bool = True) -> None:
     with store_errors(f"use the folder {path.name}", path):
         if not is_real_folder(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def make_place(path: Path) -> None:
+    """Make the folder for a new file inside a run, where it is missing; raises as `make_part`."""
+    if not is_real_folder(path.parent):
+        make_part(path.parent)
 
 
 def sync_folder(path: Path) -> None:
