@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,13 +210,14 @@ def _read_variables(data: bytes, place: Path) -> None:
 
 
 def _variable_seeds() -> list[bytes]:
-    rank = RankEnvironment(
-        run="run", store="/store", attempt=1, incarnation="abc", journal="/scratch/rank-00000.hfj",
-        run_id="0123456789ab",
-        resume_set="0000-000000000003", resume_step=3, resume_parent=0, chips=8,
-        rank=1, local_rank=1, world_size=2, local_world_size=2, master_addr="127.0.0.1",
-        master_port=4000, coordinator_port=4001,
-    )  # fmt: skip
+    known: dict[str, Any] = {
+        "resume_set": "0000-000000000003", "run": "run", "rank": 1, "local_rank": 1,
+        "world_size": 2, "local_world_size": 2,
+    }  # fmt: skip
+    others = {
+        f.name: 3 if str(f.type).startswith("int") else "text" for f in fields(RankEnvironment)
+    }
+    rank = RankEnvironment(**others | known)
     settings = {
         "HOLDFAST_RANKS": "2", "HOLDFAST_GRACE_S": "30", "HOLDFAST_SAVE_EVERY_S": "6.5",
         "HOLDFAST_NAME": "name", "HOLDFAST_STATUS": "live", "HOLDFAST_CHIPS": "8",
