@@ -108,6 +108,41 @@ def test_what_is_declared_is_no_hang(house: House) -> None:
     assert not (incidents(house) / "incident.json").exists()
 
 
+COMPILES = """
+import os, time
+from pathlib import Path
+import jax, jax.numpy as jnp
+import holdfast as hf
+
+@jax.jit
+def slow_to_trace(x):
+    print("compiles", flush=True)
+    while not Path(os.environ["GO"]).exists():
+        time.sleep(0.005)
+    return x + 1
+
+run = hf.start()
+state = run.restore(init=lambda: jnp.zeros(3))
+for step in run.steps(12):
+    state = slow_to_trace(state) if step == 10 else state + 1
+    time.sleep(0.02)
+    run.done(step, state, ready=state)
+print("sum", int(state[0]))
+"""
+
+
+def test_a_compilation_is_no_hang(house: House) -> None:
+    script = house.script(COMPILES)
+    command = (sys.executable, script)
+    run = house.holdfast("run", "--name", "r", "--hang", 1, "--", *command, GO=house.go_file)
+    run.saw("compiles")
+    watched(house, run, looks=4)
+    house.go()
+    out = run.wait(EXIT_DONE)
+    assert "sum 12" in out
+    assert "hung" not in out
+
+
 def watched(house: House, run: Process, looks: int) -> None:
     """Until the supervisor has looked at the hanging rank so many times more."""
     (live,) = Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl")

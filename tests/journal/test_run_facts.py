@@ -246,6 +246,23 @@ def test_what_is_open_is_told_until_it_is_closed(make_writer, tmp_path):
     ]
 
 
+def test_a_compilation_of_any_thread_is_open_until_it_is_recorded(make_writer, tmp_path):
+    writer = make_writer(rank_file(0), clock=(0, 1000 * S))
+    writer.append(1 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)
+    writer.words.store(Word.COMPILING_AT, 2 * S)
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    facts.refresh()
+    under_way = (1, 1001 * S)
+    assert told.open == {0: ([("compile", 1002 * S)], under_way)}
+    writer.record_span("compile", 2 * S, 3 * S)  # and then taken out of the words: not twice
+    facts.refresh()
+    assert told.open == {0: ([], under_way)}
+    writer.words.store(Word.COMPILING_AT, 0)
+    facts.refresh()
+    assert told.of(SpanFact) == [SpanFact(0, "compile", 1002 * S, 1003 * S)]
+
+
 def test_refreshing_tells_only_what_is_new(make_writer, tmp_path):
     writer = make_writer(rank_file(0), clock=(0, 0))
     end = steps(writer, 1, 100, 1, 10)
