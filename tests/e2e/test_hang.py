@@ -67,6 +67,8 @@ def test_a_rank_that_hangs_is_explained_and_started_again(
     assert f"in {function}" in stacks(house)
     assert f"in {function}" in str(told["traceback"]).splitlines()[-1]
     assert "hung: no step after step 19" in out
+    assert f"in {function}" in house.holdfast("logs", "r", "--attempt", 0).wait(EXIT_DONE)
+    assert f"in {function[:12]}" in house.holdfast("report", "r").wait(EXIT_DONE)
     assert 2.0 <= hang_s(house) < 60.0
 
 

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts
+from holdfast.journal.incidents import incident_of
 from holdfast.journal.regular import is_real_folder, open_regular
 
 _LOG = re.compile(r"rank-[0-9]{5,9}\.log")
@@ -26,7 +27,10 @@ _LOG = re.compile(r"rank-[0-9]{5,9}\.log")
 def logs(
     run: str, store: str | None, attempt: int | None, rank: int | None, tail: int | None
 ) -> None:
-    """Print what the ranks of RUN wrote."""
+    """Print what the ranks of RUN wrote.
+
+    If it hung, standard error says where.
+    """
     folder = open_run(run, store)
     known = [record.attempt for record in attempts(folder).records]
     if not known:
@@ -45,6 +49,9 @@ def logs(
     for file in files:
         prefix = f"[{int(file.stem.removeprefix('rank-'))}] " if len(files) > 1 else ""
         _print(file, prefix, tail)
+    incident = incident_of(folder, number) or {}
+    if incident.get("stacks"):  # a rank that hangs does not say so itself
+        click.echo(f"holdfast: attempt {number} {incident.get('words')}", err=True)
 
 
 def _print(file: Path, prefix: str, tail: int | None) -> None:
