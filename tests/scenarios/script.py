@@ -163,6 +163,24 @@ class Script:
         """Nobody answers when asked where the ranks stand."""
         self.live.stacks_ns = None
 
+    def gives_up(
+        self, rank: str, step: str | None, to: str, skip: str | None, times: str | None
+    ) -> None:
+        """`run.fail` in a step: loss is NaN."""
+        target = int(to) if to.isdecimal() else to
+        report = RankReport(
+            "DeclaredFailure", "loss is NaN", "train.py:9", "", True, target, int(skip or 0)
+        )
+        how = Exit(code=1, report=report)
+        if step is None:
+            self.live.end_rank(int(rank), how)
+        else:
+            self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
+
+    def roll_back(self, to: str, skip: str | None) -> None:
+        """`holdfast rollback`."""
+        self.live.roll_back(int(to) if to.isdecimal() else to, int(skip or 0))
+
     def bad(self, which: str) -> None:
         """The newest sets cannot be read from now on, but nobody knows yet."""
         sets = sorted(self.live.store.sets, key=lambda one: one.name, reverse=True)
@@ -264,6 +282,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     ),
     r"rank (\d+) gets SIGTERM": lambda script, rank: script.live.live.ranks[int(rank)].sigterm(),
     r"rank (\d+) fails (\w+) (\S+)(?: at step (\d+))?(?: in (\d+) attempts)?": Script.rank_fails,
+    r"rank (\d+) gives up(?: at step (\d+))? to (\w+)(?: skip (\d+))?(?: in (\d+) attempts)?": (
+        Script.gives_up
+    ),
+    r"rollback to (\w+)(?: skip (\d+))?": Script.roll_back,
     r"bad sets (\w+)": Script.bad,
     r"store (full|away|fenced|ok)": Script.store_is,
     r"host stuck": Script.host_sticks,

@@ -35,6 +35,8 @@ EXITS = (
     Exit(code=0),
     Exit(code=1, report=RankReport("ValueError", "", "train.py:41", "")),
     Exit(code=1, report=RankReport("OSError", "", "train.py:9", "")),
+    Exit(code=1, report=RankReport("DeclaredFailure", "NaN", "train.py:7", "", True, 20, 2)),
+    Exit(code=1, report=RankReport("DeclaredFailure", "NaN", "train.py:8", "", True, None, 1)),
     Exit(code=75),
     Exit(code=78),
     Exit(code=143),
@@ -87,6 +89,10 @@ things = st.one_of(
     st.tuples(st.just("sigterm"), ranks),
     st.tuples(st.just("save"), st.just(0)),
     st.tuples(st.just("store"), st.sampled_from(["full", "away", "fenced", "ok", "bad"])),
+    st.tuples(
+        st.just("rollback"),
+        st.tuples(st.sampled_from([0, 3, 20, 100, "best"]), st.integers(0, 2)),
+    ),
     st.tuples(st.just("reaper"), st.just(0)),
     st.tuples(st.sampled_from(["interrupt", "now", "stuck"]), st.just(0)),
 )
@@ -149,6 +155,8 @@ class Watched:
                 world.save()
             case "store", str(state):
                 self._change_store(state)
+            case "rollback", (int() | str() as to, int(skip)):
+                world.roll_back(to, skip)
             case "reaper", _ if live:
                 world.kill_reaper()
             case "interrupt", _:
@@ -209,6 +217,15 @@ class Watched:
         for launch in world.launches:
             steps = [0, *(one.step for one in world.store.sets if one.attempt < launch.attempt)]
             assert launch.resume.step <= max(steps), "it resumes from what was never saved"
+        granted = [name for one in world.launches if one.rollback for name in one.rollback.ids]
+        assert len(granted) == len(set(granted)), "a wish was granted twice"
+        asked = {wish.id: wish for wish in world.store.wishes}
+        for launch in world.launches:
+            if launch.rollback is not None and isinstance(launch.rollback.to, int):
+                assert launch.resume.step <= launch.rollback.to, "it did not go back far enough"
+                assert launch.resume.skip_batches in {
+                    asked[name].skip_batches for name in launch.rollback.ids
+                }
 
     def check_ledger(self) -> None:
         """What was recorded is a legal history; every nanosecond and every step counts once."""

@@ -8,6 +8,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.hang_events import RankLook
+from holdfast.core.rollback import way_back
 from holdfast.core.word import Order
 
 
@@ -25,7 +26,8 @@ def _flags(flags: int) -> str:
 
 
 def _resume(resume: ev.Resume) -> str:
-    return resume.set_name.replace("-00000000", "-") if resume.set_name else "scratch"
+    name = resume.set_name.replace("-00000000", "-") if resume.set_name else "scratch"
+    return f"{name} skipping {resume.skip_batches}" if resume.skip_batches else name
 
 
 def _look(look: RankLook, at_ns: int) -> str:
@@ -68,6 +70,8 @@ def told(event: ev.Event, at_ns: int) -> str:
         case ev.StacksCollected():
             stacks = (f"{one.rank} {one.where or 'in a collective'}" for one in event.ranks)
             return f"{name}: {', '.join(stacks)}"
+        case ev.RollbackAsked():
+            return f"{name} {way_back(event.wish)}"
         case ev.Launched() | ev.TreeGone() | ev.HostLost():
             return f"{name} {event.attempt}"
     return name
@@ -76,9 +80,10 @@ def told(event: ev.Event, at_ns: int) -> str:
 def answered(action: act.Action, at_ns: int) -> str:
     match action:
         case act.Choose():
-            return "choose a set"
+            return f"choose a set, {way_back(action.wish)}" if action.wish else "choose a set"
         case act.Launch():
-            return f"launch attempt {action.attempt} from {_resume(action.resume)}"
+            settled = f", settling {', '.join(action.rollback.ids)}" if action.rollback else ""
+            return f"launch attempt {action.attempt} from {_resume(action.resume)}{settled}"
         case act.CarryOut(what=news.PublishOrder() as order):
             return (
                 f"order {order.epoch}: {_flags(order.flags)} at step {order.step} ({order.reason})"

@@ -8,8 +8,9 @@ from virtual_ranks import Barrier, Surroundings, VirtualRank
 
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.journal.attempts import AttemptRecord, lineage
-from holdfast.snapshot.choose import choose
+from holdfast.core.rollback import Wish
+from holdfast.journal.attempts import AttemptRecord, lineage, skip_from
+from holdfast.snapshot.choose import choose, choose_back
 from holdfast.snapshot.sets import SetInfo
 
 
@@ -22,17 +23,37 @@ class Store:
     shards: set[tuple[int, int, int]] = field(default_factory=set)  # (attempt, step, rank)
     unreadable: dict[str, str] = field(default_factory=dict)  # as a rank finds out
     rejected: dict[str, str] = field(default_factory=dict)  # as the controller knows
+    wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
     is_full: bool = False
     is_away: bool = False
     is_fenced: bool = False  # another supervisor creates the next attempt first
 
-    def choose(self) -> tuple[ev.Resume, str]:
+    def choose(self, wish: Wish | None) -> tuple[ev.Resume, str]:
         """As `snapshot.catalog` does."""
-        chain = [(part.attempt, part.up_to_step) for part in lineage(self.attempts)]
-        chosen, words = choose(self.sets, chain, self.rejected)
+        chain = self.chain()
+        if wish is None:
+            chosen, words = choose(self.sets, chain, self.rejected)
+        else:
+            chosen, words = choose_back(wish.to, self.sets, chain, self.rejected, {})
+        name = chosen.name if chosen else None
+        skip = skip_from(self.attempts, name) if wish is None else wish.skip_batches
         if chosen is None:
-            return ev.Resume(None, 0, None), words
-        return ev.Resume(chosen.name, chosen.step, chosen.attempt), words
+            return ev.Resume(None, 0, None, skip), words
+        return ev.Resume(chosen.name, chosen.step, chosen.attempt, skip), words
+
+    def chain(self) -> list[tuple[int, int | None]]:
+        """The lineage."""
+        return [(part.attempt, part.up_to_step) for part in lineage(self.attempts)]
+
+    def standing(self) -> tuple[Wish, ...]:
+        """As `journal.rollbacks` does: what no record names; a script's only of the newest."""
+        settled = {name for one in self.attempts if one.rollback for name in one.rollback.ids}
+        newest = f"fail-{len(self.attempts) - 1:04d}-"
+        return tuple(
+            wish
+            for wish in sorted(self.wishes, key=lambda one: not one.is_from_script)
+            if wish.id not in settled and (not wish.is_from_script or wish.id.startswith(newest))
+        )
 
 
 class Live:

@@ -22,10 +22,17 @@ from holdfast.core import events as ev
 from holdfast.core import facts, host
 from holdfast.core.exits import Exit
 from holdfast.core.hang_events import RankStack
+from holdfast.core.rollback import Target, Wish, wishes_of
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.word import Order, pack
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, NoGoodCheckpoint
+from holdfast.errors import (
+    EXIT_SAVED_START_ME_AGAIN,
+    EXIT_UNAVAILABLE,
+    NoGoodCheckpoint,
+    NoSuchCheckpoint,
+)
 from holdfast.journal.attempts import AttemptRecord
+from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.sets import SetInfo, set_name
 
 ACTIVE_POLL_NS = 2 * MS
@@ -88,8 +95,10 @@ class World:
 
     def open(self) -> None:
         """The lease is held: begin."""
-        high_water = max((one.step for one in self.store.sets), default=0)
-        self.feed(ev.Opened(self.now_ns, len(self.store.attempts), high_water))
+        store = self.store
+        high_water = max((one.step for one in newest_first(store.sets, store.chain())), default=0)
+        wishes = store.standing()
+        self.feed(ev.Opened(self.now_ns, len(store.attempts), high_water, wishes=wishes))
 
     def run_for(self, ns: int) -> None:
         """Let so much time pass, or less if the run is over."""
@@ -130,8 +139,16 @@ class World:
         """`holdfast save`."""
         self.feed(ev.SaveAsked(self.now_ns, "holdfast save"))
 
+    def roll_back(self, to: Target, skip_batches: int) -> None:
+        """`holdfast rollback`: it lies in the store, and a supervisor that lives hears of it."""
+        name = f"asked-{len(self.store.wishes)}"
+        wish = Wish(name, to, skip_batches, "holdfast rollback", is_from_script=False)
+        self.store.wishes.append(wish)
+        if self.finish is None:
+            self.feed(ev.RollbackAsked(self.now_ns, wish))
+
     def end_rank(self, rank: int, how: Exit) -> None:
-        """A process ends, or is ended by somebody else."""
+        """A process ends, or is ended by somebody else. What it wished for is in its report."""
         if self.live is not None:
             self.live.ranks[rank].end(how)
 
@@ -175,6 +192,8 @@ class World:
     def ended(self, rank: VirtualRank) -> None:
         """A process is no more: the reaper reports it, and when nothing is left."""
         live = self.live
+        if live is not None and rank.how is not None:
+            self.store.wishes += wishes_of(live.attempt, [(rank.rank, rank.how)])
         if live is None or not self.reaper_alive:
             return
         self.clock.later(REAP_NS, lambda: self._report(live, rank))
@@ -377,7 +396,7 @@ class World:
         self._store_free_ns = max(self.now_ns, self._store_free_ns) + STORE_NS
         self.clock.later(self._store_free_ns - self.now_ns, job)
 
-    def _do_choose(self, _: act.Choose) -> None:
+    def _do_choose(self, action: act.Choose) -> None:
         def job() -> None:
             if self.store.is_away:
                 self.feed(
@@ -385,8 +404,8 @@ class World:
                 )
                 return
             try:
-                resume, words = self.store.choose()
-            except NoGoodCheckpoint as error:
+                resume, words = self.store.choose(action.wish)
+            except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
                 self.feed(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
             else:
                 self.feed(ev.Chosen(self.now_ns, resume, words))
@@ -417,6 +436,8 @@ class World:
                     ranks,
                     "",
                     0,
+                    skip_batches=resume.skip_batches,
+                    rollback=action.rollback,
                 )
             )
             self._hear(host.Start(self.now_ns, action.attempt, tuple(range(ranks))))

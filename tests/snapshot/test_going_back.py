@@ -1,0 +1,244 @@
+"""Going back, in the store: what is chosen, skipped, kept and settled, against a dumb oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.rollback import Rollback, Rollbacks, Target
+from holdfast.errors import NoSuchCheckpoint
+from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skip_from
+from holdfast.journal.control import ControlInbox, request
+from holdfast.journal.lease import acquire
+from holdfast.journal.rank_reports import report_path
+from holdfast.journal.rollbacks import clear_settled, standing_wishes
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.choose import choose, choose_back
+from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.retention import plan
+from holdfast.snapshot.sets import SetInfo, set_name
+
+
+def info(attempt: int, step: int, tags: tuple[str, ...] = ()) -> SetInfo:
+    return SetInfo(Path(set_name(attempt, step)), attempt, step, 1, 10, 0, tags)
+
+
+CHAIN = [(3, None), (2, 450), (0, 300)]
+SETS = [
+    info(0, 100),
+    info(0, 300, ("best",)),
+    info(0, 400),
+    info(1, 350),
+    info(2, 400),
+    info(3, 500),
+]
+
+
+@pytest.mark.parametrize(
+    ("to", "bad", "pins", "chosen"),
+    [
+        (None, [], {}, (3, 500)),
+        (10_000, [], {}, (3, 500)),
+        (500, [], {}, (3, 500)),
+        (499, [], {}, (2, 400)),
+        (399, [], {}, (0, 300)),
+        (400, [(2, 400)], {}, (0, 300)),
+        (0, [], {}, None),
+        ("mine", [], {"mine": set_name(2, 400)}, (2, 400)),
+        ("mine", [(2, 400)], {"mine": set_name(2, 400)}, (0, 300)),
+        ("best", [], {}, (0, 300)),  # the manifest remembers the tag
+        ("best", [], {"best": set_name(0, 400)}, (0, 300)),  # that one is on a branch given up
+        (99, [], {}, NoSuchCheckpoint),
+        (-5, [], {}, NoSuchCheckpoint),
+        ("worst", [], {}, NoSuchCheckpoint),
+        ("worst", [], {"worst": set_name(1, 350)}, NoSuchCheckpoint),
+    ],
+)
+def test_what_a_wish_comes_to(
+    to: Target, bad: list[tuple[int, int]], pins: dict[str, str], chosen: object
+) -> None:
+    reasons = {set_name(*one): "torn" for one in bad}
+    if chosen is NoSuchCheckpoint:
+        with pytest.raises(NoSuchCheckpoint, match="the lineage has steps 100, 300, 400, 500"):
+            choose_back(to, SETS, CHAIN, reasons, pins)
+        return
+    found, why = choose_back(to, SETS, CHAIN, reasons, pins)
+    assert (found and (found.attempt, found.step)) == chosen
+    assert why
+
+
+def test_where_nothing_was_ever_made_it_is_from_scratch_and_said() -> None:
+    found, why = choose_back(400, [], CHAIN, {}, {})
+    assert found is None
+    assert why == "no checkpoint was ever made: from scratch, though step 400 was asked for"
+
+
+# --- random lives of a run ----------------------------------------------------------------------
+
+
+happenings = st.one_of(
+    st.tuples(st.just("train"), st.integers(1, 3)),
+    st.tuples(st.just("save"), st.just(0)),
+    st.tuples(st.just("die"), st.just(0)),
+    st.tuples(st.just("zombie"), st.integers(1, 9)),
+    st.tuples(st.just("back"), st.tuples(st.integers(0, 12), st.integers(0, 3))),
+)
+
+
+@given(st.lists(happenings, max_size=25))
+def test_the_chosen_set_and_its_data_against_a_dumb_oracle(
+    story: list[tuple[str, object]],
+) -> None:
+    records: list[AttemptRecord] = []
+    sets: list[SetInfo] = []
+    step = 0
+    made: set[str] = set()
+    counting: list[str] = []  # the oracle: the sets that count, oldest first
+    branch: dict[str, object] = {"skip": 0, "from": None}  # and where the last wish forked
+
+    def start(to: int | None, skip: int | None) -> None:
+        nonlocal step
+        chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+        chosen, _ = choose(sets, chain, {}) if to is None else choose_back(to, sets, chain, {}, {})
+        name = chosen.name if chosen else None
+        skipped = skip_from(records, name) if skip is None else skip
+        step = chosen.step if chosen else 0
+        records.append(
+            AttemptRecord(
+                len(records), chosen.attempt if chosen else None, step, name, 1, 1, 1, "", 0,
+                skip_batches=skipped,
+                rollback=None if to is None else Rollback(("x",), to, ""),
+            )
+        )  # fmt: skip
+        # The oracle: the last set that counts is where it goes on, and its branch's skip holds.
+        if to is not None:
+            counting[:] = [other for other in counting if 0 < int(other[5:]) <= to]
+            branch.update({"skip": skip, "from": counting[-1] if counting else None})
+        newest = counting[-1] if counting else None
+        assert name == newest
+        assert skipped == (branch["skip"] if newest == branch["from"] else 0)
+
+    start(None, None)
+    for what, how in story:
+        number = len(records) - 1
+        if what == "train":
+            assert isinstance(how, int)
+            step += how
+        elif what == "save" and step > records[-1].resume_step:
+            if set_name(number, step) not in made:
+                sets.append(info(number, step))
+                made.add(sets[-1].name)
+                counting.append(sets[-1].name)
+        elif what == "die":
+            start(None, None)
+        elif what == "zombie" and number:
+            assert isinstance(how, int)
+            dead = records[-1].parent if records[-1].parent is not None else 0
+            late = records[-1].resume_step + how  # after the place where the line forked
+            if dead != number and set_name(dead, late) not in made:
+                sets.append(info(dead, late))
+                made.add(sets[-1].name)
+        elif what == "back":
+            to, skip = how  # type: ignore[misc]
+            if to and counting and int(counting[0][5:]) > to:
+                chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+                with pytest.raises(NoSuchCheckpoint):
+                    choose_back(to, sets, chain, {}, {})
+                continue
+            start(to, skip)
+    chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+    doomed, _ = plan(sets, {}, Keep(last=2), chain=chain)
+    assert not set(counting[-1:]) & {one.name for one in doomed}
+
+
+# --- a real store -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunStore(tmp_path / "store").create("r")
+
+
+def begin(folder: RunFolder, rollbacks: Rollbacks | None = None) -> int:
+    """The next attempt, from what the store says."""
+    rollbacks = rollbacks or Rollbacks()
+    rollbacks.add(standing_wishes(folder))
+    wish, _ = rollbacks.take_up()
+    resume, _ = Catalog(folder).choose(wish)
+    _, record = rollbacks.settle()
+    number = len(list(folder.attempts_dir.iterdir()))
+    create_attempt(
+        folder,
+        number,
+        parent=resume.parent,
+        resume_step=resume.step,
+        restore_set=resume.set_name,
+        skip_batches=resume.skip_batches,
+        rollback=record,
+    )
+    return number
+
+
+def test_a_request_stands_until_an_attempt_names_it(folder: RunFolder) -> None:
+    begin(folder)
+    asked = request(folder, "rollback", to="0", skip_batches=3)
+    (wish,) = standing_wishes(folder)
+    assert (wish.id, wish.to, wish.skip_batches) == (asked.args["id"], 0, 3)
+    number = begin(folder)  # and its controller dies before it has removed the request
+    assert standing_wishes(folder) == ()
+    assert list(folder.control_dir.iterdir())
+    clear_settled(folder)
+    assert list(folder.control_dir.iterdir()) == []
+    again = request(folder, "rollback", to=0)  # the same number, and another request
+    assert again.number == asked.number
+    assert [wish.id for wish in standing_wishes(folder)] == [again.args["id"]]
+    assert number == 1
+
+
+def test_the_inbox_tells_of_it_once_and_leaves_it(folder: RunFolder) -> None:
+    asked = request(folder, "rollback", to="best")
+    lease = acquire(folder)
+    inbox = ControlInbox(folder, lease.epoch)
+    assert [one.args for one in inbox.take().requests] == [asked.args]
+    assert inbox.take().requests == ()
+    assert len(list(folder.control_dir.iterdir())) == 1
+
+
+def test_a_scripts_wish_is_settled_by_the_next_attempt(folder: RunFolder) -> None:
+    from holdfast.session.crash import describe, write_report
+
+    begin(folder)
+    told = {"declared": True, "rollback_to": 0, "skip_batches": 2}
+    path = report_path(folder, 0, 0)
+    assert write_report(path, describe(ValueError("loss is NaN")) | told)
+    assert [wish.id for wish in standing_wishes(folder)] == ["fail-0000-00000"]
+    begin(folder)
+    assert standing_wishes(folder) == ()
+
+
+def test_what_a_process_left_before_it_was_this_attempt_is_not_its_word(folder: RunFolder) -> None:
+    from holdfast.session.crash import describe, write_report
+
+    told = {"declared": True, "rollback_to": 0, "skip_batches": 2}
+    folder.ranks_dir(0).mkdir(parents=True)
+    assert write_report(report_path(folder, 0, 0), describe(ValueError("earlier")) | told)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    assert standing_wishes(folder) == ()
+
+
+def test_retention_leaves_what_somebody_wants_to_go_back_to(
+    folder: RunFolder, save: Callable[..., SetInfo]
+) -> None:
+    begin(folder)
+    for step in (1, 2, 3, 4):
+        made = save({"w": step}, step=step)
+        made.path.rename(folder.ckpt_dir / made.name)
+    request(folder, "rollback", to=2)
+    Catalog(folder).collect(Keep(last=1), [])
+    left = sorted(path.name for path in folder.ckpt_dir.iterdir() if path.is_dir())
+    assert left == [set_name(0, 2), set_name(0, 4)]
