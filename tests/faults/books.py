@@ -26,6 +26,7 @@ class Books:
 
     def __init__(self, house: House) -> None:
         self.house = house
+        self.until = STEPS
 
     @property
     def folder(self) -> RunFolder:
@@ -37,6 +38,7 @@ class Books:
         ranks: int,
         *options: object,
         at: int = BEFORE + 1,
+        steps: int = STEPS,
         once: bool = True,
         before: tuple[object, ...] = (),
         **env: object,
@@ -45,6 +47,7 @@ class Books:
 
         Steps up to BEFORE may begin. `before` is a command that starts it all.
         """
+        self.until = steps
         house = self.house
         house.allow(BEFORE)
         if once:
@@ -54,7 +57,7 @@ class Books:
             *before,
             *supervisor,
             *("--ranks", ranks, "--save-every", FAR, *options),
-            *("--", sys.executable, FAULTY, STEPS),
+            *("--", sys.executable, FAULTY, steps),
             FAULT=fault,
             FAULT_AT=at,
             FAULT_RANK=ranks - 1,
@@ -70,7 +73,7 @@ class Books:
 
     def go_on(self) -> None:
         """All steps may begin."""
-        self.house.allow(STEPS)
+        self.house.allow(FAR)
 
     # --- what must hold ---------------------------------------------------------------------
 
@@ -87,7 +90,7 @@ class Books:
     def trained(self, out: str, ranks: int) -> None:
         """Every rank ended with what a run that nothing happened to ends with."""
         finals = re.findall(r"^\[(\d+)\] final (\w+)$", out, re.MULTILINE)
-        assert dict(finals) == {str(rank): expected_digest(STEPS) for rank in range(ranks)}, out
+        assert dict(finals) == {str(rank): expected_digest(self.until) for rank in range(ranks)}, out
 
     def ends(self, run: Process, ranks: int) -> None:
         """It comes to its end by itself."""
@@ -97,8 +100,8 @@ class Books:
 
     def finishes(self, ranks: int) -> str:
         """Started again without a fault it goes on from what is saved, and comes to its end."""
-        self.go_on()
-        again = self.start("exception", ranks, at=0)
+        until = max(STEPS, self.house.saved_step() + 5)
+        again = self.start("exception", ranks, at=0, steps=until)
         self.go_on()
         out = again.wait(EXIT_DONE)
         self.nobody_left()
@@ -118,7 +121,7 @@ class Books:
         """
         account = load_run(self.folder.path).account()
         assert sum(account.kinds.values()) == account.elapsed
-        assert account.steps_kept == STEPS
+        assert account.steps_kept == self.until
         assert len(account.disruptions) == disruptions == len(self.attempts()) - 1
         if done is not None:
             assert account.lost_steps == done - self.attempts()[-1].resume_step
