@@ -124,7 +124,8 @@ class Books:
         assert account.steps_kept == self.until
         assert len(account.disruptions) == disruptions == len(self.attempts()) - 1
         if done is not None:
-            assert account.lost_steps == done - self.attempts()[-1].resume_step
+            resumed = self.attempts()[-1].resume_step
+            assert (account.lost_steps, resumed) == (done - resumed, resumed)
         return account
 
     def incident(self, attempt: int = 0) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.layout import CONTROLLER_RANK
+from holdfast.journal.lease import holder_of
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
@@ -47,7 +48,9 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
     known = incident_of(folder, record.attempt) or {}
     cause, words = known.get("cause"), known.get("words")
     if not (isinstance(cause, str) and isinstance(words, str)):
-        cause, words = LOST_CAUSE, "whoever ran it was killed, or its host was: nobody saw the end"
+        holder = holder_of(folder, record.epoch)
+        who = f"whoever ran it ({holder})" if holder else "whoever ran it"
+        cause, words = LOST_CAUSE, f"{who} was killed, or its host was: nobody saw the end"
         logs = sorted(folder.logs_dir(record.attempt).glob("*.log"))
         lines = last_lines(logs[0]) if logs else []
         exits = (None,) * record.ranks

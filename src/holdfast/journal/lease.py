@@ -102,7 +102,7 @@ class Lease:
             taken = _path(self.folder, self.epoch + 1, _CLAIM).exists()
             _path(self.folder, self.epoch, _CLAIM).stat()
         if taken:
-            successor = _read_holder(self.folder, self.epoch + 1)
+            successor = holder_of(self.folder, self.epoch + 1)
             raise RunHeld(
                 f"run {self.folder.name!r} was taken over by {successor or 'somebody unknown'} "
                 f"while this supervisor (lease {self.epoch}) showed no life; it must stop now"
@@ -154,7 +154,7 @@ def view(folder: RunFolder) -> LeaseView:
     epoch = _newest_epoch(folder)
     if not epoch:
         return LeaseView(LeaseState.FREE, 0, None, None)
-    holder = _read_holder(folder, epoch)
+    holder = holder_of(folder, epoch)
     return LeaseView(_state(folder, epoch, holder), epoch, holder, _last_seen_ns(folder, epoch))
 
 
@@ -166,7 +166,7 @@ def _ensure_free(
     sleep: Callable[[float], None],
 ) -> None:
     """Return when the holder of `epoch` is gone; raise RunHeld when it shows life."""
-    holder = _read_holder(folder, epoch)
+    holder = holder_of(folder, epoch)
     state = _state(folder, epoch, holder)
     if state is LeaseState.UNKNOWN:
         on_wait(
@@ -209,9 +209,11 @@ def _watch_dying(
     """Who starts a run at once after a SIGKILL of its holder finds it dying, and not yet dead."""
     began = clock()
     sleep(DYING_EVERY_S)  # between taking its signal and beginning to exit it shows no sign of it
-    while is_dying(holder) and clock() - began < DYING_LIMIT_S:
+    while (state := _state(folder, epoch, holder)) is LeaseState.HELD:
+        if not is_dying(holder) or clock() - began > DYING_LIMIT_S:
+            break
         sleep(DYING_EVERY_S)
-    return _state(folder, epoch, holder)
+    return state
 
 
 def _state(folder: RunFolder, epoch: int, holder: Holder | None) -> LeaseState:
@@ -241,8 +243,8 @@ def _newest_epoch(folder: RunFolder) -> int:
     return newest
 
 
-def _read_holder(folder: RunFolder, epoch: int) -> Holder | None:
-    """Who made the claim; None if it is damaged (its heartbeat still speaks for it)."""
+def holder_of(folder: RunFolder, epoch: int) -> Holder | None:
+    """Who claimed that epoch; None if the claim is damaged (its heartbeat still speaks for it)."""
     with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
         return Holder.from_json(read_json(_path(folder, epoch, _CLAIM)))
     return None
