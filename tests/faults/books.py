@@ -102,6 +102,7 @@ class Books:
         """Started again without a fault it goes on from what is saved, and comes to its end."""
         until = max(STEPS, self.house.saved_step() + 5)
         again = self.start("exception", ranks, at=0, steps=until)
+        again.saw(r"\[0\] from")  # whatever ran before it has ended by now, and does no more step
         self.go_on()
         out = again.wait(EXIT_DONE)
         self.nobody_left()

@@ -11,6 +11,7 @@ import pytest
 # --import-mode=importlib leaves them out; the tests import them too.
 _PLACES = [str(Path(__file__).parent.with_name("e2e")), str(Path(__file__).parent)]
 sys.path[:0] = _PLACES
+pytest.register_assert_rewrite("books")
 from books import Books
 from processes import House
 
