@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from books import BEFORE, Books
+from memory_limit import MemoryLimit
 from processes import EXIT_FAILED
 
 
@@ -78,3 +79,20 @@ def test_one_that_comes_back_without_progress_ends_the_run(books: Books, ranks: 
     books.incident(1)
     books.finishes(ranks)
     books.account(disruptions=2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_kernel_ends_one_that_takes_too_much_memory(
+    books: Books, memory_limit: MemoryLimit, ranks: int
+) -> None:
+    """Supervisor and ranks share the limit, as in a container: the one that grew is killed."""
+    run = books.start("memory", ranks, before=memory_limit.wrapper)
+    books.reached(run, ranks)
+    books.go_on()
+    books.ends(run, ranks)
+    books.account(disruptions=1, done=BEFORE)
+    story = books.incident()
+    assert story["cause"] == "out_of_memory"
+    assert "killed by the kernel" in story["words"]
+    assert story["rank"] == ranks - 1
+    assert story["exits"][ranks - 1] == -9
