@@ -90,7 +90,9 @@ class Books:
     def trained(self, out: str, ranks: int) -> None:
         """Every rank ended with what a run that nothing happened to ends with."""
         finals = re.findall(r"^\[(\d+)\] final (\w+)$", out, re.MULTILINE)
-        assert dict(finals) == {str(rank): expected_digest(self.until) for rank in range(ranks)}, out
+        assert dict(finals) == {str(rank): expected_digest(self.until) for rank in range(ranks)}, (
+            out
+        )
 
     def ends(self, run: Process, ranks: int) -> None:
         """It comes to its end by itself."""

@@ -15,9 +15,9 @@ HERE = Path(__file__).parent
 _PLACES = [str(HERE.with_name("e2e")), str(HERE)]
 sys.path[:0] = _PLACES
 pytest.register_assert_rewrite("books")
-from books import Books
-from memory_limit import MemoryLimit, NoCgroup, memory_limit
-from processes import House
+from books import Books  # noqa: E402
+from memory_limit import MemoryLimit, NoCgroup, memory_limit  # noqa: E402
+from processes import House  # noqa: E402
 
 for _place in _PLACES:
     sys.path.remove(_place)

@@ -19,6 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent.with_name("e2e")))
 import trainer
 
 import holdfast
+
+if os.environ["FAULT"] == "waits_in_a_collective":
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+
 from holdfast.journal.layout import Word
 
 SAVE_AT = 4
@@ -136,6 +143,26 @@ def minds_its_workers() -> None:
     signal.signal(signal.SIGCHLD, child_died)
 
 
+def stops_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def holds_the_gil() -> None:
+    """A call into C that does not come back, and lets nobody else run Python meanwhile."""
+    lock = ctypes.PyDLL(None).pthread_mutex_lock
+    mutex = ctypes.create_string_buffer(64)
+    lock(mutex)
+    lock(mutex)
+
+
+def waits_in_a_collective() -> None:
+    """Each rank in a collective that the other one never enters."""
+    if os.environ["RANK"] == "0":
+        dist.all_reduce(torch.ones(1))
+    else:
+        dist.recv(torch.ones(1), src=0)
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -155,13 +182,20 @@ FAULTS = {
         prints_without_end,
         has_workers,
         minds_its_workers,
+        stops_itself,
+        holds_the_gil,
+        waits_in_a_collective,
     )
 }
 
 
 def save_this_step() -> None:
-    """Ask until it is ordered: on a busy machine the supervisor may answer too late for a step."""
+    """Ask until it is ordered: on a busy machine the supervisor may answer too late for a step.
+
+    Every rank waits for the set, also the one that finds the save ordered already.
+    """
     run = holdfast.start()
+    run._boundary.wait_for_commit = True
     while not run._writer.words.load(Word.ORDER):
         run.save(wait=True)
 
@@ -170,14 +204,17 @@ def misbehave(step: int) -> None:
     """The fault, at its step and in its rank; and before it, a save."""
     if step == SAVE_AT:
         save_this_step()
-    if step != int(os.environ["FAULT_AT"]) or os.environ["RANK"] != os.environ["FAULT_RANK"]:
+    if step != int(os.environ["FAULT_AT"]):
         return
-    once = os.environ.get("FAULT_ONCE")
+    fault, rank = os.environ["FAULT"], os.environ["RANK"]
+    if rank != os.environ["FAULT_RANK"] and fault != "waits_in_a_collective":
+        return
+    once = os.environ.get("FAULT_ONCE", "") and f"{os.environ['FAULT_ONCE']}-{rank}"
     if once and Path(once).exists():
         return
     if once:
         Path(once).touch()
-    FAULTS[os.environ["FAULT"]]()
+    FAULTS[fault]()
 
 
 if __name__ == "__main__":

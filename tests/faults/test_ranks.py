@@ -1,4 +1,4 @@
-"""Faults of a training process: each ends the attempt, and the run comes to its end all the same."""
+"""Faults of a training process: each ends its attempt, and the run comes to its end."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from books import BEFORE, Books
@@ -138,5 +139,4 @@ def test_the_agent_sleeps_for_a_while(books: Books, ranks: int) -> None:
 
 def state_of(pid: int) -> str:
     """T: stopped."""
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
