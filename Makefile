@@ -15,11 +15,12 @@ DEMO_FLAGS     ?=
 # Of each reader; FUZZ_TARGETS names some of them (tests/fuzz/fuzz_targets.py), none means all.
 FUZZ_SECONDS   ?= 60
 FUZZ_TARGETS   ?=
+FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo chaos crash bench docs picture clean
+.PHONY: help setup test check lint format types demo faults chaos crash bench docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +63,11 @@ crash: $(STAMP) ## Every state after a power cut, every operation failing once: 
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)
+
+faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES times in a row
+	for time in $$(seq $(FAULTS_TIMES)); do \
+		FAULTS=full $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS) tests/faults || exit 1; \
+	done
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
 	$(BIN)/python tests/chaos/campaign.py --kills $(CHAOS_KILLS) $(CHAOS_FLAGS)

@@ -11,6 +11,7 @@ PARTS = {
     "session.py": (["--rounds", "11"], ["--rounds", "5"]),
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
+    "faults.py": ([], ["--rounds", "5"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
 }
 

@@ -124,12 +124,15 @@ def test_the_agent_sleeps_for_a_while(books: Books, ranks: int) -> None:
     run = running(books, ranks)
     run.send(signal.SIGSTOP)
     books.house.eventually(lambda: state_of(run.pid) == "T")
-    books.go_on()
+    books.house.allow(30)
     other = books.house.run("--ranks", ranks, steps=5)
     assert f"pid {run.pid}" in other.wait(EXIT_UNAVAILABLE)
     run.send(signal.SIGCONT)
-    run.saw(r"\[0\] did 30$")
+    for rank in range(ranks):
+        run.saw(rf"\[{rank}\] did 30$")
     run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    books.go_on()
     run.wait(EXIT_SAVED)
     books.nobody_left()
     assert books.house.saved_step() >= 30
