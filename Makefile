@@ -20,7 +20,7 @@ CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo faults chaos crash bench docs picture clean
+.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
