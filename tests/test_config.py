@@ -119,16 +119,63 @@ def test_a_misspelled_variable_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_session_and_a_command_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert session_settings().world_size == 1
     assert session_settings().chips == 1
-    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert session_settings().chips_of(4) == 4
     monkeypatch.setenv("HOLDFAST_CHIPS", "8")
     monkeypatch.setenv("HOLDFAST_STORE", "/s")
-    assert session_settings().world_size == 4
     assert session_settings().chips == 8
+    assert session_settings().chips_of(4) == 8
     assert run_store(None) == "/s"
     assert run_store("/t") == "/t"
     assert Settings(ranks=3).total_chips == 3
+
+
+@pytest.mark.parametrize(
+    ("environ", "world"),
+    [
+        ({}, None),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4, "WORLD_SIZE")),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, "WORLD_SIZE")),
+        ({"WORLD_SIZE": "1", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, (0, 1, "WORLD_SI")),
+        ({"WORLD_SIZE": "", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}, (1, 2, "JAX_NUM_PR")),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}, (0, 8, "SLURM_STEP_NUM_TASKS")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script is no rank
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, (2, 3, "OMPI_COMM_WORLD")),
+    ],
+)
+def test_what_launchers_say(
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+    world: tuple[int, int, str] | None,
+) -> None:
+    for rank, size in config._LAUNCHERS:
+        monkeypatch.delenv(rank, raising=False)
+        monkeypatch.delenv(size, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    told = config.launcher_world()
+    assert (told is None) == (world is None)
+    if told is not None and world is not None:
+        assert told[:2] == world[:2]
+        assert told[2].startswith(world[2])
+
+
+@pytest.mark.parametrize("rank", ["", "4", "-1", "two"])
+def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(ConfigurationError, match=r"set RANK to this process's number, 0 to 3"):
+        config.launcher_world()
+
+
+def test_jax_keeps_off_sigterm_unless_the_user_wants_it_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JAX_ENABLE_PREEMPTION_SERVICE", "true")
+    assert not config.decline_jax_preemption()
+    monkeypatch.setenv("JAX_ENABLE_PREEMPTION_SERVICE", "")
+    assert config.decline_jax_preemption()
+    assert os.environ["JAX_ENABLE_PREEMPTION_SERVICE"] == "false"
 
 
 @pytest.mark.parametrize(("text", "answer"), [("", False), ("0", False), ("1", True)])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-from processes import EXIT_DONE, House
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "e2e")]
+import pairs  # noqa: E402, F401 - the tests here find it loaded
+from processes import EXIT_DONE, House  # noqa: E402
 
-sys.path.pop(0)
+del sys.path[:2]
 
 
 @pytest.fixture

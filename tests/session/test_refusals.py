@@ -135,9 +135,17 @@ def test_one_process_is_one_run(python: Python) -> None:
     assert "this process is already run 'r'" in out.splitlines()[-1]
 
 
-def test_many_ranks_without_a_supervisor_are_refused(python: Python) -> None:
-    out = python("hf.start()\n", code=78, WORLD_SIZE=4)
-    assert "holdfast run --ranks 4" in out.splitlines()[-1]
+def test_many_ranks_with_no_way_to_one_another_are_refused(python: Python) -> None:
+    """Not by `start` yet: the framework may be initialised after it."""
+    for rank in (0, 3):
+        text = "run = hf.start()\nprint('started')\nrun.restore()\n"
+        out = python(text, code=78, WORLD_SIZE=4, RANK=rank)
+        assert out.splitlines()[0] == "started"
+        assert "holdfast run --ranks 4" in out.splitlines()[-1]
+
+
+def test_ranks_that_the_launcher_did_not_number(python: Python) -> None:
+    assert "RANK is ''" in python("hf.start()\n", code=78, WORLD_SIZE=4).splitlines()[-1]
 
 
 @pytest.mark.parametrize("keep", ["Keep(last=0)", "Keep(every=0)", "Keep(last=True)"])

@@ -50,8 +50,11 @@ class SessionSettings:
     chips: int
     grace_s: float
     keep_last: int
-    world_size: int  # what a launcher other than ours says (WORLD_SIZE); 1 without one
     settings: Settings
+
+    def chips_of(self, world_size: int) -> int:
+        """The chips whose time is counted: as set, else one per rank."""
+        return world_size if self.settings.chips is None else self.chips
 
     def save_policy(self) -> SavePolicy:
         """When to save."""
@@ -67,14 +70,53 @@ def session_settings() -> SessionSettings:
         chips=settings.total_chips,
         grace_s=settings.grace_s,
         keep_last=settings.keep_last,
-        world_size=_world_size(os.environ.get("WORLD_SIZE", "")),
         settings=settings,
     )
 
 
-def _world_size(text: str) -> int:
-    """What a launcher says; 1 when that is no number of processes."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+# What launchers other than ours tell a process: its number, and how many there are. Slurm's are
+# those of the step (srun); a batch script has SLURM_NTASKS too, and is no rank.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+_JAX_PREEMPTION = "JAX_ENABLE_PREEMPTION_SERVICE"
+
+
+def launcher_world() -> tuple[int, int, str] | None:
+    """(rank, world size, the variable that says so), by the first launcher that says anything.
+
+    Raises ConfigurationError when the two do not fit together.
+    """
+    for rank_variable, size_variable in _LAUNCHERS:
+        rank, size = os.environ.get(rank_variable, ""), os.environ.get(size_variable, "")
+        count, number = _count(size), _count(rank)
+        if not count:
+            continue
+        if count == 1:
+            return 0, 1, size_variable
+        if number is None or number >= count:
+            raise ConfigurationError(
+                f"{size_variable} is {count} and {rank_variable} is {shown(rank)}: "
+                f"set {rank_variable} to this process's number, 0 to {count - 1}"
+            )
+        return number, count, size_variable
+    return None
+
+
+def _count(text: str) -> int | None:
+    """A number of processes or of one; None when it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
+def decline_jax_preemption() -> bool:
+    """Have a JAX that is imported later leave SIGTERM alone; False: the user has chosen."""
+    if os.environ.get(_JAX_PREEMPTION):
+        return False
+    os.environ[_JAX_PREEMPTION] = "false"
+    return True
 
 
 def run_store(flag: str | None) -> str:

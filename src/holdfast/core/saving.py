@@ -36,7 +36,11 @@ class SaveCost:
 class Saving:
     """The save side of one attempt; `hear` takes news and gives agreement actions."""
 
-    def __init__(self, ranks: int, policy: SavePolicy) -> None:
+    def __init__(
+        self, ranks: int, policy: SavePolicy, *, request_reaction_ns: int = REQUEST_REACTION_NS
+    ) -> None:
+        """`request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly."""
+        self._request_reaction_ns = request_reaction_ns
         self.policy = policy
         self.ranks = ranks
         self.cost = SaveCost()
@@ -169,7 +173,7 @@ class Saving:
     def _request_lead(self) -> int:
         if not self.step_time_ns:
             return 1
-        return lead_steps(self.step_time_ns, REQUEST_REACTION_NS)
+        return lead_steps(self.step_time_ns, self._request_reaction_ns)
 
     def note_cost(self, blocked_ns: int) -> None:
         """The slowest rank was blocked this long by the last copy."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import time
 from collections.abc import Collection
@@ -9,12 +12,14 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
+from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.layout import CONTROLLER_RANK
 from holdfast.journal.lease import holder_of
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
+from holdfast.journal.scratch import owner_of
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
@@ -27,19 +32,38 @@ def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list
     call it. Returns sentences for people. Trouble with one file costs that file's tail, which stays
     where it is.
     """
-    said = []
-    on_record = {record.attempt for record in attempts(folder).records}
-    for place in sorted(path for path in scratch.iterdir() if path.is_dir() and path != mine):
-        try:
-            _bring_home(folder, on_record, place)
-        except (HoldfastError, OSError) as error:
-            said.append(f"{place} could not be brought home: {error}")
-        else:
-            shutil.rmtree(place, ignore_errors=True)
+    said = bring_home(folder, scratch, mine=mine)
     for record in attempts(folder).records:
         if record.end is None:
             end = _close(folder, record)
             said.append(f"attempt {record.attempt} was left open: {end.words}")
+    return said
+
+
+def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list[str]:
+    """Copy what dead processes left in `scratch` to the store; sentences on what could not be.
+
+    One process of a host at a time: another that comes meanwhile leaves it to the first.
+    """
+    said: list[str] = []
+    on_record = {record.attempt for record in attempts(folder).records}
+    with contextlib.ExitStack() as at_end:
+        lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        at_end.callback(os.close, lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return said
+        for place in sorted(path for path in scratch.iterdir() if path.is_dir() and path != mine):
+            owner = owner_of(place)
+            if owner is not None and look(owner) is Sign.ALIVE:
+                continue  # another rank of ours, or one of an attempt that is still ending
+            try:
+                _bring_home(folder, on_record, place)
+            except (HoldfastError, OSError) as error:
+                said.append(f"{place} could not be brought home: {error}")
+            else:
+                shutil.rmtree(place, ignore_errors=True)
     return said
 
 

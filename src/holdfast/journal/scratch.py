@@ -7,6 +7,7 @@ run's output, nor to plant a link where we are about to write.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Sequence
@@ -15,7 +16,10 @@ from pathlib import Path
 from holdfast.config import scratch_folder
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import PRIVATE_FOLDER, make_folder
+from holdfast.journal.holder import Holder
+from holdfast.journal.store import RunFolder
 
+OWNER_FILE = "owner.json"
 BASES = (Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - checked for owner, mode and links
 
 # Types in mountinfo that reach over a network or through a process; `fuse.*` comes on top.
@@ -51,6 +55,32 @@ def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] | Non
         f"no local folder for the live journal: {'; '.join(refused)}; "
         "name one with --scratch or HOLDFAST_SCRATCH"
     )
+
+
+def make_scratch(folder: RunFolder, rank: int, incarnation: str) -> tuple[Path, Path]:
+    """A session's own place, and its live journal's path: for a rank without a supervisor.
+
+    It says whose it is, so that `adopt` leaves it alone as long as that process lives.
+    """
+    place = scratch_dir(folder.scratch_key) / f"alone-{incarnation}"
+    place.mkdir(mode=PRIVATE_FOLDER)
+    (place / OWNER_FILE).write_text(json.dumps(Holder.current().to_json()))
+    return place, place / f"rank-{rank:05d}.hfj"
+
+
+def owner_of(place: Path) -> Holder | None:
+    """The process whose place this is; None if it does not say."""
+    try:
+        return Holder.from_json(json.loads((place / OWNER_FILE).read_text()))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def remove_scratch(place: Path) -> None:
+    """Remove a session's own place; raises OSError."""
+    for path in place.iterdir():
+        path.unlink()
+    place.rmdir()
 
 
 def filesystem_of(path: Path, mountinfo: str | None = None) -> str:

@@ -159,6 +159,14 @@ class JournalWriter:
         put = self._tape.append if self._is_owner() else self._tape.hand_over
         put(time_ns, kind, flags, arg, step, value)
 
+    def identify(self, identity: Identity) -> None:
+        """Say who this process is after all: a rank that learns its attempt from another.
+
+        Before anybody but this process reads the file. Raises ValueError when it does not fit.
+        """
+        self.identity = identity
+        self._header.write_identity(identity.to_json())
+
     def record_complete(self, step: int, at_ns: int) -> None:
         """`step` is complete on the device: the words at once, the record too. Any one thread."""
         self.words.store(Word.COMPLETE, step)
@@ -253,8 +261,7 @@ class _Header:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             reserve(fd, 0, HEADER_BYTES + CHUNK_BYTES)
-            length = len(identity).to_bytes(WORD_BYTES, "little")
-            os.pwrite(fd, length + identity, IDENTITY_OFFSET)
+            _write_identity(fd, identity)
             mapped, pages = map_words(fd, 0, HEADER_BYTES)
             sidecar = SidecarWriter(sidecar_path(path))
         except OSError:
@@ -266,6 +273,10 @@ class _Header:
     @classmethod
     def nowhere(cls) -> _Header:
         return cls(-1, SidecarWriter(None), None, private_words(HEADER_BYTES))
+
+    def write_identity(self, identity: bytes) -> None:
+        if self.fd >= 0:
+            _write_identity(self.fd, identity)
 
     def publish(self) -> None:
         """The file becomes a journal: its magic word is stored last."""
@@ -292,3 +303,7 @@ class _Header:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _write_identity(fd: int, identity: bytes) -> None:
+    os.pwrite(fd, len(identity).to_bytes(WORD_BYTES, "little") + identity, IDENTITY_OFFSET)

@@ -18,20 +18,27 @@ from holdfast.core.facts import DONE
 from holdfast.core.rollback import Rollbacks, wish_words
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, DeclaredFailure, HoldfastError, Stop
+from holdfast.errors import (
+    EXIT_SAVED_START_ME_AGAIN,
+    ConfigurationError,
+    DeclaredFailure,
+    HoldfastError,
+    Stop,
+)
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import CLOCK_ID, now_ns
 from holdfast.journal.layout import NoteType, Phase
 from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
 from holdfast.journal.names import new_id
 from holdfast.journal.rollbacks import clear_settled, standing_wishes
-from holdfast.journal.scratch import scratch_dir
+from holdfast.journal.scratch import make_scratch, remove_scratch
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
 from holdfast.session.attachment import Attachment, identity
 from holdfast.session.boundary import say
-from holdfast.session.conductor import Conductor, Duties
+from holdfast.session.channel import find_world
+from holdfast.session.conductor import Conductor, Duties, Others
 from holdfast.snapshot.keep import Keep
 
 if TYPE_CHECKING:
@@ -45,18 +52,22 @@ class Alone(Attachment):
     """The only process of its run."""
 
     def __init__(
-        self, folder: RunFolder, *, policy: SavePolicy, keep: Keep, grace_s: float, chips: int
+        self,
+        folder: RunFolder,
+        *,
+        policy: SavePolicy,
+        keep: Keep,
+        grace_s: float,
+        chips: int,
+        world_size: int = 1,
     ) -> None:
         self._lease: Lease = acquire(folder, on_wait=say)
         attempt = next_number(folder)
-        incarnation = new_id()
-        self._scratch = scratch_dir(folder.scratch_key) / f"alone-{incarnation}"
-        self._scratch.mkdir(mode=0o700)
-        live = self._scratch / "rank-00000.hfj"
+        self._incarnation = incarnation = new_id()
+        self._scratch, live = make_scratch(folder, 0, incarnation)
         host = os.uname().nodename
         writer = JournalWriter.create(live, identity(folder, attempt, 0, incarnation, host))
-        super().__init__(folder, writer, attempt=attempt, keep=keep)
-        self._incarnation = incarnation
+        super().__init__(folder, writer, attempt=attempt, world_size=world_size, keep=keep)
         self._grace_ns = int(grace_s * 1e9)
         self._chips = chips
         self._live = live
@@ -70,15 +81,23 @@ class Alone(Attachment):
         self._keep: Keep = keep
         self._conductor = Conductor(
             writer.words,
-            Saving(1, policy),
+            self._saving(policy),
             Duties(
                 commit=self._commit,
                 upkeep=self._upkeep,
                 note_stop=self._note_stop,
                 overdue=self._overdue,
             ),
+            self._meet(),
         )
         self._conductor.start()
+
+    def _saving(self, policy: SavePolicy) -> Saving:
+        return Saving(1, policy)
+
+    def _meet(self) -> Others:
+        """The other ranks, of which there are none."""
+        return Others()
 
     # Both pull in numpy: not before somebody needs them, so that `start` stays quick.
 
@@ -102,6 +121,13 @@ class Alone(Attachment):
 
     def resume(self) -> tuple[Resume, str]:
         """The newest set that can be trusted; first what earlier processes left is taken over."""
+        world = find_world()
+        if world.size != self.world_size:
+            raise ConfigurationError(
+                f"this is rank {world.rank} of {world.size} by {world.source}, and holdfast.start "
+                f"was called when it was one of {self.world_size}: set RANK and WORLD_SIZE for the "
+                "script, or call holdfast.start after the framework is initialised"
+            )
         if not self._adopted:
             from holdfast.journal.adopt import adopt
 
@@ -120,7 +146,7 @@ class Alone(Attachment):
         if resume.set_name is not None:
             self._catalog.reject(resume.set_name, words)
 
-    def resumed(self, resume: Resume) -> None:
+    def resumed(self, resume: Resume) -> bool:
         """Create the attempt, whose place in the lineage is now known."""
         self._chosen = resume
         _, rollback = self._rollbacks.settle()
@@ -131,7 +157,7 @@ class Alone(Attachment):
             resume_step=resume.step,
             restore_set=resume.set_name,
             epoch=self._lease.epoch,
-            ranks=1,
+            ranks=self.world_size,
             chips=self._chips,
             incarnation=self._incarnation,
             command=_command_line(),
@@ -145,6 +171,7 @@ class Alone(Attachment):
         requested_ns = now_ns() - (time.time_ns() - identity_.requested_unix_ns)
         self._fact(fact="run", name=self.name, requested_ns=max(0, requested_ns), chips=self._chips)
         self._fact(fact="attempt_start", attempt=self.attempt, at_ns=_process_started_ns())
+        return True
 
     def ready(self, step: int) -> None:
         """Start conducting."""
@@ -201,9 +228,9 @@ class Alone(Attachment):
         try:
             if self._created:
                 self._replicator.sync(durable=True)
-                end = AttemptEnd(cause, words, (None,), time.time_ns())
+                end = AttemptEnd(cause, words, (None,) * self.world_size, time.time_ns())
                 end_attempt(self.folder, self.attempt, end)
-            _remove(self._scratch)
+            remove_scratch(self._scratch)
         except (HoldfastError, OSError) as error:
             say(f"{error}; the journal's end is kept in {self._scratch}")
 
@@ -221,7 +248,7 @@ class Alone(Attachment):
 
     def _commit(self, step: int) -> None:
         self._lease.check()
-        self._catalog.commit(self.attempt, step, 1)
+        self._catalog.commit(self.attempt, step, self.world_size)
         self._saved = True
         in_use = {self._chosen.set_name} if self._chosen.set_name else set[str]()
         try:
@@ -257,7 +284,10 @@ class Alone(Attachment):
 
         The main thread may be stuck for good: nothing waits for it.
         """
-        say("the deadline came, and the script reached no boundary: ending it")
+        self._end_now("the deadline came, and the script reached no boundary")
+
+    def _end_now(self, why: str) -> None:
+        say(f"{why}: ending it")
         self._bring_home(*self._how_it_ended())
         with contextlib.suppress(HoldfastError, OSError):
             self._lease.release()
@@ -284,9 +314,3 @@ def _command_line() -> tuple[str, ...]:
         )
     except OSError:
         return ()
-
-
-def _remove(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()

@@ -28,6 +28,7 @@ class Attachment(ABC):
     is_inert = False
     has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # memory for the restore that is expected
+    error: BaseException | None = None  # what is about to end the process, and nobody caught
 
     def __init__(
         self,
@@ -58,8 +59,8 @@ class Attachment(ABC):
         return self.folder.ckpt_dir
 
     @property
-    def report_path(self) -> Path:
-        """Where an uncaught exception of this rank is described."""
+    def report_path(self) -> Path | None:
+        """Where an uncaught exception of this rank is described; None: nobody would look there."""
         return report_path(self.folder, self.attempt, self.rank)
 
     @abstractmethod
@@ -71,8 +72,11 @@ class Attachment(ABC):
         """A set cannot be read: raises when somebody else decides; else ask `resume` again."""
 
     @abstractmethod
-    def resumed(self, resume: Resume) -> None:
-        """The choice is final: the attempt starts from here."""
+    def resumed(self, resume: Resume) -> bool:
+        """Settle a choice that this rank has read. True: the attempt starts from it.
+
+        False: another rank could not read it, so ask `resume` again.
+        """
 
     @abstractmethod
     def ready(self, step: int) -> None:
@@ -100,7 +104,7 @@ class Attachment(ABC):
 
     def failed(self, error: BaseException) -> None:
         """An exception nobody caught is about to end the process."""
-        del error
+        self.error = error
         self.writer.words.store(Word.PHASE, Phase.FAILING)
 
     def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
@@ -109,8 +113,9 @@ class Attachment(ABC):
             return  # the first word counts
         self.has_given_up = True
         declared = {"declared": True, "rollback_to": to, "skip_batches": skip_batches}
-        if not write_report(self.report_path, describe(failure, here()) | declared):
-            say(f"{self.report_path} cannot be written: nobody will know why the script gave up")
+        path = self.report_path
+        if path is not None and not write_report(path, describe(failure, here()) | declared):
+            say(f"{path} cannot be written: nobody will know why the script gave up")
         say(f"the script gave up: {failure}")
         self.failed(failure)
 

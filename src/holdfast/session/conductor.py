@@ -3,21 +3,25 @@
 `python train.py` gets the same saves as `holdfast run -- python train.py`: this thread reads the
 rank's words, drives `core.saving` and stores orders and verdicts in the same page. It also copies
 the journal to the run store and keeps the lease. What it cannot do is bring a dead process back.
+
+Of several ranks without a supervisor, rank 0's conductor leads: the others' words come to it, and
+its orders go to them, through `Others`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.core import agree_events as news
 from holdfast.core.saving import Saving
-from holdfast.core.word import Order, pack
+from holdfast.core.word import Agreed, Order, pack, unpack
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.words import RankWords, WordsPage
 from holdfast.session.boundary import say
 
 IDLE_WAIT_S = 0.1
@@ -39,19 +43,76 @@ class Duties:
     overdue: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the conductor goes by: one rank's words, read at one instant."""
+
+    step: int
+    loop_ended: bool
+    snap: Agreed
+    durable: Agreed
+    failed: Agreed
+    save_asked: int
+    save_blocked_ns: int
+
+    @classmethod
+    def of(cls, words: RankWords) -> Reading:
+        """A rank's own page."""
+        return cls(
+            step=words.step,
+            loop_ended=words.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
+            snap=words.snap,
+            durable=words.durable,
+            failed=words.failed,
+            save_asked=words.save_asked,
+            save_blocked_ns=words.save_blocked_ns,
+        )
+
+
+class Others:
+    """The other ranks: here, that there are none. `session.followers` has the real ones."""
+
+    def turn(self, at_ns: int, *, hurried: bool) -> None:
+        """Take in what they said, and have them told what is new."""
+
+    def readings(self) -> Mapping[int, Reading]:
+        """The newest words of those that are there."""
+        return {}
+
+    def gone(self, at_ns: int, waited_since_ns: int | None) -> tuple[int, ...]:
+        """Ranks that nobody should wait for any more, each once; others wait since that time."""
+        del at_ns, waited_since_ns
+        return ()
+
+    def stop_asked(self) -> tuple[str, int | None] | None:
+        """A stop that one of them was asked for: the source, and the deadline if it has one."""
+        return None
+
+    def tell(self, word: Word, value: int, store: Callable[[], None]) -> None:
+        """Give them an order or a verdict, then `store` it for this rank."""
+        del word, value
+        store()
+
+
 class Conductor:
     """One thread; `ask_stop` may be called from a signal handler."""
 
-    def __init__(self, words: WordsPage, saving: Saving, duties: Duties) -> None:
+    def __init__(
+        self, words: WordsPage, saving: Saving, duties: Duties, others: Others | None = None
+    ) -> None:
         self._words = words
         self._saving = saving
         self._duties = duties
-        self._before = news.RankWords()
+        self._others = others or Others()
+        self._before = [news.RankWords()] * saving.ranks
         self._stop_asked: tuple[str, int | None] | None = None
         self._stop_begun = False
+        self._stop_told: tuple[str, int | None] | None = None
         self._wake = threading.Event()
         self._ending = False
-        self._save_asked = 0
+        self._save_asked = [0] * saving.ranks
+        self._asker = 0
+        self._waited_since_ns: int | None = None
         self._conducting = False
         self._next_upkeep_ns = 0
         self._next_progress_ns = 0
@@ -65,8 +126,9 @@ class Conductor:
     def conduct(self, resume_step: int) -> None:
         """The loop begins after `resume_step` (0: from scratch): saves are decided from now on."""
         self._saving.begin(now_ns(), resume_step)
-        self._saving.join(0)
-        self._before = news.RankWords(step=resume_step)
+        for rank in range(self._saving.ranks):
+            self._saving.join(rank)
+        self._before = [news.RankWords(step=resume_step)] * self._saving.ranks
         self._conducting = True
 
     def ask_stop(self, source: str, deadline_ns: int | None) -> None:
@@ -107,6 +169,10 @@ class Conductor:
 
     def _turn(self, at_ns: int) -> None:
         self._words.store(Word.SUPERVISOR_ALIVE_AT, at_ns)
+        self._others.turn(at_ns, hurried=self._is_hurried())
+        elsewhere = self._others.stop_asked()
+        if elsewhere is not None:
+            self._stop_asked = _sooner(self._stop_asked, elsewhere)
         if self._conducting:
             self._conduct(at_ns)
         if at_ns >= self._next_upkeep_ns:
@@ -117,46 +183,91 @@ class Conductor:
             self._duties.overdue()
 
     def _conduct(self, at_ns: int) -> None:
-        words = self._words.snapshot()
-        step = self._before.step
-        asked = words.save_asked != self._save_asked
-        ended = words.phase is Phase.LOOP_ENDED
-        if self._is_hurried() or asked or ended or at_ns >= self._next_progress_ns:
+        own = Reading.of(self._words.snapshot())
+        asked = own.save_asked != self._save_asked[0]
+        with_progress = self._is_hurried() or asked or at_ns >= self._next_progress_ns
+        if with_progress:
             self._next_progress_ns = at_ns + PROGRESS_NS
-            # Before the first step the step word is 0, whatever was restored.
-            step = max(words.step, step)
-        reading = news.RankWords(
-            step=step,
-            loop_ended=ended,
-            snap=words.snap,
-            durable=words.durable,
-            failed=words.failed,
-        )
-        if words.snap != self._before.snap:
-            self._saving.note_cost(words.save_blocked_ns)
-        heard = news.changes(at_ns, 0, self._before, reading)
-        self._before = reading
-        for event in heard:
-            self._do(self._saving.hear(event))
-        if self._stop_asked is not None and not self._stop_begun:
-            self._stop_begun = True
-            self._duties.note_stop(*self._stop_asked)
-            self._do(self._saving.stop(at_ns, *self._stop_asked))
-        if asked:
-            self._save_asked = words.save_asked
-            self._do(self._saving.ask(at_ns, "the script asked for it", in_step=True))
+        readings = {0: own, **self._others.readings()}
+        for rank, reading in readings.items():
+            self._hear(at_ns, rank, reading, with_progress=with_progress or rank > 0)
+        self._bury(at_ns)
+        self._begin_stop(at_ns)
+        for rank, reading in readings.items():
+            self._ask(at_ns, rank, reading)
         wake_ns = self._saving.wake_at_ns
         if wake_ns is not None and wake_ns <= at_ns:
             self._do(self._saving.hear(news.Tick(at_ns)))
 
+    def _hear(self, at_ns: int, rank: int, reading: Reading, *, with_progress: bool) -> None:
+        before = self._before[rank]
+        step = before.step
+        if with_progress or reading.loop_ended:
+            # Before the first step the step word is 0, whatever was restored.
+            step = max(reading.step, step)
+        now = news.RankWords(
+            step=step,
+            loop_ended=reading.loop_ended,
+            snap=reading.snap,
+            durable=reading.durable,
+            failed=reading.failed,
+        )
+        if now.snap != before.snap:
+            self._saving.note_cost(reading.save_blocked_ns)
+        self._before[rank] = now
+        for event in news.changes(at_ns, rank, before, now):
+            self._do(self._saving.hear(event))
+
+    def _bury(self, at_ns: int) -> None:
+        """Ranks that are gone: nobody waits for them, and what waits must hear of it."""
+        if not self._stop_begun and not any(words.loop_ended for words in self._before):
+            self._waited_since_ns = None
+        elif self._waited_since_ns is None:
+            self._waited_since_ns = at_ns
+        for rank in self._others.gone(at_ns, self._waited_since_ns):
+            self._do(self._saving.hear(news.RankGone(at_ns, rank)))
+
+    def _begin_stop(self, at_ns: int) -> None:
+        if self._stop_asked is None:
+            return
+        if not self._stop_begun:
+            if self._saving.ranks > 1 and self._is_saved():
+                # One rank would leave at its boundary, while the others wait for it in the next
+                # step's collective. Once all have done a step, all can save one and leave.
+                return
+            self._stop_begun = True
+            self._stop_told = self._stop_asked
+            self._duties.note_stop(*self._stop_asked)
+            self._do(self._saving.stop(at_ns, *self._stop_asked))
+        elif self._stop_asked != self._stop_told:
+            self._stop_told = self._stop_asked
+            self._do(self._saving.stop(at_ns, *self._stop_asked))
+
+    def _is_saved(self) -> bool:
+        return self._saving.agreement.is_saved and not self._saving.is_over
+
+    def _ask(self, at_ns: int, rank: int, reading: Reading) -> None:
+        """A script may have asked for a save, in the step after the one that it has published."""
+        if reading.save_asked == self._save_asked[rank]:
+            return
+        heard_before = reading.save_asked <= max(self._save_asked)
+        self._save_asked[rank] = reading.save_asked
+        agreement = self._saving.agreement
+        ordered = max(agreement.step if self._saving.is_active else 0, agreement.committed_step)
+        if rank != self._asker and heard_before and ordered >= reading.step:
+            return  # every rank's script asks for the same save, and one was taken up already
+        self._asker = rank
+        self._do(self._saving.ask(at_ns, "the script asked for it", in_step=True))
+
     def _do(self, actions: tuple[news.Action, ...]) -> None:
+        page = self._words
         for action in actions:
             if isinstance(action, news.PublishOrder):
-                self._words.store(Word.ORDER, pack(action.epoch, action.step, action.flags))
+                packed = pack(action.epoch, action.step, action.flags)
+                self._others.tell(Word.ORDER, packed, partial(page.store, Word.ORDER, packed))
             elif isinstance(action, news.PublishVerdict):
-                if action.flags & Order.COMMITTED:
-                    self._words.store(Word.COMMITTED, action.step)
-                self._words.store(Word.VERDICT, pack(action.epoch, action.step, action.flags))
+                packed = pack(action.epoch, action.step, action.flags)
+                self._others.tell(Word.VERDICT, packed, partial(_store_verdict, page, packed))
             elif isinstance(action, news.Commit):
                 self._commit(action)
 
@@ -170,3 +281,20 @@ class Conductor:
         else:
             outcome = news.Committed(now_ns(), action.epoch, action.step)
         self._do(self._saving.hear(outcome))
+
+
+def _store_verdict(page: WordsPage, packed: int) -> None:
+    verdict = unpack(packed)
+    if verdict.flags & Order.COMMITTED:
+        page.store(Word.COMMITTED, verdict.step)
+    page.store(Word.VERDICT, packed)
+
+
+def _sooner(
+    one: tuple[str, int | None] | None, other: tuple[str, int | None]
+) -> tuple[str, int | None]:
+    """The stop that was asked for first keeps its name; the nearer deadline holds."""
+    if one is None:
+        return other
+    deadlines = [deadline for _, deadline in (one, other) if deadline is not None]
+    return one[0], min(deadlines, default=None)

@@ -81,11 +81,14 @@ def write_report(path: Path, data: dict[str, Any]) -> bool:
 
 
 def install(
-    path: Path, on_failure: Callable[[BaseException], None], is_told: Callable[[], bool]
+    find_path: Callable[[], Path | None],
+    on_failure: Callable[[BaseException], None],
+    is_told: Callable[[], bool],
 ) -> None:
     """Have uncaught exceptions reported before whatever hook was there shows them.
 
-    `is_told`: the script has said itself why it fails; what follows from that is not the reason.
+    `find_path` is asked then: a rank may learn late which attempt it belongs to. `is_told`: the
+    script has said itself why it fails; what follows from that is not the reason.
     """
     before = sys.excepthook
     owner = os.getpid()
@@ -95,7 +98,8 @@ def install(
             before(kind, error, trace)
             return
         if not is_told():
-            if not issubclass(kind, KeyboardInterrupt):
+            path = find_path()
+            if path is not None and not issubclass(kind, KeyboardInterrupt):
                 write_report(path, describe(error))
             on_failure(error)
         before(kind, error, trace)

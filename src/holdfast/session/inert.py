@@ -32,8 +32,9 @@ class Inert(Attachment):
     def reject(self, resume: Resume, words: str) -> None:
         """Nothing to choose from."""
 
-    def resumed(self, resume: Resume) -> None:
-        """Nobody needs to know."""
+    def resumed(self, resume: Resume) -> bool:  # noqa: ARG002 - nobody needs to know
+        """There is nobody to disagree."""
+        return True
 
     def ready(self, step: int) -> None:
         """Nobody looks on."""

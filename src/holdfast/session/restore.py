@@ -39,17 +39,21 @@ def restore(
             resume, _ = attachment.resume()
             if resume.set_name is None:
                 state = init() if init is not None else like
+            else:
+                try:
+                    stored = _read(attachment, resume.set_name, like, init, only)
+                except CorruptCheckpoint as error:
+                    say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
+                    attachment.reject(resume, str(error))
+                    continue
+            if attachment.resumed(resume):
                 break
-            try:
-                state = _read(attachment, contents, resume.set_name, like, init, only)
-                break
-            except CorruptCheckpoint as error:
-                say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
-                attachment.reject(resume, str(error))
+        if resume.set_name is not None:
+            contents.apply(stored)  # only now: what is drawn from a data stream stays drawn
+            state = stored.get(STATE)
         contents.skip(resume.skip_batches)
     finally:
         attachment.writer.close_span(token)
-    attachment.resumed(resume)
     attachment.writer.words.store(Word.WATERMARK, resume.step)
     attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
     return Restored(state, resume.step)
@@ -57,18 +61,17 @@ def restore(
 
 def _read(
     attachment: Attachment,
-    contents: Contents,
     set_name: str,
     like: Any,
     init: Callable[[], Any] | None,
     only: str | None,
-) -> Any:
+) -> dict[str, Any]:
     from holdfast.snapshot.restore import read_set
 
     set_dir = attachment.ckpt_dir / set_name
     room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
-    stored = read_set(
+    return read_set(
         set_dir,
         like=None if shape is None else {STATE: shape},
         only=only,
@@ -76,8 +79,6 @@ def _read(
         world_size=attachment.world_size,
         room=room,
     )
-    contents.apply(stored)
-    return stored.get(STATE)
 
 
 def _shape_of(init: Callable[[], Any]) -> Any:

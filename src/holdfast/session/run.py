@@ -39,7 +39,7 @@ class Run:
             attachment.ckpt_dir,
             attachment.writer.words,
             self._contents,
-            attempt=attachment.attempt,
+            attempt=lambda: attachment.attempt,
             rank=attachment.rank,
             world_size=attachment.world_size,
         )
@@ -191,7 +191,8 @@ class Run:
                     f"{resume.set_name} is there: restore it, so that no step is done twice"
                 )
             mine = resume if resume.set_name is None else Resume(None, 0, None)
-            self._attachment.resumed(mine)
+            while not self._attachment.resumed(mine):
+                self._attachment.resume()
             self._contents.skip(mine.skip_batches)
         if after is not None:
             self._boundary.resume_step = after

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +42,7 @@ class Saver:
         words: WordsPage,
         contents: Contents,
         *,
-        attempt: int,
+        attempt: Callable[[], int],
         rank: int,
         world_size: int,
     ) -> None:
@@ -129,10 +130,11 @@ class Saver:
         from holdfast.snapshot.sets import set_name
         from holdfast.snapshot.shard import write_shard
 
+        attempt = self._attempt()  # a rank that learns it from another has by now
         write_shard(
-            self._ckpt_dir / set_name(self._attempt, work.step),
+            self._ckpt_dir / set_name(attempt, work.step),
             work.captured,
-            attempt=self._attempt,
+            attempt=attempt,
             step=work.step,
             rank=self._rank,
             world_size=self._world_size,

@@ -7,17 +7,25 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.config import RankEnvironment, claim_rank, inside_claimed, session_settings
+from holdfast.config import (
+    RankEnvironment,
+    claim_rank,
+    decline_jax_preemption,
+    inside_claimed,
+    session_settings,
+)
 from holdfast.errors import ConfigurationError
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunStore
-from holdfast.session import crash, signals
+from holdfast.session import crash, meeting, signals
 from holdfast.session.attachment import Attachment
+from holdfast.session.channel_jax import keep_sigterm
 from holdfast.session.run import Run
 from holdfast.snapshot.keep import Keep
 
 if TYPE_CHECKING:
     from holdfast.session.alone import Alone
+    from holdfast.session.follower import Follower
 
 _the_run: Run | None = None
 
@@ -52,9 +60,12 @@ def start(
     attachment = _attach(name, store, keep)
     claim_rank()
     crash.install(
-        attachment.report_path, attachment.failed, is_told=lambda: attachment.has_given_up
+        lambda: attachment.report_path,
+        attachment.failed,
+        is_told=lambda: attachment.has_given_up,
     )
     atexit.register(_close)
+    meeting.remember_exit(_close)
     _the_run = Run(attachment)
     return _the_run
 
@@ -70,31 +81,39 @@ def _attach(
         supervised = Supervised(environment, keep)
         supervised.watch_sigterm()
         return supervised
-    alone = _alone(name, store, keep)
-    alone.watch_sigterm()
-    signals.install_sigint(alone.on_sigint)
-    return alone
+    bare = _bare(name, store, keep)
+    bare.watch_sigterm()
+    signals.install_sigint(bare.on_sigint)
+    return bare
 
 
-def _alone(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None) -> Alone:
-    from holdfast.session.alone import Alone
+def _bare(
+    name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
+) -> Alone | Follower:
+    """Without a supervisor: alone, or one of several ranks of which rank 0 leads."""
+    from holdfast.session.channel import find_world
 
     settings = session_settings()
-    if settings.world_size > 1:
-        raise ConfigurationError(
-            f"this is one of {settings.world_size} ranks (WORLD_SIZE), and none has a supervisor: "
-            f"start them with `holdfast run --ranks {settings.world_size} -- …`"
-        )
+    world = find_world()
     name = check_name(name) if name is not None else settings.name or default_name(sys.argv)
     command = (sys.executable, *sys.argv)
     folder = RunStore.at(store if store is not None else settings.store).open(name, command=command)
-    return Alone(
-        folder,
-        policy=settings.save_policy(),
-        keep=keep or Keep(last=settings.keep_last),
-        grace_s=settings.grace_s,
-        chips=settings.chips,
-    )
+    if world.size > 1 and decline_jax_preemption():
+        keep_sigterm()
+    if world.rank > 0:
+        from holdfast.session.follower import Follower
+
+        return Follower(folder, world, grace_s=settings.grace_s)
+    keep = keep or Keep(last=settings.keep_last)
+    policy, grace_s = settings.save_policy(), settings.grace_s
+    chips = settings.chips_of(world.size)
+    if world.size > 1:
+        from holdfast.session.leader import Leader
+
+        return Leader(folder, world, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+    from holdfast.session.alone import Alone
+
+    return Alone(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
 
 
 def _is_worker() -> bool:

@@ -62,7 +62,7 @@ class Supervised(Attachment):
         answer_for_stacks(Path(environment.journal), writer.words)
         if keep is not None and self.rank == 0:
             wish = {"last": keep.last, "every": keep.every}
-            write_report(self.report_path.with_name("keep.json"), wish)
+            write_report(folder.ranks_dir(self.attempt) / "keep.json", wish)
 
     def resume(self) -> tuple[Resume, str]:
         """What the controller chose at launch."""
@@ -72,8 +72,9 @@ class Supervised(Attachment):
         """All ranks must restore the same set, so the attempt ends and the choice is made again."""
         raise CorruptCheckpoint(f"{resume.set_name}: {words}")
 
-    def resumed(self, resume: Resume) -> None:
-        """The attempt record says so already."""
+    def resumed(self, resume: Resume) -> bool:  # noqa: ARG002 - the attempt record says so already
+        """Always: a rank that could not read it has ended the attempt."""
+        return True
 
     def ready(self, step: int) -> None:
         """The agent has been looking on since the journal appeared."""

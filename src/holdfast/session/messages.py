@@ -1,0 +1,127 @@
+"""What ranks without a supervisor say to one another: plain words, encoded as JSON. Pure.
+
+Each process has one register in the framework's key-value store, and overwrites it: rank 0, which
+leads, with `LeaderSays`, every other rank with `FollowerSays`. A register holds the whole state
+and no news, like a words page: what is overwritten before it is read has only been overtaken.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+PROTOCOL = 1
+MAX_MESSAGE_BYTES = 65_536
+MAX_WORD = (1 << 64) - 1
+
+
+class _Message:
+    """Encoding that the two kinds share."""
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON."""
+        return json.dumps({"v": PROTOCOL, **asdict(self)}, separators=(",", ":")).encode()  # type: ignore[call-overload]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse; ignores keys it does not know. Raises ValueError saying what is wrong."""
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a message of {len(data)} bytes")
+        raw = json.loads(data)
+        if not isinstance(raw, dict):
+            raise ValueError("not an object")
+        if raw.get("v") != PROTOCOL:
+            raise ValueError(f"it speaks protocol {raw.get('v')!r}, this Holdfast {PROTOCOL}")
+        values = {}
+        for rule in fields(cls):  # type: ignore[arg-type]
+            if rule.name not in raw:
+                raise ValueError(f"no {rule.name}")
+            values[rule.name] = _checked(rule.name, str(rule.type), raw[rule.name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerSays(_Message):
+    """A rank's words. `me` and `to` are incarnations: who speaks, and to which leader ('': any).
+
+    `choice` is the last choice of a checkpoint that it has dealt with, `refused` why it could not
+    be read. `sigterm_age_ns` counts from its first SIGTERM to this message: clocks of different
+    hosts are never compared. `left` is set when it has ended its session: '' in good order.
+    """
+
+    rank: int
+    me: str
+    to: str
+    number: int  # counts this sender's messages
+    heard: int  # the number of the leader's message that it has acted on
+    run: str
+    world_size: int
+    holder: dict[str, Any]  # journal.holder.Holder as JSON: is it still alive?
+    choice: int = 0
+    refused: str | None = None
+    step: int = 0
+    phase: int = 0
+    snap: int = 0
+    durable: int = 0
+    failed: int = 0
+    save_asked: int = 0
+    save_blocked_ns: int = 0
+    sigterm_age_ns: int | None = None
+    interrupted: bool = False
+    left: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSays(_Message):
+    """Rank 0's words. `lease_epoch` and `holder` are those of the run's lease in the store.
+
+    `choice` numbers the choices of a checkpoint (0: none yet), `begun` is the choice from which the
+    attempt starts (0: not all ranks have read it yet), `refusal` why there is none. The time left
+    to the deadline counts from this message. `hurry`: listen closely. `closing`: the leader ends.
+    """
+
+    me: str
+    number: int
+    run: str
+    world_size: int
+    attempt: int
+    lease_epoch: int
+    holder: dict[str, Any]
+    choice: int = 0
+    set_name: str | None = None
+    set_step: int = 0
+    set_parent: int | None = None
+    skip_batches: int = 0
+    begun: int = 0
+    refusal: str | None = None
+    order: int = 0
+    verdict: int = 0
+    committed: int = 0
+    deadline_in_ns: int | None = None
+    stop_source: str | None = None
+    hurry: bool = False
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(_Message):
+    """The leader has heard this very process: what it says from now on is meant for it."""
+
+    leader: str
+    follower: str
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+def _checked(name: str, kind: str, value: Any) -> Any:
+    """The value, if it is of the field's type; whole numbers fit in a word."""
+    optional = kind.endswith(" | None")
+    if value is None and optional:
+        return None
+    kind = kind.removesuffix(" | None").partition("[")[0]
+    wanted = {"int": int, "str": str, "bool": bool, "dict": dict}[kind]
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise ValueError(f"{name} is {value!r}, not {kind}")
+    if isinstance(value, int) and not 0 <= value <= MAX_WORD:
+        raise ValueError(f"{name} is {value}")
+    return value

@@ -1,0 +1,104 @@
+"""Two ranks that nobody supervises, as processes of a tiny script."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from processes import FAR, House, Process
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Pair:
+    """Ranks 0 and 1 of run `r`; every start is one attempt on a fresh port."""
+
+    def __init__(self, house: House, script: str, *, by_launcher: bool = True) -> None:
+        """`by_launcher`: RANK and WORLD_SIZE are set, as launchers do."""
+        self.house = house
+        self.script = HERE / script
+        self.by_launcher = by_launcher
+
+    def start(self, steps: int, **env: object) -> list[Process]:
+        """Both ranks."""
+        port = free_port()
+        return [self.rank(rank, port, steps, **env) for rank in (0, 1)]
+
+    def rank(self, rank: int, port: int, steps: int, **env: object) -> Process:
+        """One rank."""
+        if self.house.allow_file.exists():
+            env.setdefault("ALLOW", self.house.allow_file)
+        variables = {
+            "NUMBER": rank,
+            "SIZE": 2,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "HOLDFAST_NAME": "r",
+            **env,
+        }
+        if variables.pop("launcher", self.by_launcher):
+            variables |= {"RANK": rank, "WORLD_SIZE": 2}
+        return self.house.start(sys.executable, self.script, steps, **variables)
+
+    def run(self, steps: int, code: int = 0, **env: object) -> list[str]:
+        """Both, to their end: their outputs."""
+        return [process.wait(code) for process in self.start(steps, **env)]
+
+    def trained(self, sets: int, **env: object) -> tuple[list[Process], int]:
+        """Ranks that have made so many sets and wait at a gate; the last step they did."""
+        step = 1
+        self.house.allow(step)
+        ranks = self.start(FAR, HOLDFAST_SAVE_EVERY_STEPS=2, **env)
+        while True:
+            for process in ranks:
+                process.saw(f"did {step}$")
+            if len(self.house.sets()) >= sets:
+                return ranks, step
+            step += 1
+            self.house.allow(step)
+
+    def straight(self, steps: int) -> list[str]:
+        """The digests of a run that nothing disturbs."""
+        return finals(self.run(steps, HOLDFAST_NAME="straight", ALLOW=self.house.allow(10**9)))
+
+
+def both_did(ranks: Sequence[Process], step: int) -> None:
+    """Wait until both have done a step."""
+    for process in ranks:
+        process.saw(f"did {step}$")
+
+
+def ends(house: House, name: str = "r") -> list[dict[str, object]]:
+    """How each attempt ended."""
+    found = sorted((house.store / name / "attempts").glob("*/end.json"))
+    return [json.loads(path.read_text()) for path in found]
+
+
+def finals(outputs: list[str]) -> list[str]:
+    """What each printed as its result."""
+    return [re.search(r"final (\w+)", out).group(1) for out in outputs]
+
+
+def goes_on(outputs: list[str], saved: int) -> None:
+    """All resumed from one set, `saved` or a newer one.
+
+    Newer, where all shards were durable when the ranks ended, and only the manifest was missing.
+    """
+    assert len(set(starts(outputs))) == 1
+    assert starts(outputs)[0] >= saved
+
+
+def starts(outputs: list[str]) -> list[int]:
+    """From which step each resumed."""
+    return [int(re.search(r"from (\d+)", out).group(1)) for out in outputs]

@@ -1,0 +1,72 @@
+"""Two ranks with jax.distributed and no supervisor: one step for every save and every stop."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from pairs import Pair, both_did, ends, finals, goes_on, starts
+from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, FAR, House
+
+
+@pytest.fixture
+def pair(house: House) -> Pair:
+    return Pair(house, "rank_jax.py", by_launcher=False)
+
+
+def test_both_finish_and_all_is_on_record(house: House, pair: Pair) -> None:
+    """Which rank it is, JAX alone says."""
+    outputs = pair.run(8, HOLDFAST_SAVE_EVERY_STEPS=5)
+    assert len(set(finals(outputs))) == 1
+    assert house.saved_step() == 8
+    report = house.holdfast("report", "r").wait(EXIT_DONE)
+    assert "done · 1 attempt · 2 chips" in report
+    assert "8 steps kept, 0 lost" in report
+
+
+def test_sigterm_to_rank_1_stops_both_at_one_step(house: House, pair: Pair) -> None:
+    house.allow(3)
+    ranks = pair.start(FAR)
+    both_did(ranks, 3)
+    ranks[1].send(signal.SIGTERM)
+    ranks[0].saw("SIGTERM to rank 1: saving at the next step, then stopping")
+    house.allow(FAR)
+    for process in ranks:
+        process.wait(EXIT_SAVED)
+    saved = house.saved_step()
+    assert saved >= 3
+    outputs = pair.run(saved + 4)
+    assert starts(outputs) == [saved, saved]
+    assert finals(outputs) == pair.straight(saved + 4)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_sigterm_between_jax_and_the_loop_is_not_lost(
+    house: House, pair: Pair, rank: int
+) -> None:
+    """JAX's preemption service would have taken it: it is declined by hf.start."""
+    ranks = pair.start(
+        FAR, START="before", launcher=True, SIGTERM_AFTER_INITIALIZE=rank, HOLDFAST_GRACE_S=600
+    )
+    for process in ranks:
+        process.wait(EXIT_SAVED)
+    assert house.saved_step() >= 1
+    assert [end["cause"] for end in ends(house)] == ["preempted"]
+
+
+def test_sigkill_during_a_stop_and_the_other_leaves(house: House, pair: Pair) -> None:
+    ranks, _ = pair.trained(2)
+    ranks[0].send(signal.SIGTERM)
+    ranks[0].saw("saving at the next step, then stopping")
+    ranks[1].send(signal.SIGKILL)
+    house.allow(FAR)
+    ranks[0].wait()
+    saved = house.saved_step()
+    outputs = pair.run(saved + 20)
+    goes_on(outputs, saved)
+    assert finals(outputs) == pair.straight(saved + 20)
+
+
+def test_not_initialised(pair: Pair) -> None:
+    for out in pair.run(3, code=EXIT_CONFIGURATION, START="never", launcher=True):
+        assert "neither jax.distributed nor torch.distributed is initialised" in out

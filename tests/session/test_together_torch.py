@@ -1,0 +1,219 @@
+"""Two ranks with torch.distributed and no supervisor: one step for every save and every stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+from pairs import Pair, both_did, ends, finals, free_port, goes_on, starts
+from processes import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SAVED,
+    EXIT_UNAVAILABLE,
+    FAR,
+    House,
+)
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def pair(house: House) -> Pair:
+    return Pair(house, "rank_torch.py")
+
+
+@pytest.mark.parametrize("start", ["before", "after"])
+def test_both_finish_and_all_is_on_record(house: House, pair: Pair, start: str) -> None:
+    outputs = pair.run(12, START=start, HOLDFAST_SAVE_EVERY_STEPS=5)
+    assert len(set(finals(outputs))) == 1
+    assert house.saved_step() == 12
+    (last,) = [folder for folder in house.sets() if folder.name.endswith("-000000000012")]
+    assert len(list(last.glob("rank-*.safetensors"))) == 2
+    assert [end["cause"] for end in ends(house)] == ["done"]
+    journals = (house.store / "r" / "attempts" / "0000" / "journal").glob("*.hfj")
+    assert sorted(path.name for path in journals) == ["rank-00000.hfj", "rank-00001.hfj"]
+    report = house.holdfast("report", "r").wait(EXIT_DONE)
+    assert "done · 1 attempt · 2 chips" in report
+    assert "12 steps kept, 0 lost" in report
+    left = [names for _, _, names in os.walk(os.environ["HOLDFAST_SCRATCH"]) if names]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("whom", "times"), [((1,), 1), ((0,), 1), ((0, 1), 1), ((1, 0), 2)], ids=str
+)
+def test_sigterm_stops_both_at_one_step(
+    house: House, pair: Pair, whom: tuple[int, ...], times: int
+) -> None:
+    house.allow(5)
+    ranks = pair.start(FAR)
+    both_did(ranks, 5)
+    for _ in range(times):
+        for rank in whom:
+            ranks[rank].send(signal.SIGTERM)
+    ranks[0].saw("saving at the next step, then stopping")
+    house.allow(FAR)
+    for process in ranks:
+        process.wait(EXIT_SAVED)
+    saved = house.saved_step()
+    assert saved >= 5
+    (end,) = ends(house)
+    assert end["cause"] == "preempted"
+    outputs = pair.run(saved + 4)
+    assert starts(outputs) == [saved, saved]
+    assert finals(outputs) == pair.straight(saved + 4)
+    assert "1 disruption" in house.holdfast("report", "r").wait(EXIT_DONE)
+
+
+def test_a_rank_killed_during_a_stop_does_not_hold_the_other(house: House, pair: Pair) -> None:
+    ranks, _ = pair.trained(2)
+    ranks[0].send(signal.SIGTERM)
+    ranks[0].saw("saving at the next step, then stopping")
+    ranks[1].send(signal.SIGKILL)
+    ranks[1].wait(-signal.SIGKILL)
+    house.allow(FAR)
+    ranks[0].wait()
+    saved = house.saved_step()
+    outputs = pair.run(saved + 20)
+    goes_on(outputs, saved)
+    assert finals(outputs) == pair.straight(saved + 20)
+
+
+def test_a_rank_that_dies_while_another_waits_for_it(house: House, pair: Pair) -> None:
+    """The other has copied the ordered step and waits for the set: it leaves, with 75."""
+    ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1)
+    ranks[0].send(signal.SIGTERM)
+    house.allow(FAR)
+    ranks[1].saw("holds at")
+    saved = house.saved_step()
+    ranks[1].send(signal.SIGKILL)
+    ranks[0].wait(EXIT_SAVED)
+    assert house.saved_step() == saved
+    (end,) = ends(house)
+    assert end["cause"] == "preempted"
+    outputs = pair.run(saved + 20)
+    goes_on(outputs, saved)
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_at_the_deadline_all_are_gone(house: House, pair: Pair, stuck: int) -> None:
+    """One rank never comes to the boundary: what is durable already is what is kept."""
+    ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=5)
+    saved = house.saved_step()
+    ranks[1].send(signal.SIGTERM)
+    house.allow(FAR)
+    for process in ranks:
+        process.wait(EXIT_SAVED)
+    assert house.saved_step() == saved
+    goes_on(pair.run(saved + 20), saved)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_sigkill_of_a_rank_and_the_result_is_the_same(
+    house: House, pair: Pair, victim: int
+) -> None:
+    ranks, did = pair.trained(2)
+    ranks[victim].send(signal.SIGKILL)
+    house.allow(FAR)
+    for process in ranks:
+        process.wait()
+    saved = house.saved_step()
+    outputs = pair.run(did + 5)
+    goes_on(outputs, saved)
+    assert finals(outputs) == pair.straight(did + 5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_record_names_the_rank_that_failed_first(house: House, pair: Pair, rank: int) -> None:
+    for process in pair.start(9, CRASH_AT=f"{rank}:4"):
+        process.wait(EXIT_FAILED)
+    (end,) = ends(house)
+    assert end["cause"] == "failed"
+    told = "ValueError: the loss is not a number at step 4"
+    assert end["words"].startswith(told if rank == 0 else f"rank 1: {told}")
+    report = house.store / "r" / "attempts" / "0000" / "ranks" / f"rank-{rank:05d}.json"
+    assert told.partition(": ")[2] in json.loads(report.read_text())["message"]
+
+
+def test_ranks_of_a_run_that_is_held_end_alike(house: House, pair: Pair) -> None:
+    house.allow(3)
+    ranks = pair.start(FAR)
+    both_did(ranks, 3)
+    late = pair.start(FAR)
+    assert "is held by" in late[0].wait(EXIT_UNAVAILABLE)
+    assert "HoldfastError" in late[1].wait(EXIT_FAILED)
+    for process in ranks:
+        process.send(signal.SIGTERM)
+    house.allow(FAR)
+    for process in ranks:
+        process.wait(EXIT_SAVED)
+
+
+def test_both_ask_for_one_save(house: House, pair: Pair) -> None:
+    pair.run(9, TAG_AT=6, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    assert [int(folder.name.split("-")[1]) for folder in house.sets()] == [6, 9]
+
+
+def test_a_set_that_one_rank_cannot_read_is_passed_over_by_both(house: House, pair: Pair) -> None:
+    pair.run(6, HOLDFAST_SAVE_EVERY_STEPS=2)
+    newest = house.sets()[-1] / "rank-00001.safetensors"
+    data = bytearray(newest.read_bytes())
+    data[-1] ^= 1
+    newest.write_bytes(data)
+    outputs = pair.run(9)
+    first, second = starts(outputs)
+    assert first == second < 6
+    assert finals(outputs) == pair.straight(9)
+
+
+def test_without_a_process_group_it_says_what_to_do(pair: Pair) -> None:
+    for out in pair.run(3, code=EXIT_CONFIGURATION, START="never"):
+        assert "neither jax.distributed nor torch.distributed is initialised" in out
+        assert "holdfast run --ranks 2" in out
+
+
+def test_ranks_of_two_names_are_told_so(pair: Pair) -> None:
+    port = free_port()
+    one = pair.rank(0, port, 3, HOLDFAST_NAME="left")
+    other = pair.rank(1, port, 3, HOLDFAST_NAME="right")
+    for process in (one, other):
+        process.wait()
+        assert "give all ranks the same name" in process.text or "rank 1 has left" in process.text
+    assert "of run 'right', and rank 0 of run 'left'" in one.text + other.text
+
+
+def test_ranks_of_two_stores_are_told_so(house: House, pair: Pair) -> None:
+    port = free_port()
+    one = pair.rank(0, port, 3)
+    other = pair.rank(1, port, 3, HOLDFAST_STORE=house.folder / "elsewhere")
+    one.wait()
+    other.wait()
+    assert "all ranks need one run store" in other.text
+
+
+def test_torchrun(house: House, pair: Pair) -> None:
+    words = ("--standalone", "--nproc-per-node", 2, "--max-restarts", 0, pair.script)
+    house.allow(5)
+    run = house.start(
+        sys.executable, "-m", "torch.distributed.run", *words, FAR,
+        HOLDFAST_NAME="r", ALLOW=house.allow_file,
+    )  # fmt: skip
+    run.saw(r"\[0\] did 5")
+    run.saw(r"\[1\] did 5")
+    run.send(signal.SIGTERM)
+    run.saw("saving at the next step, then stopping")
+    house.allow(FAR)
+    run.wait()
+    saved = house.saved_step()
+    assert saved >= 5
+    out = house.start(
+        sys.executable, "-m", "torch.distributed.run", *words, saved + 4, HOLDFAST_NAME="r",
+    ).wait(EXIT_DONE)  # fmt: skip
+    assert re.findall(r"\[\d\] from (\d+)", out) == [str(saved)] * 2
+    assert sorted(set(re.findall(r"final (\w+)", out))) == sorted(set(pair.straight(saved + 4)))
