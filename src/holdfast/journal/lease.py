@@ -158,11 +158,6 @@ def view(folder: RunFolder) -> LeaseView:
     return LeaseView(_state(folder, epoch, holder), epoch, holder, _last_seen_ns(folder, epoch))
 
 
-def claimed_by(folder: RunFolder, epoch: int) -> Holder | None:
-    """Who made the claim of that epoch, as far as this store shows it."""
-    return _read_holder(folder, epoch)
-
-
 def _ensure_free(
     folder: RunFolder,
     epoch: int,

@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.holder import Holder
 from holdfast.journal.layout import Phase, Word
-from holdfast.journal.lease import claimed_by
+from holdfast.journal.lease import holder_of
 from holdfast.journal.names import new_id
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import make_scratch, remove_scratch
@@ -164,7 +164,7 @@ class Follower(Attachment):
     def _check_store(self, holder: Holder, epoch: int) -> None:
         """All ranks write into one folder: rank 0's claim of the lease must be in ours."""
         end = time.monotonic() + SAME_STORE_S
-        while claimed_by(self.folder, epoch) != holder:
+        while holder_of(self.folder, epoch) != holder:
             if time.monotonic() > end:
                 raise StoreUnavailable(
                     f"rank {self.rank} does not see in {self.folder.path} what rank 0 wrote there: "
