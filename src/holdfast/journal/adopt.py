@@ -11,15 +11,18 @@ from collections.abc import Collection
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, JournalError
+from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.holder import Sign, look
+from holdfast.journal.clocks import boot_id
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
-from holdfast.journal.layout import CONTROLLER_RANK
+from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.lease import holder_of
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import owner_of
+from holdfast.journal.salvage import salvage_journal, salvage_text
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
@@ -85,33 +88,51 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
 
 
 def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:
+    is_of_earlier_boot = False
     for live in sorted(place.glob("*.hfj")):
-        target = _home(folder, on_record, live)
-        if target is not None:
-            replicator = Replicator(live, target)
-            try:
-                replicator.sync(durable=True)
-            finally:
-                replicator.close()
+        identity = _identity(live)
+        target = None if identity is None else _home(folder, on_record, identity, live.name)
+        if identity is None or target is None:
+            continue
+        if identity.boot_id != boot_id():
+            is_of_earlier_boot = True
+            if salvage_journal(live, target):
+                continue
+        replicator = Replicator(live, target)
+        try:
+            replicator.sync(durable=True)
+        finally:
+            replicator.close()
     number = place.name.removeprefix("attempt-")
     if number.isdecimal():
         for log in sorted(place.glob("*.log")):
-            LogCopy(log, folder.logs_dir(int(number)) / log.name).sync(durable=True)
+            stored = folder.logs_dir(int(number)) / log.name
+            if is_of_earlier_boot:
+                with store_errors(f"complete {log.name}", stored):
+                    salvage_text(log, stored)
+            else:
+                LogCopy(log, stored).sync(durable=True)
 
 
-def _home(folder: RunFolder, on_record: Collection[int], live: Path) -> Path | None:
-    """Where a live journal belongs; None: it is none, or its attempt never came to be.
+def _identity(live: Path) -> Identity | None:
+    """Who wrote a live journal; None: it is none."""
+    try:
+        with JournalReader(live) as reader:
+            return reader.identity
+    except JournalError:
+        return None
+
+
+def _home(
+    folder: RunFolder, on_record: Collection[int], identity: Identity, name: str
+) -> Path | None:
+    """Where a live journal belongs; None: its attempt never came to be.
 
     Who made the folder of an attempt and could not record it (a full disk) has left a journal of
     that number. Brought home, it would be in the way of the attempt that gets the number.
     """
-    try:
-        with JournalReader(live) as reader:
-            identity = reader.identity
-    except JournalError:
-        return None
     if identity.rank == CONTROLLER_RANK:
-        return folder.journal_dir / live.name
+        return folder.journal_dir / name
     if identity.attempt not in on_record:
         return None
-    return folder.attempt_journal_dir(identity.attempt) / live.name
+    return folder.attempt_journal_dir(identity.attempt) / name
