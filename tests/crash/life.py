@@ -131,7 +131,9 @@ class Life:
             command=("train",),
         )
         told("attempt", record)
-        self._fact(writer, fact="run", name=NAME, requested_ns=now_ns(), chips=1)
+        self._fact(
+            writer, fact="run", name=NAME, requested_ns=folder.identity.requested_ns(), chips=1
+        )
         self._fact(writer, fact="attempt_start", attempt=attempt, at_ns=now_ns())
         copies = (
             Replicator(mine / JOURNAL, folder.attempt_journal_dir(attempt) / JOURNAL),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import re
 import tempfile
 from pathlib import Path
 
 from disk import digest
+from examine import Promises, examine_tree
+from life import Life, Place
 from power_cut import (
+    UNTIL,
     Moment,
     Recorded,
     bare_moments,
@@ -17,6 +22,9 @@ from power_cut import (
     record,
     syncs,
 )
+from recorder import Killed, Recorder
+
+from holdfast.snapshot.keep import Keep
 
 SEED = 1
 
@@ -100,3 +108,38 @@ def what(run: Recorded, sync: int) -> str:
     before = run.ops[sync - 1]
     words = f"{run.ops[sync].path} after {type(before).__name__.lower()} {before.path}"
     return re.sub(r"/\.([^/ ]+)\.[0-9a-f]{12}\.tmp", r"/\1", words)
+
+
+def test_a_kill_and_then_a_power_cut(jail: Path, long: bool) -> None:
+    """A process is killed, the next one goes on; the power fails before anything else is written.
+
+    What the first one left was never synced, and is there for the second one to see: what the
+    second one builds on it must be durable all the same.
+    """
+    kills = len(recorded().ops) // 2
+    wrong = []
+    for number in range(0, kills, 1 if long else 3):
+        root = jail / f"killed-{number}"
+        for part in ("store", "scratch"):
+            (root / part).mkdir(parents=True)
+        recorder, promises = Recorder(root / "store"), Promises()
+        recorder.also = [root / "scratch"]
+        place = Place(root / "store", root / "scratch")
+        left = itertools.count(-number)
+
+        def dying(what: str, path: str, recorder=recorder, left=left) -> None:
+            if next(left) == 0:
+                recorder.kill()
+
+        recorder.hook = dying
+        with recorder:
+            with contextlib.suppress(Killed):
+                Life(place, 2, promises.told, save_every=1, keep=Keep(last=1)).live()
+            recorder.revive()
+            Life(place, 3, promises.told, save_every=1, keep=Keep(last=1)).live()
+        assert recorder.matches() == []
+        try:
+            examine_tree(jail / "after", recorder.disk.synced(), promises, UNTIL + 2)
+        except Exception as error:
+            wrong.append(f"killed before operation {number}: {type(error).__name__}: {error}")
+    assert wrong == []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.journal.clocks import boot_id, now_ns
+from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
@@ -32,12 +31,11 @@ class Chronicle:
 
     def opened(self, folder: RunFolder, chips: int) -> None:
         """The run and when its resources were asked for, on this boot's clock."""
-        requested_ns = now_ns() - (time.time_ns() - folder.identity.requested_unix_ns)
         self.fact(
             {
                 "fact": "run",
                 "name": folder.name,
-                "requested_ns": max(0, requested_ns),
+                "requested_ns": folder.identity.requested_ns(),
                 "chips": chips,
             }
         )

@@ -33,6 +33,7 @@ from holdfast.journal.atomic import (
     read_json,
     store_errors,
 )
+from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, new_id, shown
 from holdfast.journal.regular import refuse_link
@@ -54,6 +55,17 @@ class RunIdentity:
     requested_unix_ns: int  # when the run's resources were first asked for: its time line's origin
     command: tuple[str, ...]
     code_hash: str | None = None  # not computed yet; kept so that old readers know the key
+    requested_boot_id: str = ""  # the same instant on the clock of that boot, which nobody sets
+    requested_boot_ns: int = 0
+
+    def requested_ns(self) -> int:
+        """When the run's resources were asked for, on this boot's clock (`clocks.now_ns`).
+
+        On another boot the wall clocks of then and now are all there is; never later than now.
+        """
+        if self.requested_boot_id == boot_id():
+            return self.requested_boot_ns
+        return max(0, now_ns() - max(0, time.time_ns() - self.requested_unix_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +199,8 @@ class RunStore:
             created_unix_ns=now,
             requested_unix_ns=now if requested_unix_ns is None else requested_unix_ns,
             command=tuple(command),
+            requested_boot_id=boot_id() if requested_unix_ns is None else "",
+            requested_boot_ns=now_ns() if requested_unix_ns is None else 0,
         )
         make_folder(self.root)
         make_part(path)
@@ -263,6 +277,8 @@ def _to_json(identity: RunIdentity) -> dict[str, Any]:
         "requested_unix_ns": identity.requested_unix_ns,
         "command": list(identity.command),
         "code_hash": identity.code_hash,
+        "requested_boot_id": identity.requested_boot_id,
+        "requested_boot_ns": identity.requested_boot_ns,
     }
 
 
@@ -284,6 +300,8 @@ def _read_identity(path: Path) -> RunIdentity:
             requested_unix_ns=whole(raw, "requested_unix_ns"),
             command=texts(raw, "command"),
             code_hash=None if raw.get("code_hash") is None else text(raw, "code_hash"),
+            requested_boot_id=text({"requested_boot_id": "", **raw}, "requested_boot_id"),
+            requested_boot_ns=whole({"requested_boot_ns": 0, **raw}, "requested_boot_ns"),
         )
     except ValueError as error:
         raise StoreUnavailable(f"{file} is damaged ({error}); move it away") from error

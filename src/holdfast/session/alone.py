@@ -167,9 +167,8 @@ class Alone(Attachment):
         if rollback is not None:
             clear_settled(self.folder)
         self._created = True
-        identity_ = self.folder.identity
-        requested_ns = now_ns() - (time.time_ns() - identity_.requested_unix_ns)
-        self._fact(fact="run", name=self.name, requested_ns=max(0, requested_ns), chips=self._chips)
+        requested_ns = self.folder.identity.requested_ns()
+        self._fact(fact="run", name=self.name, requested_ns=requested_ns, chips=self._chips)
         self._fact(fact="attempt_start", attempt=self.attempt, at_ns=_process_started_ns())
         return True
 
