@@ -13,16 +13,16 @@ from pathlib import Path
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
-from holdfast.journal.holder import Sign, look
 from holdfast.journal.clocks import boot_id
+from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.lease import holder_of
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
-from holdfast.journal.scratch import owner_of
 from holdfast.journal.salvage import salvage_journal, salvage_text
+from holdfast.journal.scratch import owner_of
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
