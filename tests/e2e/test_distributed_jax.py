@@ -5,10 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from distributed import Distributed
+from distributed import Distributed, Ranks
+from processes import EXIT_DONE
+
+from holdfast.snapshot.sets import read_manifest
 
 pytest.importorskip("jax")
 
 
 class TestJax(Distributed):
     trainer = Path(__file__).with_name("jax_trainer.py")
+
+    def test_what_the_ranks_share_is_stored_once(self, ranks: Ranks) -> None:
+        ranks.run(steps=2).wait(EXIT_DONE)
+        arrays = read_manifest(ranks.house.sets()[-1]).arrays
+        rows = {
+            path: [(rank, piece.index[0] if piece.index else None) for rank, piece in stored.pieces]
+            for path, stored in arrays.items()
+            if path.startswith("state/")
+        }
+        assert rows == {
+            "state/weights": [(0, (0, 8))],
+            "state/momentum": [(0, (0, 4)), (1, (4, 8))],
+            "state/key": [(0, (0, 2))],
+            "state/count": [(0, None)],
+        }

@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_FAILED, EXIT_SAVED, House, is_alive, kill, ranks_of
 
+SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
+
 
 def test_it_runs(house: House) -> None:
     out = house.holdfast("run", "--", "sh", "-c", "echo hello; echo $RANK of $WORLD_SIZE")
     text = out.wait(EXIT_DONE)
     assert "[0] hello" in text
     assert "[0] 0 of 1" in text
+
+
+@pytest.mark.parametrize(("users", "shown"), [({}, "false"), ({SERVICE: "1"}, "1")])
+def test_jax_leaves_sigterm_to_us_unless_the_user_says_otherwise(
+    house: House, users: dict[str, str], shown: str
+) -> None:
+    show = ("sh", "-c", f"echo its service: ${SERVICE}")
+    assert f"its service: {shown}" in house.holdfast("run", "--", *show, **users).wait(EXIT_DONE)
 
 
 def test_it_is_restarted_when_it_fails(house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +26,16 @@ class Command:
     environment: Mapping[str, str]
 
 
-def free_port() -> int:
-    """A port that nothing listens on now.
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now, no two of them the same.
 
-    A fresh one per attempt: no rank may meet a store or a coordinator of the last attempt.
+    Fresh ones per attempt: no rank may meet a store or a coordinator of the last attempt.
     """
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def journal_name(rank: int) -> str:
@@ -60,7 +62,7 @@ def rank_commands(
     resume: Resume,
 ) -> list[RankCommand]:
     """One command per rank of this host."""
-    port, coordinator_port = free_port(), free_port()
+    port, coordinator_port = free_ports(2)
     commands = []
     for output in outputs:
         rank = output.rank
@@ -88,7 +90,7 @@ def rank_commands(
             # Unbuffered, or the last lines before a SIGKILL are lost; a segfault shows its stack.
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
-            # It would take SIGTERM away from the session, which reports it: see "Several ranks".
+            # It would take SIGTERM away from the session, without telling Python.
             "JAX_ENABLE_PREEMPTION_SERVICE": "false",
             **command.environment,
             **environment.to_environ(),
