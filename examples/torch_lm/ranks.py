@@ -20,7 +20,12 @@ def join_ranks(model):
     if os.environ["RANK"] != "0":
         wait_for(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     torch.distributed.init_process_group("gloo")  # finds everything else in the environment
-    return DistributedDataParallel(model)
+    parallel = DistributedDataParallel(model)
+    # It lays the gradients out anew after its first backward pass, and the order in which three
+    # ranks or more add them up follows the layout: the first pass is one that does not count.
+    parallel(torch.zeros(1, 1, dtype=torch.long)).sum().backward()
+    model.zero_grad()
+    return parallel
 
 
 def wait_for(host: str, port: int) -> None:
