@@ -189,10 +189,10 @@ class Script:
             self.live.store.unreadable[one.name] = f"{one.name}: rank-00000 has a wrong checksum"
 
     def store_is(self, state: str) -> None:
-        """The store: full, away, fenced (somebody else has the run), or ok."""
+        """The store: full, away, hung, fenced (somebody else has the run), or ok."""
         store = self.live.store
         store.is_full, store.is_away = state == "full", state == "away"
-        store.is_fenced = state == "fenced"
+        store.is_fenced, store.is_hung = state == "fenced", state == "hung"
 
     def host_sticks(self) -> None:
         """From now on processes survive SIGKILL."""
@@ -287,7 +287,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     ),
     r"rollback to (\w+)(?: skip (\d+))?": Script.roll_back,
     r"bad sets (\w+)": Script.bad,
-    r"store (full|away|fenced|ok)": Script.store_is,
+    r"store (full|away|hung|fenced|ok)": Script.store_is,
     r"host stuck": Script.host_sticks,
     r"reaper killed": lambda script: script.live.kill_reaper(),
     r"status": Script.status,

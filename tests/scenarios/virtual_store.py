@@ -26,6 +26,7 @@ class Store:
     wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
     is_full: bool = False
     is_away: bool = False
+    is_hung: bool = False  # it takes an order, and never answers
     is_fenced: bool = False  # another supervisor creates the next attempt first
 
     def choose(self, wish: Wish | None) -> tuple[ev.Resume, str]:

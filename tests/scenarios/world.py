@@ -399,9 +399,8 @@ class World:
     def _do_choose(self, action: act.Choose) -> None:
         def job() -> None:
             if self.store.is_away:
-                self.feed(
-                    ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, "the run store cannot be read")
-                )
+                words = "the run store cannot be read"
+                self.feed(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
                 return
             try:
                 resume, words = self.store.choose(action.wish)
@@ -418,6 +417,8 @@ class World:
         resume = action.resume
 
         def job() -> None:
+            if self.store.is_hung:
+                return
             if self.store.is_fenced:
                 words = f"attempt {action.attempt} was created by somebody else"
                 failed = ev.LaunchFailed(self.now_ns, action.attempt, EXIT_UNAVAILABLE, words)

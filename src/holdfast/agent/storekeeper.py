@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.rollback import Wish
-from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
+from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import write_incident, write_stacks
@@ -45,17 +46,20 @@ class Storekeeper:
         self._later = later
         self._feed = feed
         self._say = say
+        self._unrecorded: deque[tuple[int, Callable[[], None]]] = deque()
         self._worker = Worker("holdfast-store", self._job_failed)
 
     def choose(self, wish: Wish | None) -> None:
         """Which set the next attempt restores, going by a wish to go back: Chosen, ChoiceFailed."""
 
         def job() -> None:
+            self._record_ends()
             self._tidy()
             try:
                 resume, words = self._catalog.choose(wish)
             except HoldfastError as error:
-                self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error)))
+                is_away = isinstance(error, StoreUnavailable)
+                self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))
             else:
                 self._resumed_set = resume.set_name
                 self._tell(ev.Chosen(now_ns(), resume, words))
@@ -138,20 +142,32 @@ class Storekeeper:
         if action.cause == BAD_CHECKPOINT and self._resumed_set is not None:
             self._catalog.reject(self._resumed_set, action.words)
 
-        def job() -> None:
-            end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
-            try:
-                if action.is_incident:
-                    write_stacks(self._folder, action.attempt, stacks)
-                    write_incident(self._folder, action.attempt, incident)
-                end_attempt(self._folder, action.attempt, end)
-            except HoldfastError as error:
-                self._say(f"the end of attempt {action.attempt} could not be recorded: {error}")
+        end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
 
-        self._worker.submit(job)
+        def record() -> None:
+            if action.is_incident:
+                write_stacks(self._folder, action.attempt, stacks)
+                write_incident(self._folder, action.attempt, incident)
+            end_attempt(self._folder, action.attempt, end)
+
+        self._unrecorded.append((action.attempt, record))
+        self._worker.submit(self._record_ends)
+
+    def _record_ends(self) -> None:
+        """What a store that was away has not taken is tried again with whatever comes next."""
+        while self._unrecorded:
+            attempt, record = self._unrecorded[0]
+            try:
+                record()
+            except HoldfastError as error:
+                self._say(f"the end of attempt {attempt} could not be recorded yet: {error}")
+                return
+            self._unrecorded.popleft()
 
     def close(self, limit_s: float) -> bool:
         """Finish what was asked for; False when the store does not answer in time."""
+        if self._unrecorded:
+            self._worker.submit(self._record_ends)
         return self._worker.close(limit_s)
 
     def _tell(self, *events: ev.Event) -> None:

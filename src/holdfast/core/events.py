@@ -62,11 +62,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFailed:
-    """No attempt can start: no good checkpoint, or the store is away."""
+    """No attempt can start: no good checkpoint, or the store is away (it may come back)."""
 
     at_ns: int
     exit_code: int
     words: str
+    is_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, records, restart, rollback
 from holdfast.core import events as ev
+from holdfast.core.absence import Absence
 from holdfast.core.hang_watch import HangWatch
 from holdfast.core.run_state import (
     SECOND_NS,
@@ -42,6 +43,9 @@ from holdfast.errors import (
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
 
 
+STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
+
+
 class RunMachine:
     """Feed events with `handle`; carry out the actions in order."""
 
@@ -55,6 +59,7 @@ class RunMachine:
         self.failures: tuple[restart.Failure, ...] = ()
         self.rollbacks = rollback.Rollbacks()
         self.saving = Saving(policy.ranks, policy.save)
+        self._absence = Absence(policy.store_patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
         self._exits: dict[int, ev.RankExited] = {}
         self._host_lost = False
@@ -112,6 +117,7 @@ class RunMachine:
         """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
         if self.rollbacks.is_overtaken:
             return self._choose()
+        self._absence.over()
         self.state = State.LAUNCHING
         self.attempt = self._next_attempt
         self._next_attempt += 1
@@ -141,8 +147,14 @@ class RunMachine:
             self.failures = ()
 
     def _on_choice_failed(self, event: ev.ChoiceFailed) -> list[act.Action]:
-        """No attempt can start: the run is over for this supervisor."""
-        return self._over_in_a_gap(event.at_ns, event.exit_code, event.words)
+        """A store that is away is waited for; without a checkpoint to start from it is over."""
+        again_ns, why = self._absence.again(event.at_ns) if event.is_away else (None, "")
+        words = f"{event.words}; {why}" if why else event.words
+        if again_ns is None:
+            return self._over_in_a_gap(event.at_ns, event.exit_code, words)
+        self.state = State.WAITING
+        said: list[act.Action] = [act.Say("warning", words)] if why else []
+        return [*said, act.SetTimer(Timer.RESTART, again_ns)]
 
     def _on_launched(self, event: ev.Launched) -> list[act.Action]:
         """The attempt runs; a stop that was asked meanwhile begins now."""
@@ -367,8 +379,10 @@ class RunMachine:
         if self.state in (State.RUNNING, State.DRAINING):
             self.state = State.DRAINING
             return [*answer, act.Kill(event.source)]
-        if self.state in (State.NEW, State.LAUNCHING):
+        if self.state is State.NEW:
             return answer  # as soon as there is something to end
+        if self.state is State.LAUNCHING:  # the same, unless the store keeps us waiting
+            return [*answer, act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
         return answer + self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
 
     def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
@@ -408,6 +422,16 @@ class RunMachine:
         if self._leaving and self.stop is not None:
             answer.append(act.SetTimer(Timer.LEAVE, self._leave_limit_ns(event.at_ns)))
         return answer
+
+    def _on_timer_while_launching(self, event: ev.TimerFired) -> list[act.Action]:
+        """Told to stop now, and the store has not put the attempt on record: nobody waits for it.
+
+        Should its ranks be there after all, they end with the supervisor.
+        """
+        if event.timer != Timer.LEAVE or self._stop_now is None:
+            return []
+        words = f"{self._stop_now.source}; the run store does not answer"
+        return self._over_in_a_gap(event.at_ns, self._stopped_code, words)
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
         """The back-off is over."""
@@ -546,6 +570,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.LaunchFailed): RunMachine._on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.LAUNCHING, ev.StopNowAsked): RunMachine._on_stop_now,
+    (State.LAUNCHING, ev.TimerFired): RunMachine._on_timer_while_launching,
     (State.LAUNCHING, ev.RollbackAsked): RunMachine._on_rollback_asked,
     (State.RUNNING, ev.Joined): RunMachine._on_joined,
     (State.RUNNING, ev.Heard): RunMachine._on_heard,

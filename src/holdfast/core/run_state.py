@@ -30,7 +30,7 @@ class Timer(StrEnum):
     RESTART = "restart"
     SAVES = "saves"  # the agreement wants to know that time has passed
     DEADLINE = "deadline"
-    LEAVE = "leave"  # saved and told to leave, and still there
+    LEAVE = "leave"  # told to leave, or to end, and still there
     HANG = "hang"  # time to see whether the ranks get on
 
 
@@ -45,6 +45,7 @@ class RunPolicy:
     leave_limit_ns: int = 30 * SECOND_NS
     margin_ns: int = 2 * SECOND_NS
     relay_limit_ns: int = 30 * SECOND_NS
+    store_patience_ns: int = 600 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
