@@ -81,6 +81,7 @@ fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECO
 
 docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/state_machines.py
 
 picture: $(STAMP) ## Train the demo again and draw its report into docs/images/report.svg
 	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
