@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+# --import-mode=importlib leaves the folder out: what tests import from it is loaded here.
+sys.path.insert(0, str(Path(__file__).parent))
 import examine
 import life
 import power_cut

@@ -11,7 +11,6 @@ kernel would give, or `Killed`, after which nothing happens any more: no `finall
 from __future__ import annotations
 
 import builtins
-import errno
 import io
 import itertools
 import os
@@ -330,17 +329,3 @@ def write_tree(root: Path, tree: State) -> None:
             (root / name).mkdir()
         else:
             (root / name).write_bytes(data)
-
-
-def failing(number: int, code: int, among: Callable[[str, str], bool]) -> Hook:
-    """A hook that lets the `number`-th of some changes fail, once."""
-    left = itertools.count(-number)
-
-    def hook(what: str, path: str) -> None:
-        if among(what, path) and next(left) == 0:
-            raise OSError(code, os.strerror(code), path)
-
-    return hook
-
-
-ENOSPC, EIO = errno.ENOSPC, errno.EIO
