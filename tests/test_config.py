@@ -333,13 +333,15 @@ def test_policies_follow_the_settings() -> None:
         ("off", hang.OFF),
         ("90", hang.HangPolicy(step_ns=90_000_000_000)),
         (0.5, hang.HangPolicy(step_ns=500_000_000)),
+        ("auto:20", hang.HangPolicy(floor_ns=20_000_000_000)),
+        ("auto:0.5", hang.HangPolicy(floor_ns=500_000_000)),
     ],
 )
 def test_when_a_run_counts_as_hung(given: object, policy: hang.HangPolicy) -> None:
     assert resolve({"hang": given}).settings.hang_policy() == policy
 
 
-@pytest.mark.parametrize("given", ["on", "0", "-1", "", True, "1m"])
+@pytest.mark.parametrize("given", ["on", "0", "-1", "", True, "1m", "auto:", "auto:0", "off:3"])
 def test_a_deadline_that_cannot_be_meant(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"\(--hang\) cannot be meant: give auto, off, or"):
+    with pytest.raises(ConfigurationError, match=r"\(--hang\) cannot be meant: give auto, auto:"):
         resolve({"hang": given})

@@ -28,7 +28,7 @@ from holdfast.core.hang_watch import MEMORY_NS, HangWatch
 from holdfast.core.run_state import Timer
 
 S, M, H = SECOND_NS, MINUTE_NS, HOUR_NS
-AUTO = HangPolicy()
+AUTO = HangPolicy(floor_ns=M)
 NOTHING = Experience()
 
 times = st.integers(0, 10 * H)

@@ -16,7 +16,7 @@ from holdfast.journal.recorded import Recorded
 
 SCRIPT = Path(__file__).with_name("hanging.py")
 STEPS, AT = 30, 20
-FLOOR_S = 60.0  # the shortest deadline that is learned
+FLOOR_S = 2.0
 
 
 def start(house: House, how: str, *options: object, at: int = AT, **env: object) -> Process:
@@ -192,12 +192,12 @@ def test_a_child_that_hangs_is_explained_by_py_spy(house: House) -> None:
 
 
 def test_the_deadline_is_learned(house: House) -> None:
-    """Steps of 50 ms need no more than the least deadline, which takes its time."""
-    run = start(house, "sleep")
+    """Steps of 50 ms need no more than the least deadline."""
+    run = start(house, "sleep", "--hang", f"auto:{FLOOR_S:g}")
     run.saw("hangs in")
-    house.eventually(lambda: "hung: no step after step 19" in run.text, within_s=3 * FLOOR_S)
+    house.eventually(lambda: "hung: no step after step 19" in run.text)
     finished(run)
-    assert f"limit {FLOOR_S:.0f} s: the least there is" in str(incident(house)["words"])
+    assert f"limit {FLOOR_S} s: the least there is" in str(incident(house)["words"])
 
 
 def test_off_means_that_nobody_looks(house: House) -> None:

@@ -248,7 +248,7 @@ def _is_routine(event: ev.Event, answer: tuple[act.Action, ...]) -> bool:
 
 def _hang_policy(text: str) -> hang.HangPolicy:
     if text in ("auto", "off"):
-        return hang.HangPolicy() if text == "auto" else hang.OFF
+        return hang.HangPolicy(floor_ns=hang.MINUTE_NS) if text == "auto" else hang.OFF
     return hang.HangPolicy(step_ns=ns(text))
 
 

@@ -88,11 +88,17 @@ def _choice(*words: str) -> Kind:
 
 
 def _hang(value: object) -> str | float:
-    return value if isinstance(value, str) and value in (AUTO, OFF) else _period(value)
+    if isinstance(value, str):
+        if value in (AUTO, OFF):
+            return value
+        word, colon, least = value.partition(":")
+        if colon and word == AUTO:
+            return f"{AUTO}:{_period(least):g}"
+    return _period(value)
 
 
 AUTO, OFF = "auto", "off"
-HANG = Kind("`auto`, `off`, or seconds, more than 0", _hang)
+HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
 SECONDS = Kind("seconds", _seconds)
@@ -205,9 +211,12 @@ class Settings:
         from holdfast.core.hang import OFF as NEVER
         from holdfast.core.hang import HangPolicy
 
-        if isinstance(self.hang, str):
-            return HangPolicy() if self.hang == AUTO else NEVER
-        return HangPolicy(step_ns=round(self.hang * 1e9))
+        if not isinstance(self.hang, str):
+            return HangPolicy(step_ns=round(self.hang * 1e9))
+        word, _, least = self.hang.partition(":")
+        if word != AUTO:
+            return NEVER
+        return HangPolicy(floor_ns=round(float(least) * 1e9)) if least else HangPolicy()
 
     def restart_policy(self) -> RestartPolicy:
         """When to start again after a failure: `max_failures` is the budget."""

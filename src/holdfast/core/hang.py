@@ -31,7 +31,7 @@ class HangPolicy:
 
     is_watched: bool = True
     step_ns: int | None = None
-    floor_ns: int = MINUTE_NS
+    floor_ns: int = 5 * MINUTE_NS  # a false alarm costs more than a few minutes of a true one
     ceiling_ns: int = HOUR_NS
     untried_ns: int = HOUR_NS
     start_floor_ns: int = 5 * MINUTE_NS
