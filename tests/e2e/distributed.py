@@ -219,10 +219,13 @@ class Distributed:
         self, ranks: Ranks, phase: str, who: str
     ) -> None:
         """Rank 1 is held there, and rank 0 waits for it: in its framework's start, or in step 1."""
+        ranks.house.allow(1 if phase == "step" else 0)
         run = ranks.run(HOLD=phase, HOLD_RANK=1)
         run.saw(rf"\[1\] at {phase}$")
         run.saw(r"\[0\] begins 1$" if phase == "step" else r"\[0\] started")
         ranks.signal(run, who)
+        if (phase, who) == ("join", "0"):
+            ranks.house.go()  # a rank that waits in its framework may report when it is back
         assert strange(run.wait(EXIT_SAVED), also=rf"\[1\] at {phase}$") == []
         assert ranks.house.sets() == []
 
