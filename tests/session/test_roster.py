@@ -12,9 +12,7 @@ from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 from holdfast.session.roster import GONE_AFTER_NS, LeaderView, Roster
 
 SECOND_NS = 1_000_000_000
-FOLLOWER = FollowerSays(
-    rank=1, me="f", to="lead", number=1, heard=0, run="r", world_size=3, holder={}
-)
+FOLLOWER = FollowerSays(rank=1, me="f", to="lead", number=1, run="r", world_size=3, holder={})
 LEADER = LeaderSays(me="lead", number=1, run="r", world_size=3, attempt=4, lease_epoch=2, holder={})
 
 

@@ -112,10 +112,10 @@ class Followers(Others):
             rank = self.roster.interrupted()
             return None if rank is None else (f"Ctrl-C on rank {rank}", None)
 
-    def stop_begun(self, source: str, deadline_ns: int | None) -> None:
-        """Tell the others that a stop is under way, and by when."""
+    def stop_begun(self, deadline_ns: int | None) -> None:
+        """Tell the others by when they must have left."""
         self._deadline_ns = deadline_ns
-        self.say(stop_source=source)
+        self.say()
 
     def tell(self, word: Word, value: int, store: Callable[[], None]) -> None:
         """The others first, then this rank: it must not wait at a step that they never heard of."""

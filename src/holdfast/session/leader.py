@@ -119,7 +119,7 @@ class Leader(Alone):
 
     def _note_stop(self, source: str, deadline_ns: int | None) -> None:
         self.writer.words.store(Word.DEADLINE_AT, deadline_ns or 0)
-        self._others.stop_begun(source, deadline_ns)
+        self._others.stop_begun(deadline_ns)
         super()._note_stop(source, deadline_ns)
 
     def _upkeep(self) -> None:

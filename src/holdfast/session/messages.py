@@ -8,7 +8,7 @@ and no news, like a words page: what is overwritten before it is read has only b
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 PROTOCOL = 1
@@ -54,7 +54,6 @@ class FollowerSays(_Message):
     me: str
     to: str
     number: int  # counts this sender's messages
-    heard: int  # the number of the leader's message that it has acted on
     run: str
     world_size: int
     holder: dict[str, Any]  # journal.holder.Holder as JSON: is it still alive?
@@ -99,7 +98,6 @@ class LeaderSays(_Message):
     verdict: int = 0
     committed: int = 0
     deadline_in_ns: int | None = None
-    stop_source: str | None = None
     hurry: bool = False
     closing: bool = False
 
@@ -110,7 +108,6 @@ class Welcome(_Message):
 
     leader: str
     follower: str
-    extras: dict[str, Any] = field(default_factory=dict)
 
 
 def _checked(name: str, kind: str, value: Any) -> Any:

@@ -52,7 +52,6 @@ class Mirror:
             me=me,
             to="",
             number=0,
-            heard=0,
             run=run,
             world_size=world.size,
             holder=Holder.current().to_json(),
@@ -208,11 +207,9 @@ class Mirror:
         """What there is to say now."""
         words = self._words.snapshot()
         sigterm_ns = self._sigterm_at_ns
-        leader = self.leader.says
         return replace(
             self._says,
             to=self.leader.address,
-            heard=leader.number if leader is not None else 0,
             step=words.step,
             phase=int(words.phase),
             snap=_packed(words.snap),
@@ -228,9 +225,7 @@ class Mirror:
         """Answers at once; progress a few times a second; a heartbeat when there is nothing."""
         known = self._says
         since_ns = at_ns - self._told_at_ns
-        quiet = replace(
-            says, step=known.step, heard=known.heard, sigterm_age_ns=known.sigterm_age_ns
-        )
+        quiet = replace(says, step=known.step, sigterm_age_ns=known.sigterm_age_ns)
         if quiet != known or (says.sigterm_age_ns is None) != (known.sigterm_age_ns is None):
             return True
         if says.step != known.step and (self._is_hurried() or since_ns > PROGRESS_NS):
