@@ -106,6 +106,7 @@ class Conductor:
         self._others = others or Others()
         self._before = [news.RankWords()] * saving.ranks
         self._stop_asked: tuple[str, int | None] | None = None
+        self._stop_noted = False
         self._stop_begun = False
         self._stop_told: tuple[str, int | None] | None = None
         self._wake = threading.Event()
@@ -230,6 +231,9 @@ class Conductor:
     def _begin_stop(self, at_ns: int) -> None:
         if self._stop_asked is None:
             return
+        if not self._stop_noted:
+            self._stop_noted = True
+            self._duties.note_stop(*self._stop_asked)
         if not self._stop_begun:
             if self._saving.ranks > 1 and self._is_saved():
                 # One rank would leave at its boundary, while the others wait for it in the next
@@ -237,7 +241,6 @@ class Conductor:
                 return
             self._stop_begun = True
             self._stop_told = self._stop_asked
-            self._duties.note_stop(*self._stop_asked)
             self._do(self._saving.stop(at_ns, *self._stop_asked))
         elif self._stop_asked != self._stop_told:
             self._stop_told = self._stop_asked
