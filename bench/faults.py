@@ -2,8 +2,9 @@
 
     python bench/faults.py [--rounds 15] [--mb 16]
 
-Both ranks are numpy trainers with `--mb` megabytes of state and steps of 20 ms. Each round is a run
-of its own under `holdfast run --ranks 2`. Medians and spread are printed.
+Both ranks are numpy trainers with `--mb` megabytes of state and steps of 20 ms, which they end
+together, as data-parallel ranks do. Each round is a run of its own under `holdfast run --ranks 2`.
+Medians and spread are printed.
 
 - killed: from SIGKILL of one rank until both ranks are gone, watched by this script's own pidfds.
 - SIGTERM: from the signal to one rank until the agreed step is ordered (the word is in both pages,
@@ -38,7 +39,7 @@ LIMIT_S = 60.0
 TARGET = "target ≤ 20 ms"
 
 TRAIN = """
-import sys, time
+import os, sys, time
 import numpy as np
 import holdfast as hf
 
@@ -46,6 +47,8 @@ mb, step_s, computes = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "c
 run = hf.start()
 state = run.restore(init=lambda: {"w": np.zeros(int(mb * 250_000), np.float32)})
 values = np.ones(20_000)
+rank = int(os.environ["RANK"])
+steps_done = np.memmap(sys.argv[4], np.int64, "r+", shape=2)
 for step in run.steps(10**9):
     end = time.perf_counter() + step_s
     state["w"][:1000] += 1
@@ -54,6 +57,9 @@ for step in run.steps(10**9):
             values.sum()
     else:
         time.sleep(step_s)
+    steps_done[rank] = step
+    while steps_done.min() < step:  # what an all-reduce does: nobody is ahead
+        time.sleep(0.0002)
     run.done(step, state)
 """
 
@@ -97,10 +103,12 @@ def training(folder: Path, mb: float, how: str) -> Iterator[list[WordsPage]]:
         name = f"r{number}"
         if not (folder / "store" / name).exists():
             break
+    slots = folder / f"{name}.slots"
+    slots.write_bytes(bytes(16))
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast.cli.main", "run", "--name", name, "--ranks", "2",
          "--save-every", "1000000", "--",
-         sys.executable, str(folder / "train.py"), str(mb), str(STEP_MS / 1e3), how],
+         sys.executable, str(folder / "train.py"), str(mb), str(STEP_MS / 1e3), how, str(slots)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

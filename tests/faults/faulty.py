@@ -143,6 +143,15 @@ def minds_its_workers() -> None:
     signal.signal(signal.SIGCHLD, child_died)
 
 
+def has_a_data_loader() -> None:
+    """PyTorch's own: its workers' deaths are raised in the trainer by a SIGCHLD handler."""
+    from torch.utils.data import DataLoader
+
+    loader = iter(DataLoader(range(1_000_000), num_workers=2))
+    next(loader)
+    kept.append(loader)
+
+
 def stops_itself() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -182,6 +191,7 @@ FAULTS = {
         prints_without_end,
         has_workers,
         minds_its_workers,
+        has_a_data_loader,
         stops_itself,
         holds_the_gil,
         waits_in_a_collective,

@@ -57,12 +57,14 @@ def test_the_end_of_the_run_is_its_end(books: Books, fault: str, ranks: int) -> 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("fault", ["has_workers", "minds_its_workers"])
+@pytest.mark.parametrize("fault", ["has_workers", "minds_its_workers", "has_a_data_loader"])
 def test_the_workers_get_the_signal_first(books: Books, fault: str, ranks: int) -> None:
     """A signal to the whole group, which ends the workers before the trainer has read it.
 
     A trainer that minds dies of it: the newest set is what is kept, and the stop is still a stop.
     """
+    if fault == "has_a_data_loader":
+        pytest.importorskip("torch")
     run = books.start(fault, ranks, at=1, steps=FAR)
     books.reached(run, ranks)
     rank = ranks_of(run)[ranks - 1]
