@@ -29,7 +29,7 @@ class OomWatch:
 
     def look(self, pids: dict[int, int], now_ns: int) -> None:
         """Where the ranks (rank → pid) are now; a few times a second is often enough."""
-        if now_ns < self._next_look_ns:
+        if not pids or now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_EVERY_NS
         for rank, pid in pids.items():
