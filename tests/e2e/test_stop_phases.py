@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process
+from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process, kill, ranks_of
 
 SCRIPT = """
 import os, sys, time
@@ -180,3 +180,35 @@ def test_without_a_supervisor_an_evaluation_that_polls_saves_as_well(
     run.wait(EXIT_SAVED)
     assert house.saved_step() == 3
     goes_on_from(house, script, 3)
+
+
+IN_C = """
+import ctypes, threading, time
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: {"sum": np.zeros(10)})
+lock = ctypes.create_string_buffer(64)
+libc = ctypes.CDLL(None)
+libc.pthread_mutex_lock(lock)
+for step in run.steps(10):
+    threading.Timer(0.05, print, ("in C",), {"flush": True}).start()
+    libc.pthread_mutex_lock(lock)  # for ever, as a compiler or a collective might: no handler runs
+"""
+
+
+def test_a_rank_that_is_in_c_reports_its_signal(house: House) -> None:
+    script = house.script(IN_C)
+    run = house.holdfast("run", "--name", "r", "--", sys.executable, script)
+    run.saw("in C")
+    kill(ranks_of(run)[0], signal.SIGTERM)
+    assert "SIGTERM to rank 0" in run.wait(EXIT_SAVED)
+
+
+def test_without_a_supervisor_a_script_that_is_in_c_is_gone_at_the_deadline(house: House) -> None:
+    script = house.script(IN_C)
+    run = house.start(sys.executable, script, HOLDFAST_NAME="r", HOLDFAST_GRACE_S="0.5")
+    run.saw("in C")
+    run.send(signal.SIGTERM)
+    assert "reached no boundary: ending it" in run.wait(EXIT_SAVED)
