@@ -166,6 +166,16 @@ CASES: dict[str, tuple[tuple[ev.RankLook, ...], float, list[int]]] = {
     "a debugger": ((look(process="t"),), 9999, []),
     "another's debugger": ((look(0), look(1, process="t")), 9999, []),
     "stopped": ((look(process="T"),), 160, [0]),
+    "stopped, and another waits for its save": (
+        (look(0, process="T"), look(1, span="save", span_ns=101 * S)),
+        160,
+        [0],
+    ),
+    "stopped while it waits for data": (
+        (look(process="T", span="data", span_ns=101 * S),),
+        160,
+        [],
+    ),
     "waits for our verdict": ((look(doing=ev.WAITING, span="save"),), 9999, []),
     "loop ended": ((look(doing=ev.LOOP_ENDED, span="save"),), 9999, []),
     "finished": ((look(doing=ev.FINISHED),), 9999, []),

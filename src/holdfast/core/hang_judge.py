@@ -94,6 +94,8 @@ def _clock(
         return None
     since_ns = max(not_before_ns, look.step_ns, look.complete_ns)
     held_by = [one for one in looks if _step(one) <= _step(look)]
+    if look.process == STOPPED:  # it waits for nobody, and whoever waits may do so for it
+        held_by = [look]
     waiting: list[Clock] = []
     for one in held_by:
         if one.process == TRACED or (one.span and one.span not in WAITS):
