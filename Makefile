@@ -43,7 +43,7 @@ $(FUZZ_STAMP): $(STAMP)
 	@touch $@
 
 test: check ## Lint, types and every test
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: lint types
 

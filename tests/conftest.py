@@ -48,6 +48,16 @@ def eventually(predicate: Callable[[], _Truthy], within_s: float = 20.0) -> _Tru
     return result
 
 
+# Files of long tests, which start many processes: first, so that no worker is left alone with one.
+_LONG = ("two_ranks", "distributed", "together", "faults", "crash", "fuzz", "chaos", "hang")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first (with `--no-loadscope-reorder`), else as they are."""
+    place = Path(__file__).parent
+    items.sort(key=lambda item: not any(w in str(item.path.relative_to(place)) for w in _LONG))
+
+
 @pytest.fixture(name="eventually")
 def _eventually() -> Callable[..., object]:
     return eventually
