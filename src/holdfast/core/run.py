@@ -22,6 +22,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, records, restart, rollback
 from holdfast.core import events as ev
 from holdfast.core.absence import Absence
+from holdfast.core.ending import Ending, Verdict, exit_code
 from holdfast.core.hang_watch import HangWatch
 from holdfast.core.run_state import (
     SECOND_NS,
@@ -32,12 +33,10 @@ from holdfast.core.run_state import (
     Timer,
 )
 from holdfast.core.saving import Saving
+from holdfast.core.stopping import Stopping
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
-    EXIT_SAVED_START_ME_AGAIN,
-    EXIT_UNAVAILABLE,
-    EXIT_USER_FAILURE,
 )
 
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
@@ -54,19 +53,14 @@ class RunMachine:
         self.state = State.NEW
         self.attempt = -1
         self.resume = ev.Resume(None, 0, None)
-        self.stop: StopIntent | None = None
         self.high_water = 0  # the highest step any attempt completed on all ranks
         self.failures: tuple[restart.Failure, ...] = ()
         self.rollbacks = rollback.Rollbacks()
         self.saving = Saving(policy.ranks, policy.save)
         self._absence = Absence(policy.store_patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
-        self._exits: dict[int, ev.RankExited] = {}
-        self._host_lost = False
-        self._is_faulty = False  # a rank was lost that nobody had told to leave
-        self._gone_back: rollback.Wish | None = None  # for which the attempt was ended
-        self._stop_now: ev.StopNowAsked | None = None
-        self._has_noticed = False
+        self._ending = Ending()
+        self._stopping = Stopping(policy.leave_limit_ns, policy.margin_ns)
         self._attempt_ended_ns: int | None = None
         self._next_attempt = 0
         self._relayed = False
@@ -76,6 +70,11 @@ class RunMachine:
         self._high_water_at_launch = 0
         self._launch_failure: ev.LaunchFailed | None = None
         self._story: deque[str] = deque(maxlen=20)
+
+    @property
+    def stop(self) -> StopIntent | None:
+        """Who wants the run to stop; None: nobody."""
+        return self._stopping.intent
 
     def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""
@@ -102,7 +101,7 @@ class RunMachine:
         self.saving.observed_ns = event.observed_ns
         self.rollbacks.add(event.wishes)
         if self.stop:
-            return self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
+            return self._over_in_a_gap(event.at_ns, *self._stopping.where_nothing_ran)
         return self._choose()
 
     def _choose(self) -> list[act.Action]:
@@ -122,10 +121,8 @@ class RunMachine:
         self.attempt = self._next_attempt
         self._next_attempt += 1
         self.resume = event.resume
-        self._exits = {}
-        self._is_faulty = False
+        self._ending = Ending()
         self._relayed = False
-        self._gone_back = None
         granted, on_record = self.rollbacks.settle()
         if granted is not None:
             self._go_back(granted, event.resume.step)
@@ -164,9 +161,9 @@ class RunMachine:
             answer.append(records.back_off(self._attempt_ended_ns, event.at_ns))
         answer.append(records.attempt_start(self.attempt, event.at_ns))
         answer += self.hangs.begin(event.at_ns)
-        if self._stop_now is not None:
+        if self._stopping.now is not None:
             self.state = State.DRAINING
-            return [*answer, act.Kill(self._stop_now.source)]
+            return [*answer, act.Kill(self._stopping.now.source)]
         if self.stop:
             answer += self._begin_stop(self.stop, event.at_ns)
         elif self.rollbacks.asked_by_person:
@@ -184,7 +181,7 @@ class RunMachine:
     def _on_joined(self, event: ev.Joined) -> list[act.Action]:
         """A rank's session can be asked from now on, which is better than a signal."""
         self.saving.join(event.rank)
-        for gone in self._exits.values():
+        for gone in self._ending.by_rank.values():
             if gone.exit.code == EXIT_DONE and not gone.exit.has_session:
                 return self._on_rank_exited(gone)  # what looked like a plain command was not one
         if self.stop is None or not self._relayed:
@@ -214,7 +211,7 @@ class RunMachine:
         return answer + self._after_saving(event.at_ns)
 
     def _carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
-        deadline_ns = self.stop.deadline_ns if self.stop else None
+        deadline_ns = self._stopping.deadline_ns
         return [act.CarryOut(self.attempt, action, deadline_ns) for action in actions]
 
     def _after_saving(self, at_ns: int) -> list[act.Action]:
@@ -230,15 +227,8 @@ class RunMachine:
                 answer.append(act.SetTimer(timer, wake_ns))
         if self.saving.is_over and self.stop is not None and not self._leaving:
             self._leaving = True
-            answer.append(act.SetTimer(Timer.LEAVE, self._leave_limit_ns(at_ns)))
+            answer.append(act.SetTimer(Timer.LEAVE, self._stopping.leave_limit_ns(at_ns)))
         return answer
-
-    def _leave_limit_ns(self, at_ns: int) -> int:
-        """By when ranks that were told to leave must be gone."""
-        limit_ns = at_ns + self.policy.leave_limit_ns
-        if self.stop is None or self.stop.deadline_ns is None:
-            return limit_ns
-        return min(limit_ns, max(at_ns, self.stop.deadline_ns))
 
     @property
     def _is_told_to_leave(self) -> bool:
@@ -248,7 +238,7 @@ class RunMachine:
         """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
         if self.saving.joined:  # then its peers have sessions, and so had it, or would have had
             event = replace(event, exit=replace(event.exit, has_session=True))
-        self._exits[event.rank] = event
+        self._ending.by_rank[event.rank] = event
         cause, words = exits.classify(event.exit)
         if cause is exits.ExitCause.DONE:
             return []  # the others are on their way; TreeGone settles it
@@ -257,7 +247,7 @@ class RunMachine:
         if cause is exits.ExitCause.STOPPED:
             return self._on_rank_stopped(event)
         self.state = State.DRAINING
-        self._is_faulty = True
+        self._ending.is_faulty = True
         who = f"rank {event.rank}: " if self.policy.ranks > 1 else ""
         return [
             records.fault(event, cause),
@@ -267,12 +257,11 @@ class RunMachine:
 
     def _on_rank_stopped(self, event: ev.RankExited) -> list[act.Action]:
         """It left in peace, before it was told to or instead of saving: nobody waits for it."""
-        if len(self._exits) == self.policy.ranks:
+        if len(self._ending.by_rank) == self.policy.ranks:
             return []
         answer: list[act.Action] = []
         if self.stop is None:
-            self.stop = StopIntent(f"rank {event.rank} has stopped", None, notice=False)
-            answer += self._begin_stop(self.stop, event.at_ns)
+            answer += self._begin_stop(self._stopping.note_left(event.rank), event.at_ns)
         if self.state is State.RUNNING and not self._relayed:
             gone = agree_events.RankGone(event.at_ns, event.rank)
             answer += self._carry_out(self.saving.hear(gone)) + self._after_saving(event.at_ns)
@@ -280,7 +269,7 @@ class RunMachine:
 
     def _on_rank_exited_while_draining(self, event: ev.RankExited) -> list[act.Action]:
         """Kept for the verdict on why the attempt ended."""
-        self._exits.setdefault(event.rank, event)
+        self._ending.by_rank.setdefault(event.rank, event)
         return []
 
     def _on_heard_while_draining(self, event: ev.Heard) -> list[act.Action]:
@@ -291,7 +280,7 @@ class RunMachine:
 
     def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
         """Processes survive SIGKILL: the attempt is over, and this host with it."""
-        self._host_lost = True
+        self._ending.host_lost = True
         return [act.Say("error", event.words), *self._on_tree_gone(event)]
 
     # --- going back -------------------------------------------------------------------------
@@ -311,7 +300,7 @@ class RunMachine:
 
     def _end_to_go_back(self) -> list[act.Action]:
         self.state = State.DRAINING
-        self._gone_back, _ = rollback.prevailing(self.rollbacks.standing)
+        self._ending.gone_back, _ = rollback.prevailing(self.rollbacks.standing)
         return [act.Kill("the run goes back")]
 
     # --- stopping ---------------------------------------------------------------------------
@@ -319,41 +308,13 @@ class RunMachine:
     def _on_stop_asked(self, event: ev.StopAsked) -> list[act.Action]:
         """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
         first = self.stop is None
-        answer = self._note_stop(event)
+        answer = self._stopping.note(event, is_running=self.state is State.RUNNING)
         if self.state in (State.CHOOSING, State.WAITING):
-            words = self._nothing_ran()
-            return answer + self._over_in_a_gap(event.at_ns, EXIT_SAVED_START_ME_AGAIN, words)
+            return answer + self._over_in_a_gap(event.at_ns, *self._stopping.where_nothing_ran)
         is_asked = self.saving.is_active and not self.saving.is_over
         if self.stop and self.state is State.RUNNING and (first or is_asked):
             return answer + self._begin_stop(self.stop, event.at_ns)
         return answer
-
-    def _note_stop(self, event: ev.StopAsked) -> list[act.Action]:
-        """Remember the earliest deadline; a repeated request never cuts a save short otherwise."""
-        answer: list[act.Action] = []
-        if event.notice and not self._has_noticed:
-            self._has_noticed = True
-            answer.append(records.notice(event))
-        if self.stop is None:
-            self.stop = StopIntent(event.source, event.deadline_ns, event.notice)
-            what = "saving, then stopping" if self.state is State.RUNNING else "stopping"
-            answer.append(act.Say("warning", f"{event.source}: {what}"))
-        elif event.deadline_ns is not None and (
-            self.stop.deadline_ns is None or event.deadline_ns < self.stop.deadline_ns
-        ):
-            self.stop = StopIntent(self.stop.source, event.deadline_ns, self.stop.notice)
-        else:
-            return answer
-        if event.deadline_ns is not None and self.state is State.RUNNING:
-            answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
-        return answer
-
-    def _leave_by_ns(self, at_ns: int) -> int | None:
-        """When leaving must begin: the deadline less a margin, of which a short one gets less."""
-        if self.stop is None or self.stop.deadline_ns is None:
-            return None
-        margin_ns = min(self.policy.margin_ns, max(0, self.stop.deadline_ns - at_ns) // 5)
-        return self.stop.deadline_ns - margin_ns
 
     def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
         if not self.saving.joined:
@@ -368,14 +329,12 @@ class RunMachine:
                 act.Say("info", "no step since the last checkpoint: leaving without saving"),
                 act.Kill(stop.source),
             ]
-        actions = self.saving.stop(at_ns, stop.source, self._leave_by_ns(at_ns))
+        actions = self.saving.stop(at_ns, stop.source, self._stopping.leave_by_ns(at_ns))
         return self._carry_out(actions) + self._after_saving(at_ns)
 
     def _on_stop_now(self, event: ev.StopNowAsked) -> list[act.Action]:
         """End every process; where nothing runs, the run is over."""
-        self.stop = self.stop or StopIntent(event.source, None, notice=False)
-        self._stop_now = self._stop_now or event
-        answer: list[act.Action] = [act.Say("warning", f"{event.source}: stopping now")]
+        answer = [self._stopping.note_now(event)]
         if self.state in (State.RUNNING, State.DRAINING):
             self.state = State.DRAINING
             return [*answer, act.Kill(event.source)]
@@ -383,7 +342,7 @@ class RunMachine:
             return answer  # as soon as there is something to end
         if self.state is State.LAUNCHING:  # the same, unless the store keeps us waiting
             return [*answer, act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
-        return answer + self._over_in_a_gap(event.at_ns, self._stopped_code, self._nothing_ran())
+        return answer + self._over_in_a_gap(event.at_ns, *self._stopping.where_nothing_ran)
 
     def _on_timer(self, event: ev.TimerFired) -> list[act.Action]:
         """Time has passed: for the saves, or for ranks that should be gone."""
@@ -403,13 +362,13 @@ class RunMachine:
             return []  # there are limits for that
         answer = self.hangs.examined(
             event,
-            gone=self._exits,
+            gone=self._ending.by_rank,
             reached=self.high_water,
             is_writing=self.saving.is_writing,
         )
         if self.hangs.verdict is not None:
             self.state = State.DRAINING
-            self._is_faulty = True
+            self._ending.is_faulty = True
         return answer
 
     def _on_stacks_collected(self, event: ev.StacksCollected) -> list[act.Action]:
@@ -420,7 +379,7 @@ class RunMachine:
         """The ranks could not run, so nothing was late: their limits start anew."""
         answer = self.hangs.suspended(event)
         if self._leaving and self.stop is not None:
-            answer.append(act.SetTimer(Timer.LEAVE, self._leave_limit_ns(event.at_ns)))
+            answer.append(act.SetTimer(Timer.LEAVE, self._stopping.leave_limit_ns(event.at_ns)))
         return answer
 
     def _on_timer_while_launching(self, event: ev.TimerFired) -> list[act.Action]:
@@ -428,10 +387,11 @@ class RunMachine:
 
         Should its ranks be there after all, they end with the supervisor.
         """
-        if event.timer != Timer.LEAVE or self._stop_now is None:
+        now = self._stopping.now
+        if event.timer != Timer.LEAVE or now is None:
             return []
-        words = f"{self._stop_now.source}; the run store does not answer"
-        return self._over_in_a_gap(event.at_ns, self._stopped_code, words)
+        words = f"{now.source}; the run store does not answer"
+        return self._over_in_a_gap(event.at_ns, self._stopping.exit_code, words)
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
         """The back-off is over."""
@@ -453,8 +413,10 @@ class RunMachine:
         return answer + self._over_in_a_gap(event.at_ns, failed.exit_code, failed.words)
 
     def _settle(self, at_ns: int) -> list[act.Action]:
-        cause, words, rank = self._root_cause()
-        ends = [(gone.rank, gone.exit) for gone in self._exits.values()]
+        saved = self.saving.what_is_saved
+        verdict = self._ending.verdict(self.hangs.verdict, self.stop, saved)
+        cause, words, rank, _ = verdict
+        ends = [(gone.rank, gone.exit) for gone in self._ending.by_rank.values()]
         asks = self.rollbacks.add(rollback.wishes_of(self.attempt, ends))
         self._attempt_ended_ns = at_ns
         self.saving.end(at_ns)
@@ -467,52 +429,19 @@ class RunMachine:
             answer.append(records.run_end(at_ns))
             return answer + self._over(EXIT_DONE, "done")
         if self.stop is not None or cause is exits.ExitCause.STOPPED:
-            return answer + self._over(self._stopped_code, self._last_words(words))
+            fault = words if self._ending.is_faulty else None
+            return answer + self._over(
+                self._stopping.exit_code, self._stopping.last_words(saved, fault)
+            )
         if self.rollbacks.asked_by_person:  # who has looked, and knows what to do next
             return answer + self._choose()
-        return answer + self._restart(at_ns, cause, words, rank, asks)
+        return answer + self._restart(at_ns, verdict, asks)
 
-    def _root_cause(self) -> tuple[exits.ExitCause, str, int | None]:
-        if self._host_lost:
-            return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
-        if self._gone_back is not None:
-            return exits.ExitCause.ROLLED_BACK, rollback.wish_words(self._gone_back), None
-        hung = self.hangs.verdict
-        if hung is not None:
-            return exits.ExitCause.HANG, hung.words, hung.rank
-        in_order = sorted(self._exits.values(), key=lambda e: (e.died_at_ns, e.rank))
-        cause, words, rank = exits.root_cause([(e.rank, e.exit) for e in in_order])
-        done = cause is exits.ExitCause.DONE
-        if self.stop is not None and not (done or self._is_faulty):
-            kind = exits.ExitCause.PREEMPTED if self.stop.notice else exits.ExitCause.STOPPED
-            return kind, f"{self.stop.source}: {self._stop_words()}", None
-        return cause, words, rank
-
-    def _stop_words(self) -> str:
-        return f"stopped; {self.saving.what_is_saved}"
-
-    def _last_words(self, words: str) -> str:
-        """What a stopped run ends with: why, unless it is what was asked for, and what is saved."""
-        why = words if self._is_faulty else self._stop_now.source if self._stop_now else ""
-        return f"{why}; {self._stop_words()}" if why else self._stop_words()
-
-    def _nothing_ran(self) -> str:
-        return f"{self.stop.source}: nothing was running" if self.stop else "nothing was running"
-
-    @property
-    def _stopped_code(self) -> int:
-        return self._stop_now.exit_code if self._stop_now else EXIT_SAVED_START_ME_AGAIN
-
-    def _restart(
-        self, at_ns: int, cause: exits.ExitCause, words: str, rank: int | None, asks: bool
-    ) -> list[act.Action]:
-        root = self._exits.get(rank) if rank is not None else None
-        hung = self.hangs.verdict
-        signature = exits.signature(cause, root.exit) if root else cause.value
+    def _restart(self, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
         failure = restart.Failure(
             attempt=self.attempt,
-            cause=cause,
-            signature=hung.signature if hung else signature,
+            cause=verdict.cause,
+            signature=verdict.signature,
             completed_before=rollback.progress_from(
                 self.failures, self._high_water_at_launch, asks=asks
             ),
@@ -523,7 +452,7 @@ class RunMachine:
         self.failures = (*self.failures, failure)
         decision, reason = self.policy.restart.decide(self.failures, at_ns)
         if isinstance(decision, restart.GiveUp):
-            return self._over(_exit_code(cause), f"{words}; {reason}")
+            return self._over(exit_code(verdict.cause), f"{verdict.words}; {reason}")
         if decision.delay_ns == 0:
             return [act.Say("info", f"restarting: {reason}"), *self._choose()]
         self.state = State.WAITING
@@ -541,14 +470,6 @@ class RunMachine:
     def _over(self, exit_code: int, words: str) -> list[act.Action]:
         self.state = State.OVER
         return [act.Finish(exit_code, words)]
-
-
-def _exit_code(cause: exits.ExitCause) -> int:
-    if cause is exits.ExitCause.CONFIGURATION:
-        return EXIT_CONFIGURATION
-    if cause in (exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.BAD_CHECKPOINT):
-        return EXIT_UNAVAILABLE
-    return EXIT_USER_FAILURE
 
 
 Handler = Callable[[RunMachine, Any], list[act.Action]]
