@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,3 +188,28 @@ def test_a_scratch_disk_without_room_to_begin(scratch_disk: Disk, house: House) 
     assert "Traceback" not in out
     scratch_disk.empty()
     assert f"final {expected_digest(5)}" in house.run(steps=5).wait(EXIT_DONE)
+
+
+def test_what_to_keep_is_told_when_the_disk_takes_it(house: House) -> None:
+    """It could not be written at the start; nothing that the script wants may be deleted for it."""
+    script = house.script(
+        """
+import os
+from pathlib import Path
+import numpy as np
+import holdfast as hf
+
+run_dir = Path(os.environ["HOLDFAST_STORE"]) / os.environ["HOLDFAST_RUN"]
+in_the_way = run_dir / "attempts" / "0000" / "ranks" / "keep.tmp"
+in_the_way.mkdir(parents=True)
+run = hf.start(keep=hf.Keep(last=100))
+assert not in_the_way.with_suffix(".json").exists()
+in_the_way.rmdir()
+state = run.restore(init=lambda: {"w": np.zeros(10)})
+for step in run.steps(8):
+    run.save(wait=True)
+    run.done(step, state)
+"""
+    )
+    house.holdfast("run", "--name", "r", "--keep", 1, "--", sys.executable, script).wait(EXIT_DONE)
+    assert len(house.sets()) > 1

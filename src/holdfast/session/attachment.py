@@ -98,6 +98,9 @@ class Attachment(ABC):
     def on_sigterm(self) -> None:
         """A SIGTERM came; called in a signal handler, so it only leaves a mark."""
 
+    def before_save(self) -> None:  # noqa: B027 - most have nothing to do
+        """A checkpoint is about to be written, by the thread that writes them."""
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have something closed before the journal is; last in, first out."""
         self._at_close.append(callback)

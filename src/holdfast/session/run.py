@@ -42,6 +42,7 @@ class Run:
             attempt=lambda: attachment.attempt,
             rank=attachment.rank,
             world_size=attachment.world_size,
+            before_write=attachment.before_save,
         )
         attachment.on_close(saver.close)
         completion = CompletionWatch(attachment.writer)

@@ -45,6 +45,7 @@ class Saver:
         attempt: Callable[[], int],
         rank: int,
         world_size: int,
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._ckpt_dir = ckpt_dir
         self._words = words
@@ -52,6 +53,7 @@ class Saver:
         self._attempt = attempt
         self._rank = rank
         self._world_size = world_size
+        self._before_write = before_write
         self._work: _Work | None = None
         self._wake = threading.Condition()
         self._closing = False
@@ -130,6 +132,7 @@ class Saver:
         from holdfast.snapshot.sets import set_name
         from holdfast.snapshot.shard import write_shard
 
+        self._before_write()
         attempt = self._attempt()  # a rank that learns it from another has by now
         write_shard(
             self._ckpt_dir / set_name(attempt, work.step),

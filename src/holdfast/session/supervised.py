@@ -60,9 +60,15 @@ class Supervised(Attachment):
             place = self.ckpt_dir / self._resume.set_name
             self.warming = Warming(place, self.rank, self.world_size)
         answer_for_stacks(Path(environment.journal), writer.words)
-        if keep is not None and self.rank == 0:
-            wish = {"last": keep.last, "every": keep.every}
-            write_report(folder.ranks_dir(self.attempt) / "keep.json", wish)
+        self._keep_is_told = keep is None or self.rank != 0
+        self.before_save()
+
+    def before_save(self) -> None:
+        """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""
+        if self.keep is not None and not self._keep_is_told:
+            wish = {"last": self.keep.last, "every": self.keep.every}
+            path = self.folder.ranks_dir(self.attempt) / "keep.json"
+            self._keep_is_told = write_report(path, wish)
 
     def resume(self) -> tuple[Resume, str]:
         """What the controller chose at launch."""
