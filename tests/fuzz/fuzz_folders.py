@@ -16,6 +16,7 @@ from fuzz_target import Target, documented, put, sayable
 from holdfast.agent.postmortem import Postmortem
 from holdfast.config import RankEnvironment
 from holdfast.config import settings as table
+from holdfast.core import rollback
 from holdfast.core.exits import RankReport
 from holdfast.core.history_line import encode
 from holdfast.core.ledger.account import Account
@@ -25,8 +26,10 @@ from holdfast.journal.attempts import attempts, lineage, next_number
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.history_file import read_history
 from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.evidence import evidence_of
+from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 from holdfast.snapshot.keep import Keep, read_keep
 
 _FIRST = "attempts/0000"
@@ -116,6 +119,60 @@ def _read_report(data: bytes, place: Path) -> None:
     assert found.report is None or isinstance(found.report, RankReport)
     sayable(repr(found))
     sayable("".join(vars_of(found.report)) if found.report else "")
+
+
+def _read_wish_of_a_script(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.attempt_dir(0) / "attempt.json", good("attempts/0000/attempt.json"))
+    put(folder.ranks_dir(0) / "rank-00000.json", data)
+    _read_wishes(folder)
+
+
+def _read_wish_of_a_person(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(folder.control_dir / "000001-rollback.json", data)
+    _read_wishes(folder)
+    clear_settled(folder)
+
+
+def _read_wishes(folder: RunFolder) -> None:
+    with documented():
+        for wish in standing_wishes(folder):
+            sayable(rollback.wish_words(wish))
+            assert wish.skip_batches >= 0
+            assert wish.to is None or isinstance(wish.to, str) or wish.to >= 0
+
+
+def _read_message(data: bytes, place: Path) -> None:
+    """What one rank reads of another in the key-value store."""
+    del place
+    for kind in (FollowerSays, LeaderSays, Welcome):
+        with documented(ValueError):
+            message = kind.from_bytes(data)
+            sayable(repr(message))
+            message.to_bytes()
+
+
+def _message_seeds() -> list[bytes]:
+    return [
+        FollowerSays(1, "b", "a", 7, "run", 2, {"pid": 3}, refused="a flipped bit").to_bytes(),
+        LeaderSays("a", 7, "run", 2, 3, 4, {"pid": 3}, set_name="0000-000000000003").to_bytes(),
+        Welcome("a", "b").to_bytes(),
+    ]
+
+
+def _wish_seeds() -> list[bytes]:
+    script = {
+        "type": "DeclaredFailure", "message": "loss is NaN", "where": "train.py:7",
+        "traceback": "", "declared": True, "rollback_to": 500, "skip_batches": 20,
+    }  # fmt: skip
+    return [json.dumps(script).encode(), json.dumps({**script, "rollback_to": "best"}).encode()]
+
+
+def _rollback_seeds() -> list[bytes]:
+    args = {"id": "r1", "to": 500, "skip_batches": 20}
+    asked = {"verb": "rollback", "args": args, "epoch": 1, "sender": "me", "sent_unix_ns": 1}
+    return [json.dumps(asked).encode()]
 
 
 def vars_of(report: RankReport) -> list[str]:
@@ -249,6 +306,9 @@ TARGETS = [
            mutate_json),
     Target("rank_report", _read_report, lambda: [good(f"{_FIRST}/ranks/rank-00000.json")],
            mutate_json),
+    Target("wish_of_a_script", _read_wish_of_a_script, _wish_seeds, mutate_json),
+    Target("wish_of_a_person", _read_wish_of_a_person, _rollback_seeds, mutate_json),
+    Target("message", _read_message, _message_seeds, mutate_json),
     Target("keep", _read_keep, lambda: [good(f"{_FIRST}/ranks/keep.json")], mutate_json),
     Target("incident", _read_incident, lambda: [good(f"{_FIRST}/incidents/incident.json")],
            mutate_json),

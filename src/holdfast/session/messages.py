@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from holdfast.journal.fields import load_json
+
 PROTOCOL = 1
 MAX_MESSAGE_BYTES = 65_536
 MAX_WORD = (1 << 64) - 1
@@ -28,7 +30,7 @@ class _Message:
         """The inverse; ignores keys it does not know. Raises ValueError saying what is wrong."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a message of {len(data)} bytes")
-        raw = json.loads(data)
+        raw = load_json(data)
         if not isinstance(raw, dict):
             raise ValueError("not an object")
         if raw.get("v") != PROTOCOL:
