@@ -132,7 +132,7 @@ class Ranks:
         assert starts[-1] == starts[-2], out
         assert int(starts[-1]) >= saved, out
         self.check(out)
-        assert len(re.findall("final", out)) == 2, out
+        assert len(re.findall(r"^\[\d\] final ", out, re.MULTILINE)) == 2, out
         return out
 
 

@@ -81,7 +81,7 @@ def test_logs_of_an_earlier_attempt(house: House) -> None:
     house.run("--save-every", 2, steps=6, CRASH_AT=4, CRASH_ONCE=once).wait(EXIT_DONE)
     first = house.holdfast("logs", "r", "--attempt", 0).wait(EXIT_DONE)
     assert first.rstrip().endswith("ValueError: the loss is not a number at step 4")
-    assert "final" in house.holdfast("logs", "r").wait(EXIT_DONE)
+    assert "final " in house.holdfast("logs", "r").wait(EXIT_DONE)
     out = house.holdfast("logs", "r", "--attempt", 7).wait(EXIT_CONFIGURATION)
     assert "no attempt 7; it has 0..1" in out
     assert "no output of rank 9" in house.holdfast("logs", "r", "--rank", 9).wait(

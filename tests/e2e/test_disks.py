@@ -116,7 +116,7 @@ def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None
     out = run.wait(EXIT_UNAVAILABLE)
     assert "did 400" in out
     assert "the last step, 400, could not be saved" in out
-    assert "final" not in out
+    assert "] final" not in out
     store_disk.empty()
     assert 0 < house.saved_step() < 400
     again = house.run(steps=400).wait(EXIT_DONE)
