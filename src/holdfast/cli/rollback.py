@@ -32,7 +32,7 @@ def rollback(run: str, store: str | None, to: str, skip_batches: int) -> None:
     words = _what_it_comes_to(folder, wish)
     asked = wish_of(request(folder, "rollback", to=wish.to, skip_batches=skip_batches))
     running = view(folder).state in (LeaseState.HELD, LeaseState.UNKNOWN)
-    when = "" if running else " at its next start"
+    when = " (without a supervisor, at its next start)" if running else " at its next start"
     skipped = f", skipping {asked.skip_batches} batches" if asked.skip_batches else ""
     click.echo(f"asked run {folder.name!r} to go back to {words}{skipped}{when}")
 

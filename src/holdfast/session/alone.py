@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import CLOCK_ID, now_ns
+from holdfast.journal.control import ControlInbox
 from holdfast.journal.layout import NoteType, Phase
 from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
 from holdfast.journal.names import new_id
@@ -90,6 +91,7 @@ class Alone(Attachment):
             ),
             self._meet(),
         )
+        self._inbox = ControlInbox(folder, self._lease.epoch)
         self._conductor.start()
 
     def _saving(self, policy: SavePolicy) -> Saving:
@@ -267,11 +269,31 @@ class Alone(Attachment):
             if now_ns() - self._renewed_ns > HEARTBEAT_NS:
                 self._lease.renew()
                 self._renewed_ns = now_ns()
+            self._obey()
         except HoldfastError as error:
             trouble = str(error)
         if trouble and not self._store_trouble:
             say(f"{trouble}; training goes on, and the journal is kept on this host meanwhile")
         self._store_trouble = trouble
+
+    def _obey(self) -> None:
+        """What people asked for through the store; raises StoreUnavailable."""
+        taken = self._inbox.take()
+        for words in taken.ignored:
+            say(words)
+        for asked in taken.requests:
+            who = f"holdfast {asked.verb} by {asked.sender}"
+            if asked.verb == "save":
+                self._conductor.ask_save(who)
+            elif asked.verb == "rollback":
+                say(f"{who}: this process trains on; the next start of the script goes back")
+            elif asked.args["now"]:
+                self._conductor.ask_stop(who, None)
+                self._end_now(who)
+            else:
+                grace_s = asked.args["grace_s"]
+                until_ns = None if grace_s is None else now_ns() + int(grace_s * 1e9)
+                self._conductor.ask_stop(who, until_ns)
 
     def _note_stop(self, source: str, deadline_ns: int | None) -> None:
         say(f"{source}: saving at the next step, then stopping")

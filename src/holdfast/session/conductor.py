@@ -106,6 +106,7 @@ class Conductor:
         self._others = others or Others()
         self._before = [news.RankWords()] * saving.ranks
         self._stop_asked: tuple[str, int | None] | None = None
+        self._save_wanted = ""  # by somebody outside, and why
         self._stop_noted = False
         self._stop_begun = False
         self._stop_told: tuple[str, int | None] | None = None
@@ -136,6 +137,10 @@ class Conductor:
         """Save at the next boundary and leave. Only the first call counts."""
         if self._stop_asked is None:
             self._stop_asked = (source, deadline_ns)
+
+    def ask_save(self, why: str) -> None:
+        """Save at the next boundary that all ranks can answer."""
+        self._save_wanted = why
 
     @property
     def stop_asked(self) -> tuple[str, int | None] | None:
@@ -186,7 +191,10 @@ class Conductor:
     def _conduct(self, at_ns: int) -> None:
         own = Reading.of(self._words.snapshot())
         asked = own.save_asked != self._save_asked[0]
-        with_progress = self._is_hurried() or asked or at_ns >= self._next_progress_ns
+        wanted, self._save_wanted = self._save_wanted, ""
+        with_progress = (
+            self._is_hurried() or asked or bool(wanted) or at_ns >= self._next_progress_ns
+        )
         if with_progress:
             self._next_progress_ns = at_ns + PROGRESS_NS
         readings = {0: own, **self._others.readings()}
@@ -196,6 +204,8 @@ class Conductor:
         self._begin_stop(at_ns)
         for rank, reading in readings.items():
             self._ask(at_ns, rank, reading)
+        if wanted:
+            self._do(self._saving.ask(at_ns, wanted))
         wake_ns = self._saving.wake_at_ns
         if wake_ns is not None and wake_ns <= at_ns:
             self._do(self._saving.hear(news.Tick(at_ns)))
