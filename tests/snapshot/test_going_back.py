@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.rollback import Rollback, Rollbacks, Target
 from holdfast.errors import NoSuchCheckpoint
-from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skip_from
+from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skip_from, skips_lost
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.lease import acquire
 from holdfast.journal.rank_reports import report_path
@@ -242,3 +242,33 @@ def test_retention_leaves_what_somebody_wants_to_go_back_to(
     Catalog(folder).collect(Keep(last=1), [])
     left = sorted(path.name for path in folder.ckpt_dir.iterdir() if path.is_dir())
     assert left == [set_name(0, 2), set_name(0, 4)]
+
+
+def test_a_skip_behind_a_checkpoint_that_is_lost_is_named(
+    folder: RunFolder, save: Callable[..., SetInfo]
+) -> None:
+    """The fork's checkpoint is damaged: an older one is taken, and nobody is left to guess."""
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    fork = set_name(0, 20)
+    for step in (10, 20):
+        made = save({"w": step}, step=step)
+        made.path.rename(folder.ckpt_dir / made.name)
+    create_attempt(folder, 1, parent=0, resume_step=20, restore_set=fork, skip_batches=7)
+    catalog = Catalog(folder)
+    resume, words = catalog.choose()
+    assert (resume.step, resume.skip_batches) == (20, 7)
+    assert "are not" not in words
+    catalog.reject(fork, "a flipped bit")
+    resume, words = catalog.choose()
+    assert (resume.step, resume.skip_batches) == (10, 0)
+    assert "the 7 batches after step 20 were to be skipped, and are not" in words
+
+
+def test_a_skip_that_can_be_repeated_is_not_lost() -> None:
+    def attempt(number: int, parent: int | None, step: int, skip: int) -> AttemptRecord:
+        name = None if parent is None else set_name(parent, step)
+        return AttemptRecord(number, parent, step, name, 1, 1, 1, "", 0, skip_batches=skip)
+
+    records = [attempt(0, None, 0, 0), attempt(1, 0, 20, 7), attempt(2, 0, 20, 7)]
+    assert skips_lost(records, 20) == ()
+    assert skips_lost(records, 10) == ((20, 7),)

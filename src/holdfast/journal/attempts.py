@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -250,15 +250,33 @@ def skip_from(records: Iterable[AttemptRecord], restore_set: str | None) -> int:
     As many as the attempt of the lineage that started from there: it may have died before it
     saved. A set of its own has its data position behind them. Pure.
     """
+    return next((r.skip_batches for r in _chain(records) if r.restore_set == restore_set), 0)
+
+
+def skips_lost(records: Iterable[AttemptRecord], resume_step: int) -> tuple[tuple[int, int], ...]:
+    """Skips that an attempt which starts at `resume_step` cannot repeat: (after step, batches).
+
+    The lineage passed over them behind a later checkpoint than can still be read. Pure.
+    """
+    return tuple(
+        sorted(
+            {
+                (r.resume_step, r.skip_batches)
+                for r in _chain(records)
+                if r.skip_batches and r.resume_step > resume_step
+            }
+        )
+    )
+
+
+def _chain(records: Iterable[AttemptRecord]) -> Iterator[AttemptRecord]:
+    """The newest attempt, its parent, and so on."""
     known = {record.attempt: record for record in records}
-    number = max(known, default=-1)
-    while (record := known.get(number)) is not None:
-        if record.restore_set == restore_set:
-            return record.skip_batches
-        if record.parent is None or record.parent >= number:
-            break
-        number = record.parent
-    return 0
+    number: int | None = max(known, default=None)
+    while number is not None and (record := known.get(number)) is not None:
+        yield record
+        is_older = record.parent is not None and record.parent < number
+        number = record.parent if is_older else None
 
 
 def _fenced(folder: RunFolder, number: int) -> str:

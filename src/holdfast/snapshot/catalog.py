@@ -17,6 +17,7 @@ from holdfast.journal.attempts import (
     lineage,
     next_number,
     skip_from,
+    skips_lost,
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
@@ -70,6 +71,12 @@ class Catalog:
         skip = skip_from(records, name) if wish is None else wish.skip_batches
         if skip:
             words += f"; {skip} batches from there are skipped"
+        lost = skips_lost(records, chosen.step if chosen is not None else 0) if wish is None else ()
+        for step, batches in lost:
+            words += (
+                f"; the {batches} batches after step {step} were to be skipped, and are not: "
+                "the checkpoint there cannot be read"
+            )
         if chosen is not None:
             return Resume(chosen.name, chosen.step, chosen.attempt, skip), words
         strangers = {one.attempt for one in sets} - {record.attempt for record in records}
