@@ -12,6 +12,7 @@ PARTS = {
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
     "faults.py": ([], ["--rounds", "5"]),
+    "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
 }
 
