@@ -121,15 +121,17 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
     ]  # fmt: skip
     chance = random.Random(options.seed)
     killed_ns: list[int] = []
+    reached = 0
     with open(folder / "out", "wb") as out:  # noqa: PTH123
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
         try:
             for attempt in range(options.kills + 1):
-                pages = trained(folder, attempt, ranks, process)
+                pages = trained(folder, attempt, ranks, process, reached + STEPS_FIRST)
                 if attempt == options.kills:
                     break
                 time.sleep(options.settle * (0.8 + 0.4 * chance.random()))
-                pids = [page.snapshot().owner_pid for page in pages]
+                words = [page.snapshot() for page in pages]
+                pids, reached = [one.owner_pid for one in words], max(one.step for one in words)
                 killed_ns.append(now_ns())
                 os.kill(chance.choice(pids), signal.SIGKILL)
                 for page in pages:
@@ -145,8 +147,13 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
     ]
 
 
-def trained(folder: Path, attempt: int, ranks: int, process: subprocess.Popen) -> list[WordsPage]:
-    """The pages of an attempt, when all its ranks have done a few steps."""
+def trained(
+    folder: Path, attempt: int, ranks: int, process: subprocess.Popen, step: int
+) -> list[WordsPage]:
+    """The pages of an attempt, when all its ranks have done a step that nobody had done before.
+
+    Else the run would back off: that is not what is measured here.
+    """
     place = f"scratch/*/r-*/attempt-{attempt:04d}/rank-*.hfj"
     pages: list[WordsPage] = []
 
@@ -158,9 +165,7 @@ def trained(folder: Path, attempt: int, ranks: int, process: subprocess.Popen) -
                 pages[:] = [WordsPage.open(path) for path in sorted(folder.glob(place))]
             except JournalError:
                 return False
-        words = [page.snapshot() for page in pages]
-        done = [one.step - one.watermark >= STEPS_FIRST for one in words if one.step]
-        return sum(done) == ranks
+        return len(pages) == ranks and all(page.snapshot().step >= step for page in pages)
 
     end = time.monotonic() + LIMIT_S
     while not ready():
@@ -178,7 +183,7 @@ def restart_of(store: Path, told: list[ev.Event], ranks: int, killed: int, at_ns
         return next(one.at_ns for one in of if attempt in (None, getattr(one, "attempt", None)))
 
     new, old = killed + 1, killed
-    tracks = [Track.read(path, at_ns) for path in rank_journals(store, new)]
+    tracks = [Track.read(path) for path in rank_journals(store, new)]
     assert len(tracks) == ranks
     ends = {
         "detected": first(ev.RankExited, old),
@@ -191,7 +196,7 @@ def restart_of(store: Path, told: list[ev.Event], ranks: int, killed: int, at_ns
         "first step": max(track.step_ns for track in tracks),
     }
     compiled_ns = max(track.compiled_ns for track in tracks)
-    reached = min(Track.read(path, 0).last_step for path in rank_journals(store, old))
+    reached = min(Track.read(path).last_step for path in rank_journals(store, old))
     lost = reached - min(track.resume_step for track in tracks)
     at = {name: (ns - at_ns) / 1e6 for name, ns in ends.items()}
     return Restart(at, compiled_ns / 1e6, max(0, lost))
@@ -214,7 +219,7 @@ class Track:
     last_step: int
 
     @classmethod
-    def read(cls, path: Path, after_ns: int) -> Track:
+    def read(cls, path: Path) -> Track:
         journal = read_journal(path)
         records = journal.records
 
