@@ -58,6 +58,13 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Examined: ev.Examined(8, 0, (RankLook(0), RankLook(1))),
     ev.StacksCollected: ev.StacksCollected(8, 0, ()),
     ev.Suspended: ev.Suspended(8, 5),
+    ev.BuffersReady: ev.BuffersReady(8, 0, 0, 3),
+    ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
+    ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
+    ev.Drained: ev.Drained(8, 0, 0, 1, 1),
+    ev.DrainFailed: ev.DrainFailed(8, 0, 1, 1, "disk full"),
+    ev.DrainCommitted: ev.DrainCommitted(8, 0, 1, 1),
+    ev.DrainCommitFailed: ev.DrainCommitFailed(8, 0, 1, 1, "disk full"),
 }
 
 

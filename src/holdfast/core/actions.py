@@ -50,6 +50,47 @@ class CarryOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """Give a buffer that every rank has filled its checksums and manifest; Sealed, SealFailed."""
+
+    attempt: int
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Write a sealed set to the durable tier: Drained for every rank's shard, or DrainFailed.
+
+    `urgent`: somebody waits for it, so at full speed, and before anything that is not.
+    """
+
+    attempt: int
+    epoch: int
+    step: int
+    buffer: int
+    why: str
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDrained:
+    """Every rank's shard is durable: write the manifest; DrainCommitted or DrainCommitFailed."""
+
+    attempt: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCommitted:
+    """Store the COMMITTED word of every rank of the attempt that runs; no verdict goes with it."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Relay:
     """Send SIGTERM to the ranks: they have no session that reads the words (yet)."""
 
@@ -130,6 +171,10 @@ Action = (
     Choose
     | Launch
     | CarryOut
+    | Seal
+    | Drain
+    | CommitDrained
+    | PublishCommitted
     | Relay
     | Kill
     | Examine

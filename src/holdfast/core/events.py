@@ -26,13 +26,22 @@ from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 class Resume:
     """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch.
 
-    `skip_batches`: how many batches of each data stream it passes over from there.
+    `skip_batches`: how many batches of each data stream it passes over from there. `buffer`: the
+    set is read from that buffer of the memory tier; None: from the durable tier. `committed_step`:
+    the newest step of the lineage that is durable; None: `step` is.
     """
 
     set_name: str | None
     step: int
     parent: int | None
     skip_batches: int = 0
+    buffer: int | None = None
+    committed_step: int | None = None
+
+    @property
+    def durable_step(self) -> int:
+        """The newest step of the lineage that is durable; not above `step`, 0 for none."""
+        return self.step if self.committed_step is None else min(self.committed_step, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +206,88 @@ class TimerFired:
     timer: str
 
 
+# --- the memory tier and its drains: of a set, not of an attempt that must still be there ---------
+
+
+@dataclass(frozen=True, slots=True)
+class BuffersReady:
+    """A rank has so many buffers of the memory tier allocated and touched, or says so."""
+
+    at_ns: int
+    attempt: int
+    rank: int
+    buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
+
+    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
+    """
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealFailed:
+    """What is in the buffer is no set, and will be none."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """One rank's shard of a set in memory is durable, its receipt written."""
+
+    at_ns: int
+    of_attempt: int
+    rank: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainFailed:
+    """A set in memory could not be written to the durable tier; it is still in its buffer."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCommitted:
+    """The manifest of a drained set is durable: it restores from the durable tier too."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCommitFailed:
+    """The manifest of a drained set could not be written."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
 Event = (
     Opened
     | Chosen
@@ -217,7 +308,17 @@ Event = (
     | Examined
     | StacksCollected
     | Suspended
+    | BuffersReady
+    | Sealed
+    | SealFailed
+    | Drained
+    | DrainFailed
+    | DrainCommitted
+    | DrainCommitFailed
 )
+
+# Those that are taken in every state: they may be of an attempt that is long over.
+TierEvent = Sealed | SealFailed | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
 
 _T = TypeVar("_T")
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, records, restart, rollback
@@ -278,6 +278,18 @@ class RunMachine:
             return []
         return self._carry_out(self.saving.hear(event.news))
 
+    # --- the memory tier --------------------------------------------------------------------
+
+    def _on_buffers_ready(self, event: ev.BuffersReady) -> list[act.Action]:
+        """A rank can copy into memory that outlives it."""
+        del event
+        return []
+
+    def _on_tier(self, event: ev.TierEvent) -> list[act.Action]:
+        """News of sets in memory and on their way out of it; they outlive their attempts."""
+        del event
+        return []
+
     def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
         """Processes survive SIGKILL: the attempt is over, and this host with it."""
         self._ending.host_lost = True
@@ -487,6 +499,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.Joined): RunMachine._on_joined,
     (State.LAUNCHING, ev.Heard): RunMachine._on_heard,
     (State.LAUNCHING, ev.SaveTook): RunMachine._on_save_took,
+    (State.LAUNCHING, ev.BuffersReady): RunMachine._on_buffers_ready,
     (State.LAUNCHING, ev.Launched): RunMachine._on_launched,
     (State.LAUNCHING, ev.LaunchFailed): RunMachine._on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): RunMachine._on_stop_asked,
@@ -507,6 +520,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.RUNNING, ev.Examined): RunMachine._on_examined,
     (State.RUNNING, ev.StacksCollected): RunMachine._on_stacks_collected,
     (State.RUNNING, ev.Suspended): RunMachine._on_suspended,
+    (State.RUNNING, ev.BuffersReady): RunMachine._on_buffers_ready,
     (State.DRAINING, ev.Heard): RunMachine._on_heard_while_draining,
     (State.DRAINING, ev.RankExited): RunMachine._on_rank_exited_while_draining,
     (State.DRAINING, ev.TreeGone): RunMachine._on_tree_gone,
@@ -519,6 +533,14 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.WAITING, ev.StopNowAsked): RunMachine._on_stop_now,
     (State.WAITING, ev.RollbackAsked): RunMachine._on_rollback_asked,
 }
+
+TIER_EVENTS: tuple[type[ev.Event], ...] = get_args(ev.TierEvent)
+TABLE.update(
+    ((state, kind), RunMachine._on_tier)
+    for state in State
+    if state not in (State.NEW, State.OVER)
+    for kind in TIER_EVENTS
+)
 
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
 LATE: frozenset[type[ev.Event]] = frozenset(
@@ -539,5 +561,7 @@ LATE: frozenset[type[ev.Event]] = frozenset(
         ev.Suspended,
         ev.Chosen,
         ev.ChoiceFailed,
+        ev.BuffersReady,
+        *TIER_EVENTS,
     }
 )

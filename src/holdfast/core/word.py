@@ -22,6 +22,27 @@ class Order(IntFlag):
     COMMITTED = 4  # verdict: the set is durable on all ranks
     ABORTED = 8  # verdict: this epoch will not be committed; go on
     EARLY = 16  # a rank that is still between two steps may answer with the one it has done
+    BUFFER_1 = 32  # together with the next: which buffer of the memory tier the copy goes into
+    BUFFER_2 = 64
+
+
+_BUFFER_SHIFT = 5
+_BUFFER_BITS = int(Order.BUFFER_1 | Order.BUFFER_2)
+MAX_BUFFERS = _BUFFER_BITS >> _BUFFER_SHIFT
+
+
+def buffer_of(flags: int) -> int | None:
+    """Which buffer (0..2) an order's copy goes into; None: none, the rank writes it itself."""
+    number = (flags & _BUFFER_BITS) >> _BUFFER_SHIFT
+    return number - 1 if number else None
+
+
+def with_buffer(flags: int, buffer: int | None) -> int:
+    """The flags with that buffer in them instead of any other; raises ValueError beyond 0..2."""
+    number = 0 if buffer is None else buffer + 1
+    if not (buffer is not None) <= number <= MAX_BUFFERS:
+        raise ValueError(f"there is no buffer {buffer}: they count from 0 to {MAX_BUFFERS - 1}")
+    return flags & ~_BUFFER_BITS | number << _BUFFER_SHIFT
 
 
 class Agreed(NamedTuple):

@@ -117,6 +117,7 @@ class Word(IntEnum):
     AWAITED = 22  # the step whose completion on the device is being waited for
     AWAITED_AT = 23  # since then; 0: for none
     STACKS = 24  # bits 0..7: a signal that writes this process's stacks; 8..: the descriptor; 0: no
+    BUFFERS = 25  # buffers of the memory tier that this rank has allocated and touched; 0: none
     # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
     OPEN_SPANS = 32
     # Stored by the supervisor (or by the session's own conductor thread when there is none).

@@ -75,6 +75,7 @@ class RankWords:
     awaited: int
     awaited_at_ns: int
     stacks: int
+    buffers: int
     open_spans: tuple[OpenSpan, ...]
     order: Agreed
     verdict: Agreed
@@ -118,6 +119,7 @@ def rank_words(page: Words) -> RankWords:
         awaited=_step(owner[Word.AWAITED]),
         awaited_at_ns=_time(owner[Word.AWAITED_AT]),
         stacks=owner[Word.STACKS],
+        buffers=owner[Word.BUFFERS],
         open_spans=_open_spans(slots, _time(owner[Word.COMPILING_AT])),
         order=unpack(page[Word.ORDER]),
         verdict=unpack(page[Word.VERDICT]),
