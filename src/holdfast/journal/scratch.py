@@ -47,7 +47,7 @@ def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] | Non
         reason = _unfit(base)
         if not reason:
             own = base / f"holdfast-{uid}"
-            reason = _claim(own, uid) or _claim(own / key, uid)
+            reason = claim_folder(own, uid) or claim_folder(own / key, uid)
         if not reason:
             return own / key
         refused.append(reason)
@@ -125,7 +125,7 @@ def _unfit(base: Path) -> str:
     return f"{base} is on {kind}, which is not local" if is_remote(kind) else ""
 
 
-def _claim(folder: Path, uid: int) -> str:
+def claim_folder(folder: Path, uid: int) -> str:
     """Create a private folder, or check the one that is there; the words say what is wrong."""
     try:
         folder.mkdir(PRIVATE_FOLDER)

@@ -4,19 +4,21 @@ A safetensors file is a little-endian u64 (length of the header), the header (JS
 dtype, shape, data_offsets) and the tensors' bytes, without gaps. Ours differ in nothing, they are
 only tidy: the header is padded with spaces so that the data start on a page, and tensors whose
 size is a multiple of 64 come first, then the others by element size, so that each is aligned
-although gaps are not allowed. `__metadata__` has our own facts under the key "holdfast".
+although gaps are not allowed. `__metadata__` has our own facts under the key "holdfast": enough to
+make the rank's receipt of a header alone, by a process that never saw the arrays.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import Leaf, Piece
-from holdfast.snapshot.receipt import Tensor
+from holdfast.snapshot.receipt import FORMAT, VERSION, Index, Tensor, extent
 from holdfast.snapshot.sealed import compact, parse
+from holdfast.snapshot.structure import Array, Structure, arrays
 
 ALIGN_BYTES = 64  # of the widest vector register; jax on the CPU takes such memory over as it is
 DATA_ALIGN_BYTES = 4096
@@ -41,6 +43,30 @@ def place(leaves: Sequence[Leaf]) -> tuple[Placed, ...]:
     return tuple(placed)
 
 
+def shard_facts(
+    structure: Structure,
+    *,
+    attempt: int,
+    step: int,
+    rank: int,
+    world_size: int,
+    shared: Sequence[str],
+    tags: Sequence[str],
+) -> dict[str, Any]:
+    """What a shard's header says of itself. `shared`: paths that belong to the run as a whole."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "attempt": attempt,
+        "step": step,
+        "rank": rank,
+        "world_size": world_size,
+        "shared": list(shared),
+        "tags": list(tags),
+        "structure": structure,
+    }
+
+
 def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
     """The first bytes of the file, up to its data."""
     header: dict[str, Any] = {"__metadata__": {"holdfast": compact(facts)}}
@@ -57,10 +83,59 @@ def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
 
 
 def decode_facts(header: bytes) -> dict[str, Any]:
-    """Our own facts from the bytes before the data; ValueError on rubbish."""
+    """Our own facts from the bytes before the data; ValueError (or KeyError, …) on rubbish."""
+    return _facts(_parsed(header))
+
+
+def decode_header(header: bytes) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    """The facts and the tensors (no checksums yet); ValueError (or KeyError, …) on rubbish.
+
+    Where a tensor's name, dtype and shape in the file are not what the structure says of its array,
+    that is rubbish as well.
+    """
+    said = _parsed(header)
+    facts = _facts(said)
+    known = {array.path: array for array in _arrays(facts.get("structure"))}
+    names = [name for name in said if name != "__metadata__"]
+    return facts, tuple(_tensor(name, said[name], known) for name in names)
+
+
+def _parsed(header: bytes) -> Any:
     if len(header) < 8 or struct.unpack("<Q", header[:8])[0] != len(header) - 8:
         raise ValueError("the header's length is wrong")
-    facts = parse(parse(header[8:])["__metadata__"]["holdfast"].encode())
+    return parse(header[8:])
+
+
+def _facts(said: Any) -> dict[str, Any]:
+    facts = parse(said["__metadata__"]["holdfast"].encode())
     if not isinstance(facts, dict):
         raise ValueError("the header has no facts")
     return facts
+
+
+def _arrays(structure: Structure) -> Iterator[Array]:
+    if not isinstance(structure, dict) or "$" in structure:
+        raise ValueError("the top is no dict of sections")
+    for name, part in structure.items():
+        yield from arrays(part, name)
+
+
+def _tensor(name: str, said: Mapping[str, Any], known: Mapping[str, Array]) -> Tensor:
+    path, index = _split(name)
+    array = known[path]
+    shape = array.shape if index is None else extent(path, index, array.shape)
+    begin, end = said["data_offsets"]
+    tensor = Tensor(path, array.dtype, array.shape, shape, index, begin, end)
+    code, shown = dtypes.safetensors_view(array.dtype, shape)
+    if (said["dtype"], tuple(said["shape"])) != (code, tuple(shown)):
+        raise ValueError(f"{name} is {said['dtype']} {said['shape']} in the file")
+    return tensor
+
+
+def _split(name: str) -> tuple[str, Index | None]:
+    """A tensor's name into path and index: a bracket in a path is written otherwise."""
+    if not name.endswith("]"):
+        return name, None
+    path, _, inside = name.removesuffix("]").rpartition("[")
+    pairs = [pair.split(":") for pair in inside.split(",")] if inside else []
+    return path, tuple((int(start), int(stop)) for start, stop in pairs)

@@ -94,7 +94,7 @@ def commit(
     first = set_dir.parent / FIRST_COMMIT
     if not first.exists():
         write_sealed(first, {"set": set_dir.name})
-    return _info(set_dir, manifest)
+    return info(set_dir, manifest)
 
 
 def _receipt(set_dir: Path, rank: int) -> Receipt:
@@ -118,7 +118,8 @@ def check_size(set_dir: Path, rank: int, want_bytes: int) -> None:
         raise CorruptCheckpoint(f"{path} has {have_bytes} bytes, not {want_bytes}")
 
 
-def _info(set_dir: Path, manifest: Manifest) -> SetInfo:
+def info(set_dir: Path, manifest: Manifest) -> SetInfo:
+    """A set, as its manifest tells."""
     return SetInfo(
         path=set_dir,
         attempt=manifest.attempt,
@@ -172,7 +173,7 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
         except CorruptCheckpoint as error:
             damage[folder.name] = str(error)
             continue
-        found.append(_info(folder, manifest))
+        found.append(info(folder, manifest))
     if not found and not damage:
         damage = _vanished(ckpt_dir)
     return tuple(sorted(found, key=lambda one: (one.attempt, one.step))), damage

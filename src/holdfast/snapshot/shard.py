@@ -20,12 +20,10 @@ import xxhash
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_part, store_errors
-from holdfast.snapshot.layout import encode_header
+from holdfast.snapshot.layout import encode_header, shard_facts
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
-    FORMAT,
     MANIFEST,
-    VERSION,
     Receipt,
     Tensor,
     receipt_name,
@@ -33,7 +31,7 @@ from holdfast.snapshot.receipt import (
 )
 from holdfast.snapshot.sealed import checksum, compact, write_sealed
 from holdfast.snapshot.staging import Captured
-from holdfast.snapshot.structure import at
+from holdfast.snapshot.structure import Structure, at
 
 WRITE_BLOCK_BYTES = 4 << 20
 
@@ -63,15 +61,15 @@ def write_shard(
             f"captured as rank {captured.rank} of {captured.world_size}, "
             f"written as rank {rank} of {world_size}"
         )
-    facts = {
-        "format": FORMAT,
-        "version": VERSION,
-        "attempt": attempt,
-        "step": step,
-        "rank": rank,
-        "world_size": world_size,
-        "structure": captured.structure,
-    }
+    facts = shard_facts(
+        captured.structure,
+        attempt=attempt,
+        step=step,
+        rank=rank,
+        world_size=world_size,
+        shared=captured.shared,
+        tags=tags,
+    )
     header = encode_header(captured.entries, facts)
     path = set_dir / shard_name(rank)
     receipt_path = set_dir / receipt_name(rank)
@@ -95,10 +93,7 @@ def write_shard(
         file_bytes=len(header) + captured.nbytes,
         data_begin=len(header),
         header_xxh3=checksum(header),
-        structures={
-            name: checksum(compact(at(captured.structure, name)).encode())
-            for name in captured.shared
-        },
+        structures=structure_checksums(captured.structure, captured.shared),
         tags=tuple(tags),
         tensors=tensors,
     )
@@ -109,6 +104,11 @@ def write_shard(
             path.unlink(missing_ok=True)  # a shard without a receipt is of no use: free its space
         raise
     return receipt
+
+
+def structure_checksums(structure: Structure, shared: Sequence[str]) -> dict[str, str]:
+    """What ranks compare: the checksum of the structure under each shared path."""
+    return {name: checksum(compact(at(structure, name)).encode()) for name in shared}
 
 
 def _write(path: Path, header: bytes, data: memoryview) -> None:

@@ -1,0 +1,206 @@
+"""Sealing a buffer of the memory tier: somebody else than the trainer puts the checksums to it.
+
+A rank copies its shard into a buffer and says so; that costs the training nothing but the copy.
+Then this, in another process: each rank's file is read once and hashed, its receipt is made of the
+file's own header, and last comes the manifest. From there on the buffer is a checkpoint set like
+any other, and the same reader verifies and restores it. A buffer whose writer died in the middle
+has no header, and is not sealed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.journal.regular import is_real_folder, open_regular
+from holdfast.snapshot.layout import MAX_HEADER_BYTES, decode_header
+from holdfast.snapshot.manifest import compose
+from holdfast.snapshot.receipt import (
+    CHUNK_BYTES,
+    MANIFEST,
+    Receipt,
+    Shard,
+    Tensor,
+    check_format,
+    number,
+    receipt_name,
+    shard_name,
+    texts,
+)
+from holdfast.snapshot.sealed import checksum, write_sealed
+from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
+from holdfast.snapshot.shard import structure_checksums
+
+READ_BYTES = 1 << 20  # stays in a core's cache between the read and the hash
+MAX_BUFFERS = 3
+_LENGTH_BYTES = 8  # of the header, in front of it; 0 while a rank writes
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBuffer:
+    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
+
+    number: int
+    info: SetInfo
+
+
+def buffer_name(number: int) -> str:
+    """The folder of a buffer in a run's memory folder."""
+    return f"buffer-{number}"
+
+
+def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -> SetInfo:
+    """Hash every rank's shard, write the receipts, then the manifest; on return it restores.
+
+    For a buffer that all ranks have said they copied (attempt, step) into, and into which none
+    writes now. Calling it again, also after it was killed in the middle, gives the same.
+
+    Raises:
+        CorruptCheckpoint: a shard is missing, half written, or that of another step; the buffer
+            stays unsealed.
+        StoreUnavailable: the memory folder is full or may not be read.
+
+    """
+    (buffer_dir / MANIFEST).unlink(missing_ok=True)
+    receipts = []
+    for rank in range(world_size):
+        receipt = hash_shard(buffer_dir, rank)
+        found = (receipt.attempt, receipt.step, receipt.rank, receipt.world_size)
+        if found != (attempt, step, rank, world_size):
+            raise CorruptCheckpoint(
+                f"{buffer_dir / shard_name(rank)} holds step {receipt.step} of attempt "
+                f"{receipt.attempt} by rank {receipt.rank} of {receipt.world_size}, not step "
+                f"{step} of attempt {attempt} by rank {rank} of {world_size}"
+            )
+        write_sealed(buffer_dir / receipt_name(rank), receipt.to_json())
+        receipts.append(receipt)
+    try:
+        manifest = compose(receipts, time.time_ns(), {}, ())
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{buffer_dir} cannot be sealed: {error}") from error
+    for rank, receipt in enumerate(receipts):
+        check_size(buffer_dir, rank, receipt.file_bytes)
+    write_sealed(buffer_dir / MANIFEST, manifest.to_json())
+    return info(buffer_dir, manifest)
+
+
+def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, str]]:
+    """The sealed buffers of a run's memory folder, oldest first; and what is wrong with others.
+
+    Contents are not read: a restore does, and compares. Buffers without a manifest are neither.
+    """
+    found: list[SealedBuffer] = []
+    damage: dict[int, str] = {}
+    for buffer in range(MAX_BUFFERS):
+        folder = ram_dir / buffer_name(buffer)
+        if not is_real_folder(folder) or not os.path.lexists(folder / MANIFEST):
+            continue
+        try:
+            manifest = read_manifest(folder)
+            for rank, shard in enumerate(manifest.shards):
+                check_size(folder, rank, shard.file_bytes)
+        except (CorruptCheckpoint, StoreUnavailable) as error:
+            damage[buffer] = str(error)
+            continue
+        found.append(SealedBuffer(buffer, info(folder, manifest)))
+    return tuple(sorted(found, key=lambda one: (one.info.attempt, one.info.step))), damage
+
+
+def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
+    """One rank's receipt, made of its file alone; nothing is written. Raises as `seal_buffer`."""
+    path = buffer_dir / shard_name(rank)
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError as error:
+        raise CorruptCheckpoint(f"{path} is missing") from error
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
+    try:
+        header = _header(descriptor, path)
+        try:
+            facts, entries = decode_header(header)
+            check_format(facts)
+            shard = Shard(os.fstat(descriptor).st_size, len(header), checksum(header))
+            tensors = tuple(
+                entry.with_checksums(_hashes(descriptor, path, len(header), entry))
+                for entry in _checked(shard, entries)
+            )
+            receipt = _receipt(facts, shard, tensors)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"{path} is no shard: {error}") from error
+        if _header(descriptor, path) != header:
+            raise CorruptCheckpoint(f"{path} was overwritten while it was being sealed")
+        return receipt
+    finally:
+        os.close(descriptor)
+
+
+def _receipt(facts: dict[str, Any], shard: Shard, tensors: tuple[Tensor, ...]) -> Receipt:
+    return Receipt(
+        attempt=number(facts, "attempt"),
+        step=number(facts, "step"),
+        rank=number(facts, "rank"),
+        world_size=number(facts, "world_size"),
+        file_bytes=shard.file_bytes,
+        data_begin=shard.data_begin,
+        header_xxh3=shard.header_xxh3,
+        structures=structure_checksums(facts["structure"], texts(facts, "shared")),
+        tags=texts(facts, "tags"),
+        tensors=tensors,
+    )
+
+
+def _header(descriptor: int, path: Path) -> bytes:
+    length = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, 0), "little")
+    if not 0 < length <= MAX_HEADER_BYTES:
+        raise CorruptCheckpoint(f"{path} is half written: its writer was interrupted")
+    header = os.pread(descriptor, _LENGTH_BYTES + length, 0)
+    if len(header) != _LENGTH_BYTES + length:
+        raise CorruptCheckpoint(f"{path} ends inside its header")
+    return header
+
+
+def _checked(shard: Shard, entries: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The entries, if they fill the file from the header to its end; ValueError otherwise."""
+    end = 0
+    for entry in sorted(entries, key=lambda one: (one.begin, one.end)):
+        if entry.begin != end or entry.end < end:
+            raise ValueError(f"{entry.name} does not begin where the tensor before it ends")
+        end = entry.end
+    if end != shard.file_bytes - shard.data_begin:
+        raise ValueError(f"it has {shard.file_bytes} bytes, not {shard.data_begin + end}")
+    return entries
+
+
+def _hashes(descriptor: int, path: Path, data_begin: int, entry: Tensor) -> tuple[str, ...]:
+    scratch = np.empty(READ_BYTES, np.uint8)
+    return tuple(
+        _hash(descriptor, path, data_begin + start, min(CHUNK_BYTES, entry.end - start), scratch)
+        for start in range(entry.begin, entry.end, CHUNK_BYTES)
+    )
+
+
+def _hash(descriptor: int, path: Path, offset: int, size: int, scratch: Any) -> str:
+    digest = xxhash.xxh3_64()
+    for length in _blocks(size):
+        # Read, not mapped: a file that is cut short is an error here, and no SIGBUS.
+        count = os.preadv(descriptor, [scratch[:length].data], offset)
+        if count != length:
+            raise CorruptCheckpoint(f"{path} ends inside its data")
+        digest.update(scratch[:length].data)
+        offset += length
+    return digest.hexdigest()
+
+
+def _blocks(size: int) -> Iterator[int]:
+    while size > 0:
+        yield min(READ_BYTES, size)
+        size -= READ_BYTES
