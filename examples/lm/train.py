@@ -69,8 +69,8 @@ def main():
         return Windows(text, *shape, args.seed, rank=run.rank, ranks=run.world_size)
 
     corpus, held_out = read_corpus(args.data, args.context + 1)
-    # (hf) remembers how far the data were consumed, on each rank
-    batches = run.data(windows(corpus))
+    # (hf) remembers how far the data were consumed; the same for any number of ranks
+    batches = run.data(windows(corpus), reshard="same")
     # (hf) the newest good checkpoint; init_state() only if there never was one
     state = run.restore(init=init_state)
 

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.errors import ConfigurationError, DataTopologyChanged
 from holdfast.session.boundary import say
 from holdfast.session.data import DataStream
+from holdfast.session.reshape import Positions, resharded
 from holdfast.snapshot import parts as part_states
 
 STATE = "state"
@@ -56,9 +57,14 @@ class Contents:
         stored = self._waiting.get("data", {})
         if number in stored:
             drawn = part_states.capture_rng()  # drawing batches again may draw random numbers too
-            stream.seek(stored.pop(number))
+            self._seek(stream, stored.pop(number), int(number))
             part_states.restore_rng(drawn)
         stream.skip(self._skip_batches)
+
+    def _seek(self, stream: DataStream[Any], stored: Any, number: int) -> None:
+        if isinstance(stored, Positions):
+            stored = resharded(stored, stream.reshard, number)
+        stream.seek(stored)
 
     def skip(self, batches: int) -> None:
         """Pass over so many batches of each stream, from where it now is: the run went back.
@@ -125,7 +131,7 @@ class Contents:
         waiting = self._waiting["data"]
         for number, stream in enumerate(self._streams):
             if str(number) in waiting:
-                stream.seek(waiting.pop(str(number)))
+                self._seek(stream, waiting.pop(str(number)), number)
             elif waiting:
                 raise DataTopologyChanged(
                     f"the checkpoint has no position for data stream {number}: "

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ConfigurationError, Unstorable
+from holdfast.session.reshape import Reshard
 
 T = TypeVar("T")
 
@@ -28,10 +29,16 @@ class DataStream(Generic[T]):
         opened: Callable[[], int],
         closed: Callable[[int], None],
         poll: Callable[[], None],
+        reshard: Reshard | None = None,
     ) -> None:
         if not hasattr(source, "__next__") and not hasattr(source, "__iter__"):
             raise ConfigurationError(
                 f"run.data() wants an iterator or an iterable, not {type(source).__name__}"
+            )
+        if not (reshard is None or reshard == "same" or callable(reshard)):
+            raise ConfigurationError(
+                f'run.data(reshard={reshard!r:.50}): give "same", or a function of the positions '
+                "of all ranks, this rank's number and the number of ranks"
             )
         self._source = source
         # An iterable that is no iterator may hold the state itself (a data loader): keep both.
@@ -39,6 +46,7 @@ class DataStream(Generic[T]):
         self._opened = opened
         self._closed = closed
         self._poll = poll
+        self.reshard = reshard
         self.consumed = 0
 
     def __iter__(self) -> DataStream[T]:

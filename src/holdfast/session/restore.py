@@ -13,6 +13,7 @@ from holdfast.journal.layout import Word
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import say
 from holdfast.session.contents import STATE, Contents
+from holdfast.session.reshape import OWN, SHARED, reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,27 @@ def _read(
     init: Callable[[], Any] | None,
     only: str | None,
 ) -> dict[str, Any]:
-    from holdfast.snapshot.restore import read_set
+    from holdfast.snapshot.restore import read_own, read_set
+    from holdfast.snapshot.sets import read_manifest
 
     set_dir = attachment.ckpt_dir / set_name
     room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
-    return read_set(
+    written_by = read_manifest(set_dir).world_size
+    is_reshaped = written_by != attachment.world_size
+    stored = read_set(
         set_dir,
         like=None if shape is None else {STATE: shape},
         only=only,
         rank=attachment.rank,
         world_size=attachment.world_size,
+        sections=SHARED if is_reshaped else None,
         room=room,
     )
+    if is_reshaped:
+        say(f"checkpoint {set_name} was written by {written_by} ranks, {attachment.world_size} now")
+        stored |= reshape(read_own(set_dir, OWN), attachment.rank, attachment.world_size)
+    return stored
 
 
 def _shape_of(init: Callable[[], Any]) -> Any:

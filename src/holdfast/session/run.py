@@ -21,6 +21,7 @@ from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, Boundary
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
+from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
 from holdfast.session.watch import CompletionWatch, watch_compilation
@@ -112,12 +113,16 @@ class Run:
         """
         self._contents.track(parts)
 
-    def data(self, source: Iterable[T]) -> DataStream[T]:
+    def data(self, source: Iterable[T], *, reshard: Reshard | None = None) -> DataStream[T]:
         """Iterate over `source`; the time it keeps the loop waiting is DATA, its position is saved.
 
         The position is that of the batches handed to the loop. A source with `get_state` and
         `set_state` (or `state_dict` and `load_state_dict`) is asked for its own; any other is
         fast-forwarded on restore by drawing as many batches again.
+
+        `reshard`: how to go on with another number of ranks. "same": the position means the same
+        for any number of them. A function `(positions, rank, world_size) -> position` makes this
+        rank's from those of all ranks that were. Without it such a restore is refused.
         """
         writer = self._writer
         stream: DataStream[T] = DataStream(
@@ -125,6 +130,7 @@ class Run:
             opened=lambda: writer.open_span("data"),
             closed=lambda token: _close(writer.close_span, token),
             poll=self._boundary.draw,
+            reshard=reshard,
         )
         self._contents.add_stream(stream)
         return stream

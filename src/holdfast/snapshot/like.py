@@ -111,10 +111,11 @@ def starting_values(tree: Any) -> Any:
 
 
 def _is_traced_number(leaf: Any) -> bool:
-    """What jax.eval_shape makes of a Python number."""
+    """What jax.eval_shape makes of a Python number; one with a place on devices is an array."""
     jax = sys.modules.get("jax")
-    is_shape = jax is not None and isinstance(leaf, jax.ShapeDtypeStruct)
-    return is_shape and leaf.shape == () and bool(leaf.weak_type)
+    if jax is None or not isinstance(leaf, jax.ShapeDtypeStruct):
+        return False
+    return leaf.shape == () and bool(leaf.weak_type) and leaf.sharding is None
 
 
 def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
@@ -230,6 +231,21 @@ def _container_words(shape: str, pieces: tuple[str, ...]) -> str:
         return f"a {shape} of {len(pieces)}"
     shown = ", ".join(pieces[:6]) + (", …" if len(pieces) > 6 else "")
     return f"a {shape} with {shown}" if pieces else f"an empty {shape}"
+
+
+def targets(said: Structure, like: Any, path: str = "") -> Iterator[tuple[Array, Any]]:
+    """The stored arrays, each with the leaf of `like` that it will be; `check` must have passed."""
+    opened = open_structure(said, path)
+    if isinstance(opened, Array):
+        yield opened, like
+    if not isinstance(opened, Container) or like is PLAIN:
+        return
+    node = nodes.open_node(like, path)
+    if node is None:
+        return
+    have = dict(zip(opened.pieces, opened.children, strict=True))
+    for piece, child in zip(node.pieces, node.children, strict=True):
+        yield from targets(have[piece], child, paths.join(path, piece))
 
 
 Fetch = Callable[[Array, Any], Any]

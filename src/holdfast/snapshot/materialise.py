@@ -111,6 +111,15 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
     return to_numpy(array, whole())
 
 
+def is_cut(target: Any) -> bool:
+    """Whether a leaf of `like` is an array of which this process holds a part only."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(target, jax.Array | jax.ShapeDtypeStruct):
+        return False
+    sharding = target.sharding
+    return not (sharding is None or sharding.is_fully_addressable or sharding.is_fully_replicated)
+
+
 def _python(array: Array, raw: Bytes, target: Any) -> Any:
     if array.kind in (Kind.BYTES, Kind.TEXT):
         return native(array, raw)

@@ -38,12 +38,16 @@ MAX_CACHED_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A checksummed part of a tensor, and where its bytes go (None: only verify)."""
+    """A checksummed part of a tensor, and where its bytes go (None: only verify).
+
+    `target` begins at byte `origin` of the tensor.
+    """
 
     rank: int
     tensor: Tensor
     number: int
     target: Bytes | None
+    origin: int = 0
 
 
 class ShardFiles:
@@ -93,7 +97,8 @@ class ShardFiles:
             if chunk.target is None:
                 block = scratch[:length]
             else:
-                block = chunk.target[start + offset : start + offset + length]
+                place = start + offset - chunk.origin
+                block = chunk.target[place : place + length]
             self._read(chunk.rank, block, begin + offset, chunk.tensor.name)
             digest.update(block.data)
         if digest.hexdigest() != chunk.tensor.xxh3[chunk.number]:
@@ -196,7 +201,10 @@ def allocate(sizes: Sequence[int]) -> list[Bytes]:
 
 
 class SliceReader:
-    """Slices of arrays that are stored in pieces; a piece is verified whole before it is cut."""
+    """Slices of stored arrays: of each piece only the checksummed chunks that hold a part of one.
+
+    What is needed whole is kept for the next slice; what is needed in part is read again.
+    """
 
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
@@ -212,15 +220,31 @@ class SliceReader:
             index = tensor.index or tuple((0, size) for size in tensor.global_shape)
             overlap = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(index, wanted, strict=True)]
             if all(start < stop for start, stop in overlap):
-                out[_inside(overlap, wanted)] = self._piece(rank, tensor)[_inside(overlap, index)]
+                part = self._part(rank, tensor, _inside(overlap, index))
+                out[_inside(overlap, wanted)] = part
         return out
 
-    def _piece(self, rank: int, tensor: Tensor) -> npt.NDArray[Any]:
+    def _part(self, rank: int, tensor: Tensor, inside: tuple[slice, ...]) -> npt.NDArray[Any]:
+        first, last = _chunks_of(tensor, inside)
         key = (rank, tensor.name)
+        if key in self._cache or last - first >= len(tensor.xxh3):
+            return self._piece(key, tensor)[inside]
+        begin = first * CHUNK_BYTES
+        end = min(last * CHUNK_BYTES, tensor.nbytes)
+        (raw,) = allocate([end - begin])
+        needed = [Chunk(rank, tensor, number, raw, begin) for number in range(first, last)]
+        read_all(self._files, needed)
+        dtype = dtypes.to_numpy(tensor.dtype)
+        strides = _strides(tensor.shape, dtype.itemsize)
+        offset = sum(cut.start * step for cut, step in zip(inside, strides, strict=True)) - begin
+        shape = tuple(cut.stop - cut.start for cut in inside)
+        return np.ndarray(shape, dtype, raw.data, offset, strides)
+
+    def _piece(self, key: tuple[int, str], tensor: Tensor) -> npt.NDArray[Any]:
         found = self._cache.get(key)
         if found is None:
             (raw,) = allocate([tensor.nbytes])
-            read_all(self._files, chunks(rank, tensor, raw))
+            read_all(self._files, chunks(key[0], tensor, raw))
             found = raw.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
             if self._cached_bytes + tensor.nbytes > MAX_CACHED_BYTES:
                 self._cache.clear()
@@ -228,6 +252,22 @@ class SliceReader:
             self._cache[key] = found
             self._cached_bytes += tensor.nbytes
         return found
+
+
+def _chunks_of(tensor: Tensor, inside: tuple[slice, ...]) -> tuple[int, int]:
+    """The chunks, first and one past the last, that hold a region of a piece, row by row."""
+    strides = _strides(tensor.shape, dtypes.itemsize(tensor.dtype))
+    lowest = sum(cut.start * step for cut, step in zip(inside, strides, strict=True))
+    highest = sum((cut.stop - 1) * step for cut, step in zip(inside, strides, strict=True))
+    return lowest // CHUNK_BYTES, highest // CHUNK_BYTES + 1
+
+
+def _strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis, in C order."""
+    strides = [itemsize]
+    for size in shape[:0:-1]:
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides)) if shape else ()
 
 
 def _inside(overlap: Sequence[tuple[int, int]], frame: Index) -> tuple[slice, ...]:

@@ -7,7 +7,7 @@ that a program that does not fit fails before a gigabyte is read; then the array
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.manifest import Manifest, Placement, is_shared
-from holdfast.snapshot.materialise import Kinds, adopt, native
+from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native
 from holdfast.snapshot.memory import touch
 from holdfast.snapshot.reader import (
     Chunk,
@@ -76,7 +76,13 @@ def read_set(
             raise CorruptCheckpoint(f"{files.path(source)}: the structure says {error}") from error
         for name, tree in (like or {}).items():
             likeness.check(structure.get(name), tree, name)
-        assembly = _Assembly(files, manifest, source, like or {}, kinds)
+        cut = {
+            array.path
+            for name, tree in (like or {}).items()
+            for array, leaf in likeness.targets(structure[name], tree, name)
+            if is_cut(leaf)
+        }
+        assembly = _Assembly(files, manifest, source, like or {}, kinds, cut)
         return assembly.tree(structure, wanted, {} if room is None else room)
 
 
@@ -98,6 +104,16 @@ def prepare(set_dir: Path, rank: int = 0, world_size: int = 1) -> Room:
     for one in memory:
         touch(one)
     return dict(zip(sizes, memory, strict=True))
+
+
+def read_own(set_dir: Path, sections: Sequence[str]) -> list[dict[str, Any]]:
+    """Small sections as each rank that wrote the set has stored them, in the order of the ranks.
+
+    For a restore by another number of ranks, which has to make something of all of them. Raises
+    what `read_set` raises.
+    """
+    ranks = read_manifest(set_dir).world_size
+    return [read_set(set_dir, None, None, rank, ranks, sections=sections) for rank in range(ranks)]
 
 
 def load_path(set_dir: Path, like: Any = None, only: str | Sequence[str] | None = None) -> Any:
@@ -155,12 +171,14 @@ class _Assembly:
         source: int,
         like: Mapping[str, Any],
         kinds: Kinds,
+        cut: Collection[str],
     ) -> None:
         self._files = files
         self._manifest = manifest
         self._source = source  # the rank whose copy is read, where there are several
         self._like = like
         self._kinds = kinds
+        self._cut = cut  # paths of arrays of which this process wants a part only
         self._slices = SliceReader(files)
         self._whole: dict[str, Bytes] = {}
 
@@ -190,11 +208,11 @@ class _Assembly:
         return adopt(array, target, lambda: self._bytes(array), part if in_parts else None)
 
     def _in_parts(self, array: Array) -> bool:
-        """Whether it is stored as slices: then only what is asked for is read, when it is.
+        """Whether it is stored as slices, or wanted in part: then it is read when it is asked for.
 
         What processes hold together, and each of them whole, is stored by one of them, in one.
         """
-        return len(self._pieces(array)) > 1
+        return array.path in self._cut or len(self._pieces(array)) > 1
 
     def _bytes(self, array: Array) -> Bytes:
         found = self._whole.get(array.path)

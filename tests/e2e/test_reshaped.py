@@ -1,0 +1,57 @@
+"""Saved by 2 ranks, restored by 1 and by 4, and on a transposed mesh: the same to the bit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from processes import EXIT_DONE, EXIT_FAILED, House, Process
+
+pytest.importorskip("jax")
+
+TRAINER = Path(__file__).with_name("reshaped_trainer.py")
+DEVICES = 4
+
+
+def start(house: House, ranks: int, until: int, name: str = "r", **env: object) -> Process:
+    flags = f"--xla_force_host_platform_device_count={DEVICES // ranks}"
+    env = {"XLA_FLAGS": flags, "MESH": "2x2", "RESHARD": "same", "JAX_PLATFORMS": "cpu"} | env
+    return house.run("--ranks", ranks, steps=until, trainer=TRAINER, name=name, **env)
+
+
+def train(house: House, ranks: int, until: int, name: str = "r", **env: object) -> tuple[str, str]:
+    """Up to that step; (what it began from, its last digest)."""
+    out = start(house, ranks, until, name, **env).wait(EXIT_DONE)
+    began, ended = (re.findall(rf"{word} (.*)$", out, re.MULTILINE) for word in ("from", "final"))
+    assert len(began) == len(ended) == ranks, out
+    assert len(set(began)) == len(set(ended)) == 1, out
+    return began[0], ended[0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "env"),
+    [
+        (1, {}),
+        (4, {}),
+        (2, {"TRANSPOSED": 1}),
+        (4, {"MESH": "1x4", "TRANSPOSED": 1}),
+        (1, {"MESH": "4x1"}),
+    ],
+    ids=["1", "4", "transposed", "4-of-another-shape", "1-of-another-shape"],
+)
+def test_goes_on_as_if_nothing_had_changed(
+    house: House, ranks: int, env: dict[str, object]
+) -> None:
+    _, saved = train(house, 2, until=3)
+    began, ended = train(house, ranks, until=6, **env)
+    assert began == f"3 {saved}"
+    _, undisturbed = train(house, 1, until=6, name="undisturbed")
+    assert ended == undisturbed
+
+
+def test_without_a_rule_for_the_data_it_is_refused(house: House) -> None:
+    train(house, 2, until=3)
+    run = start(house, 1, until=6, RESHARD="")
+    run.saw("written by 2 ranks and is read by 1.*data stream 0.*run.data.source, reshard=…")
+    run.wait(EXIT_FAILED)
