@@ -31,7 +31,7 @@ setup: $(STAMP) ## Create the virtual environment and install everything that te
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,stacks,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,stacks,objects,test]'
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)

@@ -50,7 +50,7 @@ PURE = {
 # fmt: on
 NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core.optimum")
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
-HEAVY = {"numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio"}
+HEAVY = {"numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}
 

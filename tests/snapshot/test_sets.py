@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from holdfast.errors import CorruptCheckpoint, DataTopologyChanged, StoreUnavailable
-from holdfast.snapshot import manifest, sets, shard
+from holdfast.snapshot import manifest, sets, vault_folder
 from holdfast.snapshot.manifest import tiles
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
@@ -196,7 +196,7 @@ def test_deleting_hides_first(save: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         assert not (path / "manifest.json").exists()
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sets.shutil, "rmtree", die)
+    monkeypatch.setattr(vault_folder.shutil, "rmtree", die)
     with pytest.raises(StoreUnavailable, match="deleting"):
         delete_set(place)
     assert list_sets(place.parent)[0] == ()
@@ -301,7 +301,7 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     def read_only(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(shard, "_write", read_only)
+    monkeypatch.setattr(vault_folder, "_write", read_only)
     with pytest.raises(StoreUnavailable, match="read-only; name a store that can be written"):
         write(tmp_path / set_name(0, 1))
 

@@ -129,6 +129,51 @@ def scratch_folder() -> str | None:
     return resolve().settings.scratch
 
 
+# What an object store's library reads by itself, and takes for credentials: one group is enough.
+_CREDENTIALS = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE",),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+        ("AWS_SKIP_SIGNATURE",),
+    ),
+    "gs": (
+        ("GOOGLE_APPLICATION_CREDENTIALS",),
+        ("GOOGLE_SERVICE_ACCOUNT",),
+        ("GOOGLE_SERVICE_ACCOUNT_PATH",),
+        ("GOOGLE_SERVICE_ACCOUNT_KEY",),
+        ("GOOGLE_SKIP_SIGNATURE",),
+    ),
+    "az": (
+        ("AZURE_STORAGE_ACCOUNT_KEY",),
+        ("AZURE_STORAGE_SAS_TOKEN",),
+        ("AZURE_STORAGE_SAS_KEY",),
+        ("AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"),
+        ("AZURE_FEDERATED_TOKEN_FILE",),
+        ("AZURE_SKIP_SIGNATURE",),
+    ),
+}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+
+
+def has_credentials(scheme: str) -> bool:
+    """Whether the environment has credentials for an object store: "s3", "gs" or "az".
+
+    Without them the store's library would ask this machine's metadata service on its own.
+    """
+    return any(all(map(os.environ.get, group)) for group in _CREDENTIALS[scheme])
+
+
+def uses_plain_http(scheme: str) -> bool:
+    """Whether the user named an endpoint without TLS: one in this machine or network."""
+    named = (os.environ.get(variable) for variable in _ENDPOINTS.get(scheme, ()))
+    return next((one.startswith("http://") for one in named if one), False)
+
+
 def debugging() -> bool:
     """Whether errors come with their traceback: HOLDFAST_DEBUG is set, and not to 0."""
     return os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")

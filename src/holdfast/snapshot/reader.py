@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.journal.regular import open_regular
+from holdfast.errors import CorruptCheckpoint
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.layout import ALIGN_BYTES, MAX_HEADER_BYTES, decode_facts
@@ -29,10 +28,11 @@ from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.memory import reserve
 from holdfast.snapshot.receipt import CHUNK_BYTES, Index, Tensor, shard_name
 from holdfast.snapshot.sealed import checksum
+from holdfast.snapshot.vault import OpenShard, open_vault
 
-BLOCK_BYTES = 1 << 20
 OWN_MEMORY_BYTES = 32 << 20  # from this size on an array has a mapping of its own, freed with it
 MAX_READ_THREADS = 8
+THREAD_BYTES = 4 << 20  # a thread is not worth less
 MAX_CACHED_BYTES = 256 << 20
 
 
@@ -54,22 +54,25 @@ class ShardFiles:
     """The open shards of one set. Use as a context manager."""
 
     def __init__(self, set_dir: Path, manifest: Manifest) -> None:
-        self._set_dir = set_dir
+        self._vault = open_vault(set_dir.parent)
+        self._name = set_dir.name
         self._manifest = manifest
-        self._descriptors: dict[int, int] = {}
+        self._open_shards: dict[int, OpenShard] = {}
         self._opening = threading.Lock()
+        self.block_bytes = self._vault.block_bytes
+        self.max_threads = self._vault.readers or len(os.sched_getaffinity(0))
 
     def __enter__(self) -> ShardFiles:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        for shard in self._open_shards.values():
+            shard.close()
+        self._open_shards.clear()
 
-    def path(self, rank: int) -> Path:
+    def path(self, rank: int) -> str:
         """The file of a rank. Its name is computed, never read from the manifest."""
-        return self._set_dir / shard_name(rank)
+        return self._vault.where(self._name, shard_name(rank))
 
     def facts(self, rank: int) -> dict[str, Any]:
         """The verified facts of a shard's header, the structure among them."""
@@ -92,8 +95,8 @@ class ShardFiles:
         size = min(CHUNK_BYTES, chunk.tensor.nbytes - start)
         begin = self._manifest.shards[chunk.rank].data_begin + chunk.tensor.begin + start
         digest = xxhash.xxh3_64()
-        for offset in range(0, size, BLOCK_BYTES):
-            length = min(BLOCK_BYTES, size - offset)
+        for offset in range(0, size, self.block_bytes):
+            length = min(self.block_bytes, size - offset)
             if chunk.target is None:
                 block = scratch[:length]
             else:
@@ -108,41 +111,22 @@ class ShardFiles:
             )
 
     def _read(self, rank: int, target: Bytes, offset: int, what: str) -> None:
-        descriptor = self._open(rank)
-        done = 0
-        while done < target.size:
-            try:
-                count = os.preadv(descriptor, [target[done:].data], offset + done)
-            except OSError as error:
-                raise CorruptCheckpoint(
-                    f"{self.path(rank)}: {what} cannot be read: {error.strerror or error}"
-                ) from error
-            if count == 0:
-                raise CorruptCheckpoint(f"{self.path(rank)} ends inside {what}")
-            done += count
+        self._open(rank).read_into(target.data, offset, what)
 
-    def _open(self, rank: int) -> int:
-        found = self._descriptors.get(rank)
+    def _open(self, rank: int) -> OpenShard:
+        found = self._open_shards.get(rank)
         if found is not None:
             return found
-        path = self.path(rank)
         with self._opening:
-            if rank in self._descriptors:
-                return self._descriptors[rank]
-            try:
-                descriptor = open_regular(path)
-            except FileNotFoundError as error:
-                raise CorruptCheckpoint(f"{path} is missing") from error
-            except PermissionError as error:
-                raise StoreUnavailable(f"{path} may not be read; check its owner") from error
-            except OSError as error:
-                raise CorruptCheckpoint(f"{path} cannot be opened: {error.strerror}") from error
-            have, want = os.fstat(descriptor).st_size, self._manifest.shards[rank].file_bytes
-            if have != want:
-                os.close(descriptor)
-                raise CorruptCheckpoint(f"{path} has {have} bytes, not {want}")
-            self._descriptors[rank] = descriptor
-            return descriptor
+            if rank in self._open_shards:
+                return self._open_shards[rank]
+            shard = self._vault.open(self._name, shard_name(rank))
+            want = self._manifest.shards[rank].file_bytes
+            if shard.nbytes != want:
+                shard.close()
+                raise CorruptCheckpoint(f"{self.path(rank)} has {shard.nbytes} bytes, not {want}")
+            self._open_shards[rank] = shard
+            return shard
 
 
 def chunks(rank: int, tensor: Tensor, target: Bytes | None) -> Iterable[Chunk]:
@@ -152,27 +136,27 @@ def chunks(rank: int, tensor: Tensor, target: Bytes | None) -> Iterable[Chunk]:
 
 def read_all(files: ShardFiles, work: Iterable[Chunk]) -> None:
     """Read and verify all chunks; raises the first error met."""
-    _share(list(work)[::-1], files.verify)
+    _share(list(work)[::-1], files)
 
 
-def _share(pending: list[Chunk], verify: Callable[[Chunk, Bytes], None]) -> None:
+def _share(pending: list[Chunk], files: ShardFiles) -> None:
     errors: list[BaseException] = []
 
     def drain() -> None:
-        scratch = np.empty(BLOCK_BYTES, np.uint8)
+        scratch = np.empty(files.block_bytes, np.uint8)
         try:
             while pending and not errors:
                 try:
                     chunk = pending.pop()  # atomic
                 except IndexError:
                     return
-                verify(chunk, scratch)
+                files.verify(chunk, scratch)
         except BaseException as error:
             errors.append(error)
 
     total = sum(min(chunk.tensor.nbytes, CHUNK_BYTES) for chunk in pending)
-    wanted = math.ceil(total / (4 * BLOCK_BYTES))  # a thread is not worth less than 4 MiB
-    count = max(1, min(MAX_READ_THREADS, len(os.sched_getaffinity(0)), wanted))
+    wanted = math.ceil(total / THREAD_BYTES)
+    count = max(1, min(MAX_READ_THREADS, files.max_threads, wanted))
     others = [threading.Thread(target=drain, name="holdfast-read") for _ in range(count - 1)]
     for thread in others:
         thread.start()

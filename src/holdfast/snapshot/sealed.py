@@ -55,8 +55,13 @@ def write_sealed(path: Path, value: Any) -> None:
         StoreUnavailable: the disk is full, read-only or failing; nothing is left behind.
 
     """
+    write_atomic(path, seal(value))
+
+
+def seal(value: Any) -> bytes:
+    """The bytes of a sealed file."""
     rest = f"{compact(value)}}}\n".encode("ascii")
-    write_atomic(path, b'{"xxh3": "%s", "sealed":\n' % checksum(rest).encode() + rest)
+    return b'{"xxh3": "%s", "sealed":\n' % checksum(rest).encode() + rest
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -75,18 +80,23 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise StoreUnavailable(f"{path} may not be read; check its owner and mode") from error
     except OSError as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror or error}") from error
+    return unseal(data, str(path))
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """What a sealed file's bytes say; CorruptCheckpoint, naming `where` they are from."""
     found = _FIRST_LINE.match(data)
     if found is None:
-        raise CorruptCheckpoint(f"{path} is not a sealed file of this version")
+        raise CorruptCheckpoint(f"{where} is not a sealed file of this version")
     rest = data[found.end() :]
     if checksum(rest) != found.group(1).decode():
-        raise CorruptCheckpoint(f"{path} is not what was written: its checksum differs")
+        raise CorruptCheckpoint(f"{where} is not what was written: its checksum differs")
     try:
         value = parse(rest.removesuffix(_LAST_BYTES))
     except ValueError as error:
-        raise CorruptCheckpoint(f"{path} holds no JSON: {error}") from error
+        raise CorruptCheckpoint(f"{where} holds no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise CorruptCheckpoint(f"{path} holds no object")
+        raise CorruptCheckpoint(f"{where} holds no object")
     return value
 
 

@@ -1,32 +1,44 @@
-"""Checkpoint sets in a folder: named, committed, listed, checked, and partial ones collected.
+"""Checkpoint sets: named, committed, listed, checked, and partial ones collected.
 
 A set is `ckpt/AAAA-SSSSSSSSSSSS` (attempt, step) with a shard and a receipt per rank. It exists
 for readers only once its manifest does, and the manifest is written after everything that it
 speaks of is on disk. `first-commit.json` beside the sets remembers that there was one, so that
 sets that vanish are missed instead of read as "never made".
+
+Sets are named by paths. Where their bytes are (that folder, or an object store) the vault of the
+folder above knows; nothing here depends on it.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.journal.atomic import store_errors, sync_folder
-from holdfast.journal.regular import is_real_folder
 from holdfast.snapshot.manifest import Manifest, compose
+from holdfast.snapshot.names import FIRST_COMMIT, parse_set_name, set_name
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
-from holdfast.snapshot.sealed import read_sealed, write_sealed
+from holdfast.snapshot.vault import Files, Vault, open_vault
 
-FIRST_COMMIT = "first-commit.json"
-_NAME = re.compile(r"([0-9]{4,9})-([0-9]{12,13})")
+__all__ = [
+    "FIRST_COMMIT",
+    "SetInfo",
+    "check_size",
+    "collect_partial",
+    "commit",
+    "delete_set",
+    "finish_commits",
+    "info",
+    "list_sets",
+    "parse_set_name",
+    "partial_sets",
+    "quick_check",
+    "read_manifest",
+    "set_name",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +59,6 @@ class SetInfo:
         return self.path.name
 
 
-def set_name(attempt: int, step: int) -> str:
-    """The folder of a set: sorts by attempt, then step."""
-    return f"{attempt:04d}-{step:012d}"
-
-
-def parse_set_name(name: str) -> tuple[int, int] | None:
-    """(attempt, step) of a set's folder name; None when it is no such name."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    attempt, step = int(found.group(1)), int(found.group(2))
-    return (attempt, step) if set_name(attempt, step) == name else None
-
-
 def commit(
     set_dir: Path,
     world_size: int,
@@ -75,47 +73,49 @@ def commit(
         StoreUnavailable: the manifest cannot be written; the set stays partial.
 
     """
-    receipts = [_receipt(set_dir, rank) for rank in range(world_size)]
+    vault, name = open_vault(set_dir.parent), set_dir.name
+    receipts = [_receipt(vault, name, rank) for rank in range(world_size)]
     created = time.time_ns()
     try:
         manifest = compose(receipts, created, dict(extras or {}), tags)
     except ValueError as error:
-        raise CorruptCheckpoint(f"{set_dir} cannot be committed: {error}") from error
+        raise CorruptCheckpoint(f"{vault.where(name)} cannot be committed: {error}") from error
+    files = vault.files(name)
     for rank, receipt in enumerate(receipts):
-        check_size(set_dir, rank, receipt.file_bytes)
-    if parse_set_name(set_dir.name) != (manifest.attempt, manifest.step):
+        _check_size(vault, files, name, rank, receipt.file_bytes)
+    if parse_set_name(name) != (manifest.attempt, manifest.step):
         raise CorruptCheckpoint(
-            f"{set_dir} holds step {manifest.step} of attempt {manifest.attempt}; "
+            f"{vault.where(name)} holds step {manifest.step} of attempt {manifest.attempt}; "
             "a set may not be moved to another name"
         )
-    with store_errors("commit a checkpoint", set_dir):
-        sync_folder(set_dir.parent)  # the folder's own name, before the manifest can be seen
-    write_sealed(set_dir / MANIFEST, manifest.to_json())
-    first = set_dir.parent / FIRST_COMMIT
-    if not first.exists():
-        write_sealed(first, {"set": set_dir.name})
+    vault.put_manifest(name, manifest.to_json())
+    if not vault.files("").has(FIRST_COMMIT):
+        vault.write("", FIRST_COMMIT, {"set": name})
     return info(set_dir, manifest)
 
 
-def _receipt(set_dir: Path, rank: int) -> Receipt:
-    path = set_dir / receipt_name(rank)
+def _receipt(vault: Vault, name: str, rank: int) -> Receipt:
     try:
-        return Receipt.from_json(read_sealed(path))
+        return Receipt.from_json(vault.read(name, receipt_name(rank)))
     except ValueError as error:
-        raise CorruptCheckpoint(f"{path} is no receipt: {error}") from error
+        where = vault.where(name, receipt_name(rank))
+        raise CorruptCheckpoint(f"{where} is no receipt: {error}") from error
 
 
 def check_size(set_dir: Path, rank: int, want_bytes: int) -> None:
     """CorruptCheckpoint unless a rank's shard is there, a file, of that size; StoreUnavailable."""
-    path = set_dir / shard_name(rank)
-    try:
-        have_bytes = path.lstat().st_size if path.is_file() and not path.is_symlink() else None
-    except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be looked at: {error.strerror}") from error
+    vault, name = open_vault(set_dir.parent), set_dir.name
+    _check_size(vault, vault.files(name), name, rank, want_bytes)
+
+
+def _check_size(vault: Vault, files: Files, name: str, rank: int, want_bytes: int) -> None:
+    have_bytes = files.size(shard_name(rank))
+    if have_bytes == want_bytes:
+        return
+    where = vault.where(name, shard_name(rank))
     if have_bytes is None:
-        raise CorruptCheckpoint(f"{path} is missing")
-    if have_bytes != want_bytes:
-        raise CorruptCheckpoint(f"{path} has {have_bytes} bytes, not {want_bytes}")
+        raise CorruptCheckpoint(f"{where} is missing")
+    raise CorruptCheckpoint(f"{where} has {have_bytes} bytes, not {want_bytes}")
 
 
 def info(set_dir: Path, manifest: Manifest) -> SetInfo:
@@ -139,15 +139,27 @@ def read_manifest(set_dir: Path) -> Manifest:
         StoreUnavailable: it may not be read.
 
     """
-    path = set_dir / MANIFEST
+    return _manifest(open_vault(set_dir.parent), set_dir.name)
+
+
+def _manifest(vault: Vault, name: str) -> Manifest:
     try:
-        manifest = Manifest.from_json(read_sealed(path))
+        manifest = Manifest.from_json(vault.read(name, MANIFEST))
     except ValueError as error:
-        raise CorruptCheckpoint(f"{path} is no manifest: {error}") from error
-    if parse_set_name(set_dir.name) not in (None, (manifest.attempt, manifest.step)):
+        raise CorruptCheckpoint(f"{vault.where(name, MANIFEST)} is no manifest: {error}") from error
+    if parse_set_name(name) not in (None, (manifest.attempt, manifest.step)):
         raise CorruptCheckpoint(
-            f"{path} is that of step {manifest.step} of attempt {manifest.attempt}"
+            f"{vault.where(name, MANIFEST)} is that of step {manifest.step} "
+            f"of attempt {manifest.attempt}"
         )
+    return manifest
+
+
+def _sound_manifest(vault: Vault, files: Files, name: str) -> Manifest:
+    """The manifest of a set of which every shard has its size; raises as `read_manifest`."""
+    manifest = _manifest(vault, name)
+    for rank, shard in enumerate(manifest.shards):
+        _check_size(vault, files, name, rank, shard.file_bytes)
     return manifest
 
 
@@ -161,45 +173,28 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
         StoreUnavailable: the folder is there and cannot be listed.
 
     """
+    vault = open_vault(ckpt_dir)
     found: list[SetInfo] = []
     damage: dict[str, str] = {}
-    for folder in _folders(ckpt_dir):
-        if not _has_manifest(folder):
+    for name, files in vault.look().items():
+        if not files.has(MANIFEST):
             continue
         try:
-            manifest = read_manifest(folder)
-            for rank, shard in enumerate(manifest.shards):
-                check_size(folder, rank, shard.file_bytes)
+            found.append(info(ckpt_dir / name, _sound_manifest(vault, files, name)))
         except CorruptCheckpoint as error:
-            damage[folder.name] = str(error)
-            continue
-        found.append(info(folder, manifest))
+            damage[name] = str(error)
     if not found and not damage:
-        damage = _vanished(ckpt_dir)
+        damage = _vanished(vault)
     return tuple(sorted(found, key=lambda one: (one.attempt, one.step))), damage
 
 
-def _folders(ckpt_dir: Path) -> Iterator[Path]:
-    """Folders that are named like sets, sorted."""
-    with store_errors("list the checkpoints", ckpt_dir):
-        if not ckpt_dir.exists():
-            return
-        folders = [path for path in ckpt_dir.iterdir() if parse_set_name(path.name) is not None]
-    yield from sorted(path for path in folders if is_real_folder(path))
-
-
-def _has_manifest(folder: Path) -> bool:
-    """Whether anything has the manifest's name: be it a dead link, the set was once complete."""
-    return os.path.lexists(folder / MANIFEST)
-
-
-def _vanished(ckpt_dir: Path) -> dict[str, str]:
-    path = ckpt_dir / FIRST_COMMIT
-    if not path.exists():
+def _vanished(vault: Vault) -> dict[str, str]:
+    if not vault.files("").has(FIRST_COMMIT):
         return {}
-    reason = f"{path} says that checkpoints were made here, and none is left"
+    where = vault.where("", FIRST_COMMIT)
+    reason = f"{where} says that checkpoints were made here, and none is left"
     try:
-        name = read_sealed(path).get("set")
+        name = vault.read("", FIRST_COMMIT).get("set")
     except CorruptCheckpoint:
         name = None
     return {name if isinstance(name, str) and parse_set_name(name) else set_name(0, 0): reason}
@@ -208,9 +203,8 @@ def _vanished(ckpt_dir: Path) -> dict[str, str]:
 def quick_check(set_dir: Path) -> tuple[bool, str]:
     """Whether the manifest is sound and every shard there with its exact size; and the reason."""
     try:
-        manifest = read_manifest(set_dir)
-        for rank, shard in enumerate(manifest.shards):
-            check_size(set_dir, rank, shard.file_bytes)
+        vault, name = open_vault(set_dir.parent), set_dir.name
+        manifest = _sound_manifest(vault, vault.files(name), name)
     except (CorruptCheckpoint, StoreUnavailable) as error:
         return False, str(error)
     return True, f"{len(manifest.shards)} shards of the right size; contents not read"
@@ -218,7 +212,8 @@ def quick_check(set_dir: Path) -> tuple[bool, str]:
 
 def partial_sets(ckpt_dir: Path) -> tuple[str, ...]:
     """The names of sets without a manifest: being written, or given up."""
-    return tuple(one.name for one in _folders(ckpt_dir) if not _has_manifest(one))
+    sets = open_vault(ckpt_dir).look()
+    return tuple(name for name, files in sets.items() if not files.has(MANIFEST))
 
 
 def finish_commits(ckpt_dir: Path) -> tuple[SetInfo, ...]:
@@ -228,12 +223,12 @@ def finish_commits(ckpt_dir: Path) -> tuple[SetInfo, ...]:
     manifest, and the set is whole. Sets that cannot be committed are left alone.
     """
     done = []
+    vault = open_vault(ckpt_dir)
     for name in partial_sets(ckpt_dir):
-        set_dir = ckpt_dir / name
         try:
-            world_size = _receipt(set_dir, 0).world_size
+            world_size = _receipt(vault, name, 0).world_size
             if 1 <= world_size <= MAX_RANKS:
-                done.append(commit(set_dir, world_size))
+                done.append(commit(ckpt_dir / name, world_size))
         except CorruptCheckpoint:
             continue
     return tuple(done)
@@ -256,12 +251,4 @@ def delete_set(set_dir: Path) -> None:
         StoreUnavailable: it cannot be removed; it may be partial now, but never half a set.
 
     """
-    with store_errors("delete a checkpoint", set_dir):
-        (set_dir / MANIFEST).unlink(missing_ok=True)
-        if set_dir.exists():
-            sync_folder(set_dir)
-            try:
-                shutil.rmtree(set_dir)
-            except RecursionError:  # folders in folders, a thousand deep: none of ours
-                raise OSError(errno.ENAMETOOLONG, "nested too deep", str(set_dir)) from None
-            sync_folder(set_dir.parent)
+    open_vault(set_dir.parent).delete(set_dir.name)

@@ -1,0 +1,330 @@
+"""Object stores: whole objects under keys, through `obstore`; every failure as one clear sentence.
+
+A `Bucket` is a prefix in a bucket or container (`s3://`, `gs://`, `az://`), or memory of this
+process (`memory://`, for tests). Objects appear whole or not at all, and `create` is to them what
+`link` is to files: of any number of callers exactly one succeeds.
+
+What fails for a while is tried again, with jitter and a cap: by the library within one request, for
+as long as the call's patience; a request is never repeated under a signature that has grown old.
+Nothing here looks for a metadata server unless the user said that credentials come from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast.config import has_credentials, uses_plain_http
+from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.journal.names import shown
+
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+MEMORY = "memory"
+PART_BYTES = 8 << 20
+MAX_CREATED_BYTES = 1 << 30
+MAX_PARTS = 9_000  # S3 takes 10,000
+PARTS_AT_A_TIME = 4
+QUICK_S = 15.0
+PATIENT_S = 240.0  # a signature lives for 15 minutes, credentials often no longer
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(/[^?#]*)?([?#].*)?", re.DOTALL)
+_SEGMENT = re.compile(r"[A-Za-z0-9_=+.,@!'() -]+")
+_EXTRA = "pip install 'holdfast[objects]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which object store: a checked URL. `str` gives it as people write it."""
+
+    scheme: str  # s3, gs, az or memory
+    bucket: str
+    prefix: str  # without slashes at its ends; may be empty
+    instance: bool = False  # credentials may come from this machine's metadata server
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (f"{self.scheme}://{self.bucket}", self.prefix)))
+
+    def __truediv__(self, part: str) -> Place:
+        prefix = "/".join(filter(None, (self.prefix, part)))
+        return Place(self.scheme, self.bucket, prefix, self.instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a listing says of an object."""
+
+    nbytes: int
+    e_tag: str
+
+
+class Gone(Exception):  # noqa: N818 - a fact, caught by name
+    """Somebody asked to stop before it was done."""
+
+
+def is_object_url(text: str) -> bool:
+    """Whether this names a place in an object store."""
+    found = _URL.fullmatch(text)
+    return found is not None and (found[1].lower() in SCHEMES or found[1].lower() == MEMORY)
+
+
+def parse_place(text: str, *, instance: bool = False) -> Place:
+    """The place that a URL names.
+
+    Raises ConfigurationError for another scheme, and for a URL with a user, a password, a token or
+    anything else that belongs in the environment; those are never repeated in the message.
+    """
+    found = _URL.fullmatch(text)
+    scheme = found[1].lower() if found else ""
+    if found is None or (scheme not in SCHEMES and scheme != MEMORY):
+        kind = f"{scheme}://" if scheme else shown(text)
+        raise ConfigurationError(
+            f"{kind} is no object store that Holdfast knows; write s3://, gs:// or az://"
+        )
+    bucket, path = found[2], (found[3] or "").strip("/")
+    if "@" in bucket or found[4]:
+        raise ConfigurationError(
+            f"the {scheme}:// URL of the store holds more than bucket and prefix; "
+            "give credentials and options by environment variables, never in the URL"
+        )
+    segments = path.split("/") if path else []
+    unfit = not re.fullmatch(r"[A-Za-z0-9_.:-]+", bucket) or any(
+        not _SEGMENT.fullmatch(one) or set(one) == {"."} for one in segments
+    )
+    if unfit:
+        raise ConfigurationError(
+            f"{shown(text)} names no place in an object store; write {scheme}://bucket/prefix"
+        )
+    return Place(SCHEMES.get(scheme, scheme), bucket, path, instance)
+
+
+class Bucket:
+    """The objects below one place. Keys are relative to it. Safe for several threads.
+
+    Its library runs threads of its own, which a fork does not take along: use it in the process
+    that opened it.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Nothing is asked of the store yet.
+
+        Raises ConfigurationError when the extra is not installed or no credentials are set.
+        """
+        self.place = place
+        self._inside = f"{place.prefix}/" if place.prefix else ""
+        self._quick = _connect(place, QUICK_S)
+        self._patient = self._quick if place.scheme == MEMORY else _connect(place, PATIENT_S)
+
+    def where(self, key: str) -> str:
+        """The URL of an object, for people."""
+        return f"{self.place}/{key}"
+
+    def _full(self, key: str) -> str:
+        return f"{self._inside}{key}"
+
+    def get(self, key: str, max_bytes: int) -> bytes:
+        """The bytes of an object; FileNotFoundError, StoreUnavailable (also when it is larger)."""
+        with self._told(f"read {self.where(key)}"):
+            answer = _lib().get(self._quick, self._full(key))
+            if answer.meta["size"] > max_bytes:
+                raise StoreUnavailable(f"{self.where(key)} has more than {max_bytes} bytes")
+            return bytes(answer.bytes())
+
+    def get_range(self, key: str, start: int, length: int) -> memoryview:
+        """That many bytes from `start` on, fewer at the object's end; as `get` for errors."""
+        with self._told(f"read {self.where(key)}"):
+            full = self._full(key)
+            return memoryview(_lib().get_range(self._patient, full, start=start, length=length))
+
+    def size(self, key: str) -> int:
+        """The bytes of an object; FileNotFoundError, StoreUnavailable."""
+        with self._told(f"look at {self.where(key)}"):
+            nbytes: int = _lib().head(self._quick, self._full(key))["size"]
+            return nbytes
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object; it is durable when this returns. StoreUnavailable."""
+        with self._told(f"write {self.where(key)}"):
+            _lib().put(self._quick, self._full(key), data, use_multipart=False)
+
+    def create(self, key: str, data: bytes) -> None:
+        """Create an object, only if the key is free; FileExistsError to all but one caller.
+
+        A request whose answer was lost is repeated, and then finds what it has written itself:
+        the very same bytes count as ours, so whoever competes writes what tells him from others.
+        """
+        with self._told(f"create {self.where(key)}"):
+            full = self._full(key)
+            with contextlib.suppress(_lib().exceptions.AlreadyExistsError):
+                _lib().put(self._quick, full, data, mode="create", use_multipart=False)
+                return
+        if self.get(key, max(len(data), MAX_CREATED_BYTES)) != data:
+            raise FileExistsError(self.where(key))
+
+    def put_parts(
+        self, key: str, data: Sequence[memoryview], stop: threading.Event | None = None
+    ) -> None:
+        """Write an object of these bytes, one after the other, in parts; durable on return.
+
+        Nobody sees it before it is whole. A part that fails is sent again, also for minutes; if it
+        fails for good the parts are taken away. Raises Gone when `stop` is set meanwhile.
+        """
+        size = sum(view.nbytes for view in data)
+        part_bytes = max(PART_BYTES, -(-size // MAX_PARTS))
+        with self._told(f"write {self.where(key)}"):
+            if size <= part_bytes:
+                _check(stop)
+                _lib().put(self._patient, self._full(key), b"".join(data), use_multipart=False)
+                return
+            _lib().put(
+                self._patient,
+                self._full(key),
+                _parts(data, part_bytes, stop),
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=PARTS_AT_A_TIME,
+            )
+
+    def list(self, prefix: str = "") -> Mapping[str, Entry]:
+        """All objects whose key starts with the folder `prefix`; StoreUnavailable."""
+        with self._told(f"list {self.where(prefix)}"):
+            blocks = _lib().list(self._quick, self._full(prefix) or None)
+            return self._entries([one for block in blocks for one in block])
+
+    def list_top(self) -> Mapping[str, Entry]:
+        """The objects whose key has one segment; StoreUnavailable."""
+        with self._told(f"list {self.place}"):
+            found = _lib().list_with_delimiter(self._quick, self._inside or None)
+            return self._entries(found["objects"])
+
+    def folders(self) -> tuple[str, ...]:
+        """The first segments of all keys that have more than one, sorted; StoreUnavailable."""
+        with self._told(f"list {self.place}"):
+            found = _lib().list_with_delimiter(self._quick, self._inside or None)["common_prefixes"]
+        return tuple(sorted(one.rstrip("/").rpartition("/")[2] for one in found))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no trouble. StoreUnavailable."""
+        if not keys:
+            return
+        with self._told(f"clear {self.place}"), contextlib.suppress(FileNotFoundError):
+            _lib().delete(self._quick, [self._full(key) for key in keys])
+
+    def _entries(self, said: Sequence[Any]) -> dict[str, Entry]:
+        return {
+            one["path"].removeprefix(self._inside): Entry(one["size"], one["e_tag"] or "")
+            for one in said
+        }
+
+    @contextlib.contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Turn the library's errors into ours."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchKey" in str(error) or not _says_no_bucket(str(error)):
+                raise FileNotFoundError(f"cannot {doing}: there is no such object") from None
+            raise self._unavailable(doing, error) from None
+        except _lib().exceptions.BaseError as error:
+            raise self._unavailable(doing, error) from None
+
+    def _unavailable(self, doing: str, error: BaseException) -> StoreUnavailable:
+        return StoreUnavailable(f"cannot {doing}: {_reason(self.place, error)}")
+
+
+def _parts(
+    data: Sequence[memoryview], part_bytes: int, stop: threading.Event | None
+) -> Iterator[memoryview]:
+    for view in data:
+        for start in range(0, view.nbytes, part_bytes):
+            _check(stop)
+            yield view[start : start + part_bytes]
+
+
+def _check(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise Gone
+
+
+def _lib() -> Any:
+    try:
+        import obstore
+    except ImportError:
+        raise ConfigurationError(
+            f"object stores need an extra that is not installed: {_EXTRA}"
+        ) from None
+    return obstore
+
+
+def _connect(place: Place, patience_s: float) -> Any:
+    _lib()
+    from obstore import store as stores
+
+    if place.scheme == MEMORY:
+        return _memories.setdefault(place.bucket, stores.MemoryStore())
+    if not place.instance and not has_credentials(place.scheme):
+        raise ConfigurationError(
+            f"no credentials for {place} are in the environment: {_CREDENTIALS[place.scheme]}, or "
+            "take this machine's own with --store-credentials instance"
+        )
+    return stores.from_url(
+        f"{place.scheme}://{place.bucket}",
+        client_options={
+            "allow_http": uses_plain_http(place.scheme),
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=30),
+            "timeout": timedelta(seconds=120),
+            "user_agent": "holdfast",
+        },
+        retry_config={
+            "max_retries": 1000,  # it is time that limits
+            "retry_timeout": timedelta(seconds=patience_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+        },
+    )
+
+
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to a key file",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+_memories: dict[str, Any] = {}  # one for each name, for the life of this process
+
+
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_REFUSED = ("403 ", "401 ", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+_AWAY = ("error sending request", "connection", "timed out", "timeout", "dns error", "retries")
+
+
+def _says_no_bucket(text: str) -> bool:
+    return any(word in text for word in _NO_BUCKET)
+
+
+def _reason(place: Place, error: BaseException) -> str:
+    """What is wrong and what to do, without the request ids and headers of the library's text."""
+    text = str(error)
+    kind = type(error).__name__
+    root = f"{place.scheme}://{place.bucket}"
+    if _says_no_bucket(text):
+        return f"there is no bucket {root}; create it, or name another store"
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or any(
+        word in text for word in _REFUSED
+    ):
+        return f"no permission for {root}; check the credentials and what they may do"
+    found = re.search(r"status code: (\d{3} [A-Za-z ]+)", text)
+    if found:
+        return f"{root} answers {found[1].strip()}; try again later"
+    if any(word in text.lower() for word in _AWAY):
+        return f"{root} cannot be reached; check the network and the endpoint"
+    first = text.partition("\n")[0][:160]
+    return f"{root} failed ({kind}: {first})"

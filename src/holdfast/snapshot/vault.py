@@ -1,0 +1,151 @@
+"""Where a run's sets are kept: one protocol, and a folder or an object store behind it.
+
+What must hold is the same in both: whoever sees a receipt can rely on the shard, whoever sees a
+manifest can rely on all of the set, and nothing partial is ever read as a set.
+
+A run that lives in an object store has a working copy of its records on this host; the `ckpt`
+folder there holds no sets, only `elsewhere.json`, which says where they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import encode_json, read_json, write_atomic
+from holdfast.journal.objects import Bucket, Place, is_object_url, parse_place
+from holdfast.snapshot.names import ELSEWHERE
+from holdfast.snapshot.receipt import Receipt
+from holdfast.snapshot.vault_folder import FolderVault
+from holdfast.snapshot.vault_objects import ObjectVault
+
+
+class Files(Protocol):
+    """The files of one set."""
+
+    def has(self, file: str) -> bool:
+        """Whether there is something of that name."""
+
+    def size(self, file: str) -> int | None:
+        """Bytes; None when it is not there, or no file. Raises StoreUnavailable."""
+
+
+class OpenShard(Protocol):
+    """A shard that can be read in parts, by several threads."""
+
+    nbytes: int
+
+    def read_into(self, target: memoryview, offset: int, what: str) -> None:
+        """Fill `target` with the bytes from `offset` on.
+
+        Raises CorruptCheckpoint, naming `what` was to be read, and StoreUnavailable.
+        """
+
+    def close(self) -> None:
+        """It is not read any more."""
+
+
+class Vault(Protocol):
+    """The sets of one run. Names are those of sets; "" is the place beside them."""
+
+    block_bytes: int  # how much is best read at once
+    readers: int | None  # how many threads should read; None: as many as there are cores
+
+    def where(self, name: str, file: str = "") -> str:
+        """Where that is, for people."""
+
+    def look(self) -> Mapping[str, Files]:
+        """All sets, partial ones too, sorted by name; StoreUnavailable."""
+
+    def files(self, name: str) -> Files:
+        """The files of one set; StoreUnavailable."""
+
+    def read(self, name: str, file: str) -> dict[str, Any]:
+        """A sealed file's value; CorruptCheckpoint when missing or damaged, StoreUnavailable."""
+
+    def write(self, name: str, file: str, value: Any) -> None:
+        """Create or replace a sealed file; durable on return. StoreUnavailable."""
+
+    def open(self, name: str, file: str) -> OpenShard:
+        """A shard for reading; CorruptCheckpoint when missing, StoreUnavailable."""
+
+    def put_data(
+        self,
+        name: str,
+        rank: int,
+        data: Sequence[memoryview],
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Write a rank's shard from memory, one view after the other; durable on return.
+
+        What an earlier, failed try left is replaced. Raises StoreUnavailable: it cannot be written,
+        the set is committed already, or `stop` was set; nothing of it is visible then.
+        """
+
+    def put_receipt(self, name: str, receipt: Receipt) -> None:
+        """Acknowledge a shard that `put_data` has written; durable on return. StoreUnavailable."""
+
+    def put_manifest(self, name: str, value: dict[str, Any]) -> None:
+        """Make a set visible; durable on return. StoreUnavailable, CorruptCheckpoint."""
+
+    def delete(self, name: str) -> None:
+        """Remove a set: first its manifest, so that it is never half visible. StoreUnavailable."""
+
+
+def open_vault(place: Path | str) -> Vault:
+    """The vault at a folder of sets or a URL; a folder may say that its sets are elsewhere.
+
+    Raises ConfigurationError for a URL that cannot be meant, or whose library or credentials are
+    not there, StoreUnavailable when a folder's word on where its sets are cannot be read.
+    """
+    if isinstance(place, str) and is_object_url(place):
+        return _vault_at(parse_place(place), os.getpid())
+    folder = Path(place)
+    elsewhere = folder / ELSEWHERE
+    if not os.path.lexists(elsewhere):
+        return FolderVault(folder)
+    return _vault_at(_read_elsewhere(elsewhere), os.getpid())
+
+
+def put_shard(
+    vault: Vault,
+    name: str,
+    receipt: Receipt,
+    data: Sequence[memoryview],
+    stop: threading.Event | None = None,
+) -> None:
+    """Write a shard whose checksums are known, then its receipt; raises as `Vault.put_data`."""
+    size = sum(view.nbytes for view in data)
+    if size != receipt.file_bytes:
+        raise ValueError(f"the shard has {size} bytes, its receipt says {receipt.file_bytes}")
+    vault.put_data(name, receipt.rank, data, stop)
+    vault.put_receipt(name, receipt)
+
+
+def keep_elsewhere(folder: Path, place: Place) -> None:
+    """Have the sets of this folder kept at `place` instead; raises StoreUnavailable."""
+    said = {"url": str(place), "instance_credentials": place.instance}
+    write_atomic(folder / ELSEWHERE, encode_json(said))
+
+
+def _read_elsewhere(path: Path) -> Place:
+    try:
+        said = read_json(path)
+    except FileNotFoundError as error:  # gone since we looked
+        raise StoreUnavailable(f"{path} vanished; try again") from error
+    url = said.get("url")
+    if not isinstance(url, str) or not is_object_url(url):
+        raise StoreUnavailable(f"{path} names no object store; move it away")
+    return parse_place(url, instance=said.get("instance_credentials") is True)
+
+
+@functools.cache
+def _vault_at(place: Place, pid: int) -> ObjectVault:
+    """One for each place and process: connections are kept, and a fork gets its own."""
+    del pid
+    return ObjectVault(Bucket(place))
