@@ -1,0 +1,257 @@
+"""The drain processes as the agent sees them: what is asked of them, and what came of it.
+
+Two of one program (`agent.drainer`): one at hand, for what somebody waits for (seals, the save
+before a stop), and one that gives way to the training, for everything else. Each is started when
+there is something for it to do. One that dies is started again and asked the same again: what it
+had done is still there. All methods return at once, and are called by the loop's thread alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).parents[2]
+TRIES = 3
+CLOSE_LIMIT_S = 5.0
+AT_HAND_NICE = 0
+GIVING_WAY_NICE = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a job; `why` is the sentence for one that failed."""
+
+    why: str | None = None
+    nbytes: int = 0
+    took_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Job:
+    command: Mapping[str, Any]
+    done: Callable[[Outcome], None]
+    durable: Callable[[int], None]
+    told: list[int] = field(default_factory=list)  # ranks whose shard is known to be durable
+    tries: int = 0
+
+
+class DrainProcess:
+    """One process, and what it has been asked for."""
+
+    def __init__(
+        self, selector: selectors.BaseSelector, environment: Mapping[str, str], nice: int
+    ) -> None:
+        self._selector = selector
+        paths = [str(SOURCES), environment.get("PYTHONPATH", "")]
+        self._environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self._nice = nice
+        self._jobs: dict[int, _Job] = {}
+        self._next = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None: there is none now."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything it was asked for is done."""
+        return not self._jobs
+
+    def ask(
+        self,
+        do: str,
+        done: Callable[[Outcome], None],
+        durable: Callable[[int], None] = lambda _rank: None,
+        **fields: Any,
+    ) -> None:
+        """Have something done; `done` is called by a later `turn`, and before it `durable`."""
+        if self._closed:
+            return
+        self._next += 1
+        job = _Job({"do": do, "id": self._next, **fields}, done, durable)
+        self._jobs[self._next] = job
+        self._try(self._next)
+
+    def start(self) -> None:
+        """Have the process there. It dies with the thread that started it: the loop's."""
+        if self._process is not None:
+            return
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "holdfast.agent.drainer"),
+                *(str(os.getpid()), str(self._nice)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,  # a terminal's Ctrl-C is for the agent alone
+        )
+        if self._process.stdin is None or self._process.stdout is None:  # for the type checker
+            raise RuntimeError("Popen was asked for pipes")
+        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+
+    def turn(self) -> None:
+        """Take what it said; one that has died is started again for what it had not done."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return
+        while True:
+            try:
+                data = os.read(process.stdout.fileno(), 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                break
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                self._hear(json.loads(line))
+        self._let_go()
+        for number in list(self._jobs):
+            self._try(number)
+
+    def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
+        """End it, whatever it does: nothing more is heard of what it was asked for."""
+        self._closed = True
+        self._jobs.clear()
+        ending = self._let_go()
+        if ending is not None:
+            ending.join(limit_s)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        job = self._jobs.get(said["id"])
+        if job is None:
+            return
+        if said["event"] == "durable":
+            if said["rank"] not in job.told:
+                job.told.append(said["rank"])
+                job.durable(said["rank"])
+            return
+        del self._jobs[said["id"]]
+        job.done(Outcome(said.get("why"), said.get("bytes", 0), said.get("took_ns", 0)))
+
+    def _try(self, number: int) -> None:
+        """Ask for it, in a new process if there is none; again, if one has died over it."""
+        job = self._jobs[number]
+        why = f"the drain process died {TRIES} times over it" if job.tries >= TRIES else None
+        if why is None:
+            try:
+                self.start()
+            except OSError as error:
+                why = f"the drain process cannot be started: {error.strerror or error}"
+        if why is not None:
+            del self._jobs[number]
+            job.done(Outcome(why))
+            return
+        job.tries += 1
+        line = json.dumps(job.command).encode() + b"\n"
+        with contextlib.suppress(OSError):  # one that is dead is noticed by its silence
+            if self._process is not None and self._process.stdin is not None:
+                os.write(self._process.stdin.fileno(), line)
+
+    def _let_go(self) -> threading.Thread | None:
+        process, self._process = self._process, None
+        if process is None or process.stdout is None or process.stdin is None:
+            return None
+        self._selector.unregister(process.stdout)
+        process.stdin.close()
+        process.stdout.close()
+
+        def await_end() -> None:  # a write to a store that hangs cannot even be killed
+            process.kill()
+            process.wait()
+
+        ending = threading.Thread(target=await_end, name="holdfast-drain", daemon=True)
+        ending.start()
+        return ending
+
+
+class Drains:
+    """Both processes: which does what, and where it comes from and goes to."""
+
+    def __init__(self, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
+        self._at_hand = DrainProcess(selector, environment, AT_HAND_NICE)
+        self._giving_way = DrainProcess(selector, environment, GIVING_WAY_NICE)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that are there."""
+        found = (self._at_hand.pid, self._giving_way.pid)
+        return [pid for pid in found if pid is not None]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._at_hand.is_idle and self._giving_way.is_idle
+
+    def start(self) -> None:
+        """Be ready for the first seal: starting takes longer than the seal of a small buffer."""
+        self._at_hand.start()
+
+    def turn(self) -> None:
+        """Hear what was said; called by the loop."""
+        self._at_hand.turn()
+        self._giving_way.turn()
+
+    def seal(
+        self,
+        buffer: Path,
+        done: Callable[[Outcome], None],
+        *,
+        attempt: int,
+        step: int,
+        world_size: int,
+    ) -> None:
+        """Put checksums and a manifest to a buffer that all ranks have copied into."""
+        self._at_hand.ask(
+            "seal",
+            done,
+            buffer=str(buffer),
+            attempt=attempt,
+            step=step,
+            world_size=world_size,
+        )
+
+    def drain(
+        self,
+        buffer: Path,
+        set_dir: Path,
+        done: Callable[[Outcome], None],
+        durable: Callable[[int], None],
+        *,
+        attempt: int,
+        step: int,
+        urgent: bool,
+    ) -> None:
+        """Take a sealed buffer to the run store; `durable` hears of each rank's shard."""
+        process = self._at_hand if urgent else self._giving_way
+        process.ask(
+            "drain",
+            done,
+            durable,
+            buffer=str(buffer),
+            set=str(set_dir),
+            attempt=attempt,
+            step=step,
+        )
+
+    def close(self) -> None:
+        """End both."""
+        self._at_hand.close()
+        self._giving_way.close()

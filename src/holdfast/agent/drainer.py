@@ -1,0 +1,133 @@
+"""The drain process: puts checksums to what ranks left in memory, and takes it to the run store.
+
+Runs as a program of its own (`python -P -m holdfast.agent.drainer PARENT NICE`), so that neither
+the trainer nor the agent's loop pays for it, and so that a trainer's death does not disturb it.
+
+- It speaks JSON lines. In: `seal`, `drain`, each with an `id`, each done by a thread of its own.
+  Out: `alive` once, `durable` for each rank's shard, and for each id
+  `done` or `failed` with one sentence.
+- End of file on its standard input, or the agent's death, ends it at once, in the middle of
+  whatever it does: what is sealed is still in memory, and is drained anew.
+- Signals for a terminal's processes, or for a job's, are not for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+NAME = b"hf-drain"
+COMMAND_FD = 0
+REPORT_FD = 1
+
+# ioprio_set(2): best effort, and the last of its eight levels.
+_IOPRIO_CALLS = {"x86_64": 251, "aarch64": 30}
+_IOPRIO_LAST = 2 << 13 | 7
+
+Command = dict[str, Any]
+_reporting = threading.Lock()
+
+
+def report(event: str, number: int | None = None, **fields: Any) -> None:
+    """One JSON line to the agent. If the agent is gone there is nobody to tell."""
+    line = json.dumps({"event": event, "id": number, **fields}).encode() + b"\n"
+    with _reporting, contextlib.suppress(OSError):
+        while line:
+            line = line[os.write(REPORT_FD, line) :]
+
+
+def seal(command: Command) -> dict[str, Any]:
+    """Give a buffer its receipts and its manifest."""
+    from holdfast.snapshot.seal import seal_buffer
+
+    done = seal_buffer(
+        Path(command["buffer"]),
+        command["world_size"],
+        attempt=command["attempt"],
+        step=command["step"],
+    )
+    return {"bytes": done.nbytes}
+
+
+def drain(command: Command) -> dict[str, Any]:
+    """Take a sealed buffer to the run store, the manifest left out."""
+    from holdfast.snapshot.drain import drain_set
+
+    number = command["id"]
+    written = drain_set(
+        Path(command["buffer"]),
+        Path(command["set"]),
+        attempt=command["attempt"],
+        step=command["step"],
+        durable=lambda rank: report("durable", number, rank=rank),
+    )
+    return {"bytes": written}
+
+
+DO: dict[str, Callable[[Command], dict[str, Any]]] = {"seal": seal, "drain": drain}
+
+
+def carry_out(command: Command) -> None:
+    """Do one thing, and say what came of it."""
+    number, started_s = command["id"], time.monotonic()
+    try:
+        fields = DO[command["do"]](command)
+    except HoldfastError as error:
+        report("failed", number, why=str(error))
+    except Exception as error:  # whatever it is, somebody waits for an answer
+        report("failed", number, why=f"an error of Holdfast's own in the drain process: {error!r}")
+    else:
+        report("done", number, took_ns=round((time.monotonic() - started_s) * 1e9), **fields)
+
+
+def take_place(parent: int, nice: int) -> None:
+    """Die with the agent, ignore what is meant for others, stand back for the training."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NAME, NAME, 0, 0, 0)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before prctl took hold
+        os._exit(0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    if not nice:
+        return
+    with contextlib.suppress(OSError):
+        os.nice(nice)
+    # Where sessions are scheduled as groups, nice counts only among the members of one: ours is
+    # this process alone.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice))
+    call = _IOPRIO_CALLS.get(platform.machine())
+    if call is not None:
+        libc.syscall(call, 1, 0, _IOPRIO_LAST)
+
+
+def main(parent: int, nice: int) -> None:
+    """Serve until there is nobody to serve."""
+    take_place(parent, nice)
+    report("alive")
+    waiting = b""
+    while data := os.read(COMMAND_FD, 1 << 16):
+        *lines, waiting = (waiting + data).split(b"\n")
+        for line in lines:
+            job = threading.Thread(target=carry_out, args=(json.loads(line),), daemon=True)
+            job.start()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,206 @@
+"""The drain processes, real ones: what they are asked comes true, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.agent.drain import Drains, Outcome
+from holdfast.snapshot.sets import commit, set_name
+from holdfast.snapshot.shard import write_shard
+from holdfast.snapshot.staging import Staging
+from holdfast.snapshot.verify import verify
+
+STEP = 7
+Eventually = Callable[..., object]
+
+
+class Asked:
+    """A client in a loop of its own, and what it heard."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.drains = Drains(self.selector, dict(os.environ))
+        self.durable: list[int] = []
+        self.outcome: Outcome | None = None
+
+    def drain(self, buffer: Path, place: Path, *, urgent: bool = False) -> None:
+        self.outcome = None
+        self.drains.drain(
+            buffer, place, self._done, self.durable.append, attempt=0, step=STEP, urgent=urgent
+        )
+
+    def _done(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    def turn(self) -> bool:
+        """One look; whether the outcome is known."""
+        self.selector.select(0.05)
+        self.drains.turn()
+        return self.outcome is not None
+
+    def heard(self, eventually: Eventually) -> Outcome:
+        eventually(self.turn, within_s=60.0)
+        assert self.outcome is not None
+        return self.outcome
+
+
+@pytest.fixture
+def asked() -> Iterator[Asked]:
+    asked = Asked()
+    yield asked
+    asked.drains.close()
+    asked.selector.close()
+
+
+@pytest.fixture
+def buffer(tmp_path: Path) -> Path:
+    """A sealed buffer of two ranks, large enough that a process can die in the middle of it."""
+    place = tmp_path / "ram" / set_name(0, STEP)
+    place.parent.mkdir()
+    (tmp_path / "ckpt").mkdir()
+    for rank in range(2):
+        captured = Staging().capture({"state": np.ones(4 << 20)}, rank, 2)
+        write_shard(place, captured, attempt=0, step=STEP, rank=rank, world_size=2)
+        captured.release()
+    commit(place, 2)
+    return place.rename(place.with_name("buffer-0"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "ckpt" / set_name(0, STEP)
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+def test_every_shard_is_told_and_then_the_whole(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually, urgent: bool
+) -> None:
+    asked.drain(buffer, place, urgent=urgent)
+    outcome = asked.heard(eventually)
+    assert outcome.why is None
+    assert outcome.nbytes > 2 * 32 << 20
+    assert asked.durable == [0, 1]
+    commit(place, 2)
+    assert verify(place) == ()
+    assert asked.drains.is_idle
+
+
+def test_one_that_is_killed_over_a_drain_is_asked_again(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+    shard = place / "rank-00000.safetensors"
+    eventually(lambda: asked.turn() or shard.exists(), within_s=60.0)
+    (pid,) = asked.drains.pids
+    os.kill(pid, signal.SIGKILL)
+    assert asked.heard(eventually).why is None
+    assert asked.durable == [0, 1]
+    assert asked.drains.pids != [pid]
+    commit(place, 2)
+    assert verify(place) == ()
+
+
+def test_one_that_dies_again_and_again_is_given_up(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+
+    def kill() -> bool:  # long before it has imported what it needs
+        for pid in asked.drains.pids:
+            os.kill(pid, signal.SIGKILL)
+        return asked.turn()
+
+    eventually(kill, within_s=60.0)
+    assert asked.outcome == Outcome("the drain process died 3 times over it")
+    asked.drain(buffer, place)
+    assert asked.heard(eventually).why is None
+
+
+def test_a_failure_comes_in_words(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    place.parent.rmdir()
+    asked.drain(buffer, place)
+    assert "is not there" in (asked.heard(eventually).why or "")
+    place.parent.mkdir()  # the store is back
+    asked.drain(buffer, place)
+    assert asked.heard(eventually).why is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root")
+def test_a_full_store_keeps_nothing_of_it(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(place.parent)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        asked.drain(buffer, place)
+        assert "no space left on the disk" in (asked.heard(eventually).why or "")
+        assert asked.durable == [0]
+        assert not (place / "rank-00001.safetensors").exists()
+        subprocess.run(["mount", "-o", "remount,size=100m", str(place.parent)], check=True)
+        asked.drain(buffer, place)
+        assert asked.heard(eventually).why is None
+    finally:
+        subprocess.run(["umount", "-l", str(place.parent)], check=True)
+
+
+def test_a_terminal_or_a_batch_system_does_not_disturb_it(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+    asked.heard(eventually)  # it has taken its place
+    (pid,) = asked.drains.pids
+    assert os.getpgid(pid) != os.getpgrp()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(pid, number)
+    asked.drain(buffer, place)
+    assert asked.heard(eventually).why is None
+    assert asked.drains.pids == [pid]
+
+
+def test_it_gives_way_to_the_training(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+    asked.heard(eventually)
+    (pid,) = asked.drains.pids
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+
+
+AGENT = """
+import os, selectors, sys, time
+from pathlib import Path
+from holdfast.agent.drain import Drains
+drains = Drains(selectors.DefaultSelector(), dict(os.environ))
+drains.start()
+print(*drains.pids, flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_it_dies_with_the_agent(eventually: Eventually) -> None:
+    with subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        pid = int(agent.stdout.readline())
+        agent.kill()
+        agent.wait()
+        eventually(lambda: not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
