@@ -219,6 +219,9 @@ RANK = RankEnvironment(
     resume_step=41_000,
     resume_parent=6,
     skip_batches=20,
+    resume_from="/dev/shm/holdfast-0/r/ram/buffer-1",
+    ram="/dev/shm/holdfast-0/r/ram",
+    ram_buffers=3,
     chips=8,
     rank=1,
     local_rank=1,
@@ -229,6 +232,19 @@ RANK = RankEnvironment(
     coordinator_port=29_501,
 )
 WORDS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "buffers"), [("auto", 3), ("off", 0), ("1", 1), (2, 2), ("3", 3)]
+)
+def test_how_many_snapshots_are_held_in_memory(given: object, buffers: int) -> None:
+    assert config.resolve({"memory": given}).settings.memory_buffers == buffers
+
+
+@pytest.mark.parametrize("given", ["0", 4, "many", True, 1.5, ""])
+def test_a_number_of_snapshots_that_cannot_be_meant(given: object) -> None:
+    with pytest.raises(ConfigurationError, match="how many snapshots, 1 to 3"):
+        config.resolve({"memory": given})
 
 
 def test_a_rank_reads_what_the_agent_wrote() -> None:

@@ -13,6 +13,7 @@ from holdfast.agent.tree import RankCommand
 from holdfast.config import RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.journal.store import RunFolder
+from holdfast.snapshot.buffers import buffer_name
 
 LOOPBACK = "127.0.0.1"
 
@@ -24,6 +25,23 @@ class Command:
     argv: Sequence[str]
     working_directory: str
     environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """The run's folder of the memory tier on this host, and how many buffers ranks make there."""
+
+    folder: str | None = None
+    buffers: int = 0
+
+    def buffer(self, number: int | None) -> str | None:
+        """Where a buffer lies; None for none."""
+        if self.folder is None or number is None:
+            return None
+        return str(Path(self.folder, buffer_name(number)))
+
+
+NO_MEMORY = MemoryPlace()
 
 
 def free_ports(count: int) -> list[int]:
@@ -60,6 +78,7 @@ def rank_commands(
     ranks: int,
     chips: int,
     resume: Resume,
+    memory: MemoryPlace = NO_MEMORY,
 ) -> list[RankCommand]:
     """One command per rank of this host."""
     port, coordinator_port = free_ports(2)
@@ -77,6 +96,9 @@ def rank_commands(
             resume_step=resume.step,
             resume_parent=resume.parent,
             skip_batches=resume.skip_batches,
+            resume_from=memory.buffer(resume.buffer),
+            ram=memory.folder,
+            ram_buffers=memory.buffers,
             chips=chips,
             rank=rank,
             local_rank=rank,

@@ -40,6 +40,7 @@ class RankView:
     told: news.RankWords = field(default_factory=news.RankWords)
     told_sigterms: int = 0
     told_save_asked: int = 0
+    told_buffers: int = 0
     pace: Pace = field(default_factory=Pace)
 
 
@@ -95,6 +96,9 @@ class RankPages:
             view.told = replace(view.told, step=max(words.step, before.step))
         if words.snap != before.snap:
             yield ev.SaveTook(now_ns, self.attempt, words.save_blocked_ns)
+        if words.buffers != view.told_buffers:  # before progress: a save may be due with it
+            view.told_buffers = words.buffers
+            yield ev.BuffersReady(now_ns, self.attempt, view.rank, words.buffers)
         for item in news.changes(now_ns, view.rank, before, view.told):
             yield ev.Heard(now_ns, self.attempt, item)
         if words.save_asked != view.told_save_asked:
@@ -122,6 +126,11 @@ class RankPages:
         self.orders.verdict = packed
         if verdict.flags & word.Order.COMMITTED:
             self.orders.committed = max(self.orders.committed, verdict.step)
+        self._store_all()
+
+    def store_committed(self, step: int) -> None:
+        """Tell every rank what is durable; no verdict goes with it."""
+        self.orders.committed = max(self.orders.committed, step)
         self._store_all()
 
     def heartbeat(self, now_ns: int) -> None:

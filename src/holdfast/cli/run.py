@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @click.option("--save-every", "save_every_steps", type=int, metavar="N", help="Save each N steps.")
 @click.option("--save-every-s", type=float, metavar="S", help="Save each S seconds.")
 @click.option("--keep", "keep_last", type=int, metavar="N", help="Checkpoints that stay.")
+@click.option("--memory", metavar="N", help="Snapshots held in memory: auto, off, or 1 to 3.")
+@click.option("--memory-dir", metavar="FOLDER", help="The memory folder that holds them.")
 @click.option("--max-failures", type=int, metavar="N", help="Failures without progress.")
 @click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
 @click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")

@@ -196,6 +196,9 @@ _RANK_VARIABLES = {
     "resume_step": "HOLDFAST_RESUME_STEP",
     "resume_parent": "HOLDFAST_RESUME_PARENT",
     "skip_batches": "HOLDFAST_SKIP_BATCHES",
+    "resume_from": "HOLDFAST_RESUME_FROM",
+    "ram": "HOLDFAST_RAM",
+    "ram_buffers": "HOLDFAST_RAM_BUFFERS",
     "chips": "HOLDFAST_CHIPS",
     "rank": "RANK",
     "local_rank": "LOCAL_RANK",
@@ -228,6 +231,9 @@ class RankEnvironment:
     resume_step: int  # the last step that it contains; 0: from scratch
     resume_parent: int | None  # the attempt that wrote it
     skip_batches: int  # of each data stream, to be passed over from there
+    resume_from: str | None  # where that set lies in memory; None: in the run store
+    ram: str | None  # the run's folder of the memory tier; None: there is none
+    ram_buffers: int  # how many buffers each rank makes there
     chips: int  # of the whole run
     rank: int
     local_rank: int

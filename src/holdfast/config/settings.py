@@ -97,7 +97,19 @@ def _hang(value: object) -> str | float:
     return _period(value)
 
 
+def _buffers(value: object) -> str:
+    """How many snapshots are held in memory, as text."""
+    if isinstance(value, str) and value in (AUTO, OFF):
+        return value
+    number = _whole(value)
+    if not 1 <= number <= MOST_BUFFERS:
+        raise ValueError
+    return str(number)
+
+
 AUTO, OFF = "auto", "off"
+MOST_BUFFERS = 3
+BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
 HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
@@ -165,6 +177,19 @@ class Settings:
     keep_last: int = _setting(
         3, "--keep", _count(1), "How many of the newest checkpoints stay; pinned ones always do."
     )
+    memory: str = _setting(
+        AUTO,
+        "--memory",
+        BUFFERS,
+        "How many snapshots each rank holds in shared memory, from which a restart resumes at "
+        "once; `auto` is 3, or none where they do not fit.",
+    )
+    memory_dir: str = _setting(
+        "/dev/shm",  # noqa: S108 - checked for owner, mode and links
+        "--memory-dir",
+        FOLDER,
+        "Where these are held: a folder in memory.",
+    )
     max_failures: int = _setting(
         10,
         "--max-failures",
@@ -194,6 +219,13 @@ class Settings:
     def total_chips(self) -> int:
         """The chips whose time is counted: as set, else one per rank."""
         return self.ranks if self.chips is None else self.chips
+
+    @property
+    def memory_buffers(self) -> int:
+        """How many buffers of the memory tier each rank makes; 0: there is no such tier."""
+        if self.memory == OFF:
+            return 0
+        return MOST_BUFFERS if self.memory == AUTO else int(self.memory)
 
     def save_policy(self) -> SavePolicy:
         """When to save: at the intervals that were set, whichever is due; else the optimum."""

@@ -58,6 +58,10 @@ class Attachment(ABC):
         """Where the checkpoint sets are."""
         return self.folder.ckpt_dir
 
+    def set_dir(self, resume: Resume) -> Path:
+        """Where the set to restore lies."""
+        return self.ckpt_dir / (resume.set_name or "")
+
     @property
     def report_path(self) -> Path | None:
         """Where an uncaught exception of this rank is described; None: nobody would look there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
@@ -42,7 +43,7 @@ def restore(
                 state = init() if init is not None else like
             else:
                 try:
-                    stored = _read(attachment, resume.set_name, like, init, only)
+                    stored = _read(attachment, attachment.set_dir(resume), like, init, only)
                 except CorruptCheckpoint as error:
                     say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
                     attachment.reject(resume, str(error))
@@ -62,7 +63,7 @@ def restore(
 
 def _read(
     attachment: Attachment,
-    set_name: str,
+    set_dir: Path,
     like: Any,
     init: Callable[[], Any] | None,
     only: str | None,
@@ -70,7 +71,6 @@ def _read(
     from holdfast.snapshot.restore import read_own, read_set
     from holdfast.snapshot.sets import read_manifest
 
-    set_dir = attachment.ckpt_dir / set_name
     room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
     written_by = read_manifest(set_dir).world_size

@@ -56,9 +56,9 @@ class Supervised(Attachment):
             environment.resume_parent,
             environment.skip_batches,
         )
+        self._resume_from = environment.resume_from
         if self._resume.set_name is not None:
-            place = self.ckpt_dir / self._resume.set_name
-            self.warming = Warming(place, self.rank, self.world_size)
+            self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         answer_for_stacks(Path(environment.journal), writer.words)
         self._keep_is_told = keep is None or self.rank != 0
         self.before_save()
@@ -73,6 +73,10 @@ class Supervised(Attachment):
     def resume(self) -> tuple[Resume, str]:
         """What the controller chose at launch."""
         return self._resume, "chosen at launch"
+
+    def set_dir(self, resume: Resume) -> Path:
+        """In memory, if the controller chose that copy."""
+        return Path(self._resume_from) if self._resume_from else super().set_dir(resume)
 
     def reject(self, resume: Resume, words: str) -> NoReturn:
         """All ranks must restore the same set, so the attempt ends and the choice is made again."""

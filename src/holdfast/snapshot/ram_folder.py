@@ -60,7 +60,7 @@ def claim_ram(base: Path, key: str, uid: int | None = None) -> RamFolder:
     """Create a run's folder in memory, or take over the one that an earlier supervisor left.
 
     `key` is the run's `scratch_key`. The caller holds the run's lease, so nobody else of this run
-    is alive; buffers that are there may hold a sealed set (`seal.sealed_buffers`).
+    is alive; buffers that are there may hold a sealed set (`buffers.sealed_buffers`).
 
     Raises:
         StoreUnavailable: with the reason: not ours, a link, on a network, no space.

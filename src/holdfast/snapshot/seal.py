@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import xxhash
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.journal.regular import is_real_folder, open_regular
+from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, decode_header
 from holdfast.snapshot.manifest import compose
 from holdfast.snapshot.receipt import (
@@ -36,25 +35,11 @@ from holdfast.snapshot.receipt import (
     texts,
 )
 from holdfast.snapshot.sealed import checksum, write_sealed
-from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
+from holdfast.snapshot.sets import SetInfo, check_size, info
 from holdfast.snapshot.shard import structure_checksums
 
 READ_BYTES = 1 << 20  # stays in a core's cache between the read and the hash
-MAX_BUFFERS = 3
 _LENGTH_BYTES = 8  # of the header, in front of it; 0 while a rank writes
-
-
-@dataclass(frozen=True, slots=True)
-class SealedBuffer:
-    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
-
-    number: int
-    info: SetInfo
-
-
-def buffer_name(number: int) -> str:
-    """The folder of a buffer in a run's memory folder."""
-    return f"buffer-{number}"
 
 
 def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -> SetInfo:
@@ -90,28 +75,6 @@ def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -
         check_size(buffer_dir, rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
     return info(buffer_dir, manifest)
-
-
-def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, str]]:
-    """The sealed buffers of a run's memory folder, oldest first; and what is wrong with others.
-
-    Contents are not read: a restore does, and compares. Buffers without a manifest are neither.
-    """
-    found: list[SealedBuffer] = []
-    damage: dict[int, str] = {}
-    for buffer in range(MAX_BUFFERS):
-        folder = ram_dir / buffer_name(buffer)
-        if not is_real_folder(folder) or not os.path.lexists(folder / MANIFEST):
-            continue
-        try:
-            manifest = read_manifest(folder)
-            for rank, shard in enumerate(manifest.shards):
-                check_size(folder, rank, shard.file_bytes)
-        except (CorruptCheckpoint, StoreUnavailable) as error:
-            damage[buffer] = str(error)
-            continue
-        found.append(SealedBuffer(buffer, info(folder, manifest)))
-    return tuple(sorted(found, key=lambda one: (one.info.attempt, one.info.step))), damage
 
 
 def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
