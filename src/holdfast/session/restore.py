@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
@@ -43,7 +43,7 @@ def restore(
                 state = init() if init is not None else like
             else:
                 try:
-                    stored = _read(attachment, attachment.set_dir(resume), like, init, only)
+                    stored = _read(attachment, resume, like, init, only)
                 except CorruptCheckpoint as error:
                     say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
                     attachment.reject(resume, str(error))
@@ -63,7 +63,7 @@ def restore(
 
 def _read(
     attachment: Attachment,
-    set_dir: Path,
+    resume: Resume,
     like: Any,
     init: Callable[[], Any] | None,
     only: str | None,
@@ -71,6 +71,7 @@ def _read(
     from holdfast.snapshot.restore import read_own, read_set
     from holdfast.snapshot.sets import read_manifest
 
+    set_dir = attachment.set_dir(resume)
     room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
     written_by = read_manifest(set_dir).world_size
@@ -85,7 +86,10 @@ def _read(
         room=room,
     )
     if is_reshaped:
-        say(f"checkpoint {set_name} was written by {written_by} ranks, {attachment.world_size} now")
+        say(
+            f"checkpoint {resume.set_name} was written by {written_by} ranks, "
+            f"{attachment.world_size} now"
+        )
         stored |= reshape(read_own(set_dir, OWN), attachment.rank, attachment.world_size)
     return stored
 
