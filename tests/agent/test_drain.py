@@ -126,6 +126,23 @@ def test_one_that_dies_again_and_again_is_given_up(
     assert asked.heard(eventually).why is None
 
 
+def test_one_that_gives_way_can_be_hurried(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+    (calm,) = asked.drains.pids
+    os.kill(calm, signal.SIGSTOP)  # it will not even hear of it
+    asked.drains.hurry()
+    asked.drains.hurry()
+    asked.turn()
+    assert asked.outcome is None
+    os.kill(calm, signal.SIGCONT)
+    assert asked.heard(eventually).why is None
+    commit(place, 2)
+    assert verify(place) == ()
+    assert asked.drains.is_idle
+
+
 def test_a_failure_comes_in_words(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:

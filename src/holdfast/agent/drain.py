@@ -43,6 +43,7 @@ class _Job:
     durable: Callable[[int], None]
     told: list[int] = field(default_factory=list)  # ranks whose shard is known to be durable
     tries: int = 0
+    heir: DrainProcess | None = None  # does it instead, when it is given up here
 
 
 class DrainProcess:
@@ -77,14 +78,21 @@ class DrainProcess:
         done: Callable[[Outcome], None],
         durable: Callable[[int], None] = lambda _rank: None,
         **fields: Any,
-    ) -> None:
+    ) -> int:
         """Have something done; `done` is called by a later `turn`, and before it `durable`."""
-        if self._closed:
-            return
         self._next += 1
         job = _Job({"do": do, "id": self._next, **fields}, done, durable)
-        self._jobs[self._next] = job
-        self._try(self._next)
+        if not self._closed:
+            self._jobs[self._next] = job
+            self._try(self._next)
+        return self._next
+
+    def hand_over(self, number: int, heir: DrainProcess) -> None:
+        """Give a job up, and have another process do it; nothing happens if it is done already."""
+        job = self._jobs.get(number)
+        if job is not None and job.heir is None:
+            job.heir = heir
+            self._write({"do": "stop", "id": number})
 
     def start(self) -> None:
         """Have the process there. It dies with the thread that started it: the loop's."""
@@ -143,8 +151,16 @@ class DrainProcess:
                 job.told.append(said["rank"])
                 job.durable(said["rank"])
             return
-        del self._jobs[said["id"]]
-        job.done(Outcome(said.get("why"), said.get("bytes", 0), said.get("took_ns", 0)))
+        outcome = Outcome(said.get("why"), said.get("bytes", 0), said.get("took_ns", 0))
+        self._settle(said["id"], outcome)
+
+    def _settle(self, number: int, outcome: Outcome) -> None:
+        job = self._jobs.pop(number)
+        if outcome.why is not None and job.heir is not None:
+            fields = {key: value for key, value in job.command.items() if key not in ("do", "id")}
+            job.heir.ask(job.command["do"], job.done, job.durable, **fields)
+        else:
+            job.done(outcome)
 
     def _try(self, number: int) -> None:
         """Ask for it, in a new process if there is none; again, if one has died over it."""
@@ -155,12 +171,14 @@ class DrainProcess:
                 self.start()
             except OSError as error:
                 why = f"the drain process cannot be started: {error.strerror or error}"
-        if why is not None:
-            del self._jobs[number]
-            job.done(Outcome(why))
+        if why is not None or job.heir is not None:
+            self._settle(number, Outcome(why or "handed over"))
             return
         job.tries += 1
-        line = json.dumps(job.command).encode() + b"\n"
+        self._write(job.command)
+
+    def _write(self, command: Mapping[str, Any]) -> None:
+        line = json.dumps(command).encode() + b"\n"
         with contextlib.suppress(OSError):  # one that is dead is noticed by its silence
             if self._process is not None and self._process.stdin is not None:
                 os.write(self._process.stdin.fileno(), line)
@@ -188,6 +206,7 @@ class Drains:
     def __init__(self, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
         self._at_hand = DrainProcess(selector, environment, AT_HAND_NICE)
         self._giving_way = DrainProcess(selector, environment, GIVING_WAY_NICE)
+        self._latest: int | None = None  # of the drains that give way
 
     @property
     def pids(self) -> list[int]:
@@ -241,7 +260,7 @@ class Drains:
     ) -> None:
         """Take a sealed buffer to the run store; `durable` hears of each rank's shard."""
         process = self._at_hand if urgent else self._giving_way
-        process.ask(
+        number = process.ask(
             "drain",
             done,
             durable,
@@ -250,6 +269,12 @@ class Drains:
             attempt=attempt,
             step=step,
         )
+        self._latest = None if urgent else number
+
+    def hurry(self) -> None:
+        """Somebody waits for the drain under way now: it gives way to nothing any more."""
+        if self._latest is not None:
+            self._giving_way.hand_over(self._latest, self._at_hand)
 
     def close(self) -> None:
         """End both."""

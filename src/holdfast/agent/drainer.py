@@ -3,9 +3,9 @@
 Runs as a program of its own (`python -P -m holdfast.agent.drainer PARENT NICE`), so that neither
 the trainer nor the agent's loop pays for it, and so that a trainer's death does not disturb it.
 
-- It speaks JSON lines. In: `seal`, `drain`, each with an `id`, each done by a thread of its own.
-  Out: `alive` once, `durable` for each rank's shard, and for each id
-  `done` or `failed` with one sentence.
+- It speaks JSON lines. In: `seal` and `drain`, each with an `id`, and `stop` for one of these.
+  Seals are done in their order, by one thread, drains by threads of their own. Out: `alive` once,
+  `durable` for each rank's shard, and for each id `done`, or `failed` with one sentence.
 - End of file on its standard input, or the agent's death, ends it at once, in the middle of
   whatever it does: what is sealed is still in memory, and is drained anew.
 - Signals for a terminal's processes, or for a job's, are not for it.
@@ -18,6 +18,7 @@ import ctypes
 import json
 import os
 import platform
+import queue
 import signal
 import sys
 import threading
@@ -40,6 +41,7 @@ _IOPRIO_LAST = 2 << 13 | 7
 
 Command = dict[str, Any]
 _reporting = threading.Lock()
+_stops: dict[int, threading.Event] = {}  # of the drains under way
 
 
 def report(event: str, number: int | None = None, **fields: Any) -> None:
@@ -68,12 +70,14 @@ def drain(command: Command) -> dict[str, Any]:
     from holdfast.snapshot.drain import drain_set
 
     number = command["id"]
+    stop = _stops[number]
     written = drain_set(
         Path(command["buffer"]),
         Path(command["set"]),
         attempt=command["attempt"],
         step=command["step"],
         durable=lambda rank: report("durable", number, rank=rank),
+        stop=stop,
     )
     return {"bytes": written}
 
@@ -92,6 +96,25 @@ def carry_out(command: Command) -> None:
         report("failed", number, why=f"an error of Holdfast's own in the drain process: {error!r}")
     else:
         report("done", number, took_ns=round((time.monotonic() - started_s) * 1e9), **fields)
+    finally:
+        _stops.pop(number, None)
+
+
+def serve(seals: queue.SimpleQueue[Command], command: Command) -> None:
+    """Hand a command to who carries it out."""
+    if command["do"] == "seal":
+        seals.put(command)
+    elif command["do"] == "drain":
+        _stops[command["id"]] = threading.Event()
+        threading.Thread(target=carry_out, args=(command,), daemon=True).start()
+    elif (stop := _stops.get(command["id"])) is not None:
+        stop.set()
+
+
+def seal_all(seals: queue.SimpleQueue[Command]) -> None:
+    """The thread that seals."""
+    while True:
+        carry_out(seals.get())
 
 
 def take_place(parent: int, nice: int) -> None:
@@ -120,12 +143,13 @@ def main(parent: int, nice: int) -> None:
     """Serve until there is nobody to serve."""
     take_place(parent, nice)
     report("alive")
+    seals: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    threading.Thread(target=seal_all, args=(seals,), daemon=True).start()
     waiting = b""
     while data := os.read(COMMAND_FD, 1 << 16):
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
-            job = threading.Thread(target=carry_out, args=(json.loads(line),), daemon=True)
-            job.start()
+            serve(seals, json.loads(line))
     os._exit(0)
 
 
