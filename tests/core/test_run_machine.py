@@ -79,11 +79,19 @@ def in_state(state: State) -> RunMachine:
         State.DRAINING: (rank_exit(0, code=1),),
         State.WAITING: (rank_exit(1, signal=9), SAMPLES[ev.TreeGone]),
     }
+    if state is State.KEEPING:
+        in_memory = ev.Resume("0000-000005", 5, 0, buffer=1, committed_step=3)
+        for event in (SAMPLES[ev.Opened], ev.Chosen(1, in_memory, "from memory")):
+            run.handle(event)
+        for event in (SAMPLES[ev.Launched], rank_exit(0, code=1), rank_exit(1, signal=9)):
+            run.handle(event)
+        run.handle(SAMPLES[ev.TreeGone])
+        run.handle(SAMPLES[ev.StopAsked])
     if state is State.OVER:
         run.handle(SAMPLES[ev.Opened])
         run.handle(SAMPLES[ev.StopNowAsked])
     for reached, events in ways.items():
-        if state is State.OVER:
+        if state in (State.OVER, State.KEEPING):
             break
         for event in events:
             run.handle(event)

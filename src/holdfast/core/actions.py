@@ -161,10 +161,15 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run is over for this supervisor: end with `exit_code`."""
+    """The run is over for this supervisor: end with `exit_code`.
+
+    `keep_memory`: a set in memory is newer than all that is durable, so it is left for the next
+    start on this host; else the memory tier is given back.
+    """
 
     exit_code: int
     words: str
+    keep_memory: bool = False
 
 
 Action = (

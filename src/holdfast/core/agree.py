@@ -13,6 +13,9 @@ checks every interleaving for two and three ranks.
 Rules that the functions below rely on:
 - An epoch's step and flags never change once published; an epoch that follows a stop's always has
   a larger step, so that a rank that waits for the old one goes on.
+- An order may name a buffer of the memory tier (core.buffers): then what all ranks have copied is
+  sealed and, if it must be durable, drained by others than they, who say how that went. A buffer
+  that an order named is named again by the next, for as long as some rank may write into it.
 - A snapshot counts for the epoch it names and for no other, so late news does no harm.
 - A rank whose loop has ended answers any order with its last step, and one that is between two
   steps may answer a stop that says EARLY with the step it has done: a set may be of an earlier step
@@ -34,8 +37,10 @@ from holdfast.core.agree_events import (
     CommitFailed,
     Committed,
     Durable,
+    DurableBeside,
     Event,
     LoopEnded,
+    NotWritten,
     Progress,
     PublishOrder,
     PublishVerdict,
@@ -43,11 +48,12 @@ from holdfast.core.agree_events import (
     Refuse,
     SaveAsked,
     SaveFailed,
+    Seal,
     Snapped,
     StopAsked,
     Tick,
 )
-from holdfast.core.word import MAX_EPOCH, Order
+from holdfast.core.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
 EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
@@ -77,7 +83,11 @@ class RankView:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The whole state. `step` is the ordered step, and from WRITING on the agreed one."""
+    """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
+
+    `committed_step` is the newest durable one, wherever `free_buffers` lets copies go first: they
+    are what orders given now may use, the best first, and are set by whoever calls `step`.
+    """
 
     phase: Phase
     ranks: tuple[RankView, ...]
@@ -92,11 +102,20 @@ class Agreement:
     misses: int = 0
     tries: int = 0
     late_since_ns: int | None = None  # a rank keeps others waiting at S since then
+    free_buffers: tuple[int, ...] = ()
+    buffer: int | None = None  # into which the current epoch's copies go
+    in_memory: bool = False  # copies there are all that the current epoch is to bring
 
     @classmethod
-    def start(cls, ranks: int, committed_step: int, epoch: int = 0) -> Agreement:
-        """An attempt begins. `committed_step`: what it resumed from, 0 from scratch."""
-        return cls(Phase.IDLE, (RankView(step=committed_step),) * ranks, committed_step, epoch)
+    def start(
+        cls, ranks: int, committed_step: int, epoch: int = 0, *, resumed_step: int | None = None
+    ) -> Agreement:
+        """An attempt begins. `committed_step`: the newest durable step, 0 for none.
+
+        `resumed_step`: what it resumed from, if that was newer.
+        """
+        step = committed_step if resumed_step is None else resumed_step
+        return cls(Phase.IDLE, (RankView(step=step),) * ranks, committed_step, epoch)
 
     @property
     def fastest_step(self) -> int:
@@ -141,6 +160,11 @@ _Result = tuple[Agreement, tuple[Action, ...]]
 
 
 def _save(state: Agreement, event: SaveAsked) -> _Result:
+    if event.in_memory:
+        if not state.free_buffers:
+            return state, (Refuse("no buffer is free"),)
+        state = replace(state, lead=event.lead, tries=0, misses=0)
+        return _order(state, event.why, is_stop=False, in_memory=True)
     if state.is_saved:
         return state, (Refuse(f"no step completed since the save of step {state.committed_step}"),)
     return _order(replace(state, lead=event.lead, tries=0, misses=0), event.why, is_stop=False)
@@ -148,6 +172,15 @@ def _save(state: Agreement, event: SaveAsked) -> _Result:
 
 def _busy(state: Agreement, _: SaveAsked) -> _Result:
     return state, (Refuse(f"the save of step {state.step} is under way ({state.phase.value})"),)
+
+
+def _save_instead(state: Agreement, event: SaveAsked) -> _Result:
+    """Somebody wants a durable save, and a memory save is ordered: that one can wait."""
+    if event.in_memory or not state.in_memory or state.is_saved:
+        return _busy(state, event)
+    state, aborted = _call_off(state, f"superseded by a save: {event.why}")
+    state, actions = _save(replace(state, step=0), event)
+    return state, (*aborted, *actions)
 
 
 def _no_more(state: Agreement, _: SaveAsked) -> _Result:
@@ -208,9 +241,12 @@ def _judge_note(state: Agreement, event: Progress | LoopEnded) -> _Result:
 
 
 def _answered(state: Agreement, event: Snapped) -> _Result:
-    if event.epoch != state.epoch or state.ranks[event.rank].answer is not None:
+    rank = state.ranks[event.rank]
+    if event.epoch != state.epoch or rank.answer is not None:
         return state, ()
-    return _judge(_with_rank(state, event.rank, answer=event.step), event.at_ns)
+    reached = max(rank.step, event.step)  # it stored STEP before SNAP
+    state = _with_rank(state, event.rank, answer=event.step, step=reached)
+    return _judge(state, event.at_ns)
 
 
 def _durable(state: Agreement, event: Durable) -> _Result:
@@ -238,8 +274,10 @@ def _gone(state: Agreement, event: RankGone) -> _Result:
     state = _with_rank(state, event.rank, gone=True)
     if state.phase is Phase.COMMITTING:
         return state, ()
-    if state.phase is Phase.WRITING and state.ranks[event.rank].durable:
-        return state, ()
+    if state.phase is Phase.WRITING and (
+        state.ranks[event.rank].durable or state.buffer is not None
+    ):
+        return state, ()  # what is in a buffer outlives the rank
     reason = f"rank {event.rank} is gone"
     if state.is_stop:
         return _leave(state, reason)
@@ -256,7 +294,13 @@ def _note_gone(state: Agreement, event: RankGone) -> _Result:
 
 
 def _committed(state: Agreement, event: Committed) -> _Result:
-    """The set is complete: say so, then do what waited for it."""
+    """The set is complete: say so, then do what waited for it.
+
+    One that was copied into a buffer is committed by whoever drains it, while it is being written.
+    """
+    is_ours = state.phase is Phase.COMMITTING or state.buffer is not None
+    if event.epoch != state.epoch or not is_ours:
+        return _noted(state, event)
     flags = Order.COMMITTED | (Order.STOP if state.is_stop else Order(0))
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
@@ -267,8 +311,23 @@ def _committed(state: Agreement, event: Committed) -> _Result:
     return state, (verdict, *actions)
 
 
-def _noted(state: Agreement, event: Committed) -> _Result:
+def _noted(state: Agreement, event: Committed | DurableBeside) -> _Result:
     return replace(state, committed_step=max(state.committed_step, event.step)), ()
+
+
+def _noted_beside(state: Agreement, event: DurableBeside) -> _Result:
+    """A stop that waits for a step which nobody has come to need not wait any longer."""
+    state, _ = _noted(state, event)
+    is_answered = any(rank.answer is not None for rank in state.ranks)
+    if state.is_stop and state.is_saved and not is_answered:
+        return _leave(state, f"no step completed since the save of step {state.committed_step}")
+    return state, ()
+
+
+def _not_written(state: Agreement, event: NotWritten) -> _Result:
+    if event.epoch != state.epoch or state.buffer is None:
+        return state, ()
+    return _fail(state, event.at_ns, event.why)
 
 
 def _commit_failed(state: Agreement, event: CommitFailed) -> _Result:
@@ -304,7 +363,7 @@ def _row(*handlers: Callable[[Agreement, Any], _Result]) -> dict[Phase, Callable
 # fmt: off
 TABLE: dict[type[Event], dict[Phase, Callable[..., _Result]]] = {
     #                  IDLE        COLLECTING     WRITING       COMMITTING      OVER
-    SaveAsked:    _row(_save,      _busy,         _busy,        _busy,          _no_more),
+    SaveAsked:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
     StopAsked:    _row(_stop,      _stop_instead, _stop_later,  _stop_later,    _ignore),
     Progress:     _row(_note,      _judge_note,   _note,        _note,          _note),
     LoopEnded:    _row(_note_end,  _judge_note,   _note,        _note,          _note),
@@ -312,8 +371,10 @@ TABLE: dict[type[Event], dict[Phase, Callable[..., _Result]]] = {
     Durable:      _row(_ignore,    _durable,      _durable,     _ignore,        _ignore),
     SaveFailed:   _row(_ignore,    _save_failed,  _save_failed, _ignore,        _ignore),
     RankGone:     _row(_gone_idle, _gone,         _gone,        _gone,          _note_gone),
-    Committed:    _row(_noted,     _noted,        _noted,       _committed,     _noted),
+    Committed:    _row(_noted,     _noted,        _committed,   _committed,     _noted),
     CommitFailed: _row(_ignore,    _ignore,       _ignore,      _commit_failed, _ignore),
+    NotWritten:   _row(_ignore,    _ignore,       _not_written, _ignore,        _ignore),
+    DurableBeside: _row(_noted,    _noted_beside, _noted,       _noted,         _noted),
     Tick:         _row(_ignore,    _tick,         _tick,        _ignore,        _ignore),
 }
 # fmt: on
@@ -322,12 +383,16 @@ TABLE: dict[type[Event], dict[Phase, Callable[..., _Result]]] = {
 # --- the moves -----------------------------------------------------------------------------------
 
 
-def _order(state: Agreement, why: str, is_stop: bool) -> _Result:
-    """Order a step that no rank is known to have reached, later than any ordered before."""
+def _order(state: Agreement, why: str, is_stop: bool, *, in_memory: bool = False) -> _Result:
+    """Order a step that no rank is known to have reached, later than any ordered before.
+
+    What could not be written once is not tried through memory again: the ranks write it.
+    """
     ends = [rank.step for rank in state.ranks if rank.ended]
     if len(ends) == len(state.ranks) and min(ends) != max(ends):
         return _leave(state, f"the ranks' loops ended at different steps: {min(ends)}, {max(ends)}")
     lead = min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
     state = replace(
         state,
         phase=Phase.COLLECTING,
@@ -337,11 +402,15 @@ def _order(state: Agreement, why: str, is_stop: bool) -> _Result:
         is_stop=is_stop,
         why=why,
         late_since_ns=None,
+        buffer=buffer,
+        in_memory=in_memory,
     )
-    flags = Order.STOP if is_stop else Order(0)
+    flags = int(Order.STOP if is_stop else Order(0))
     if is_stop and state.is_early:
         flags |= Order.EARLY
-    return state, (PublishOrder(state.epoch, state.step, flags, why),)
+    if buffer is not None and not in_memory:
+        flags |= Order.DURABLE
+    return state, (PublishOrder(state.epoch, state.step, with_buffer(flags, buffer), why),)
 
 
 def _judge(state: Agreement, at_ns: int) -> _Result:
@@ -351,8 +420,7 @@ def _judge(state: Agreement, at_ns: int) -> _Result:
         if min(answers) != max(answers):
             why = f"ranks answered with steps {min(answers)} and {max(answers)}"
             return _miss(replace(state, is_early=False), why)
-        agreed = replace(state, phase=Phase.WRITING, step=answers[0], late_since_ns=None)
-        return _commit_if_complete(agreed)
+        return _agreed(replace(state, step=answers[0], late_since_ns=None), at_ns)
     for number, rank in enumerate(state.ranks):
         if rank.answer is None and rank.step > state.step:
             return _miss(state, f"rank {number} was past step {state.step} already")
@@ -372,6 +440,20 @@ def _judge(state: Agreement, at_ns: int) -> _Result:
     return replace(state, late_since_ns=at_ns if blocked else None), ()
 
 
+def _agreed(state: Agreement, at_ns: int) -> _Result:
+    """Every rank has copied the same step."""
+    if state.buffer is None:
+        return _commit_if_complete(replace(state, phase=Phase.WRITING))
+    seal = Seal(state.epoch, state.step, state.buffer)
+    rest = tuple(b for b in state.free_buffers if b != state.buffer)
+    state = replace(state, free_buffers=rest)
+    is_last = all(rank.ended for rank in state.ranks) and state.fastest_step == state.step
+    if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
+        return replace(state, phase=Phase.WRITING, in_memory=False), (seal,)
+    state, actions = _rest(state, at_ns)
+    return state, (seal, *actions)
+
+
 def _is_early_answered(state: Agreement) -> bool:
     """Whether a rank has answered between two steps, before S."""
     return any(
@@ -383,7 +465,7 @@ def _is_early_answered(state: Agreement) -> bool:
 def _miss(state: Agreement, reason: str) -> _Result:
     """Some rank did not get the order in time: a later step, under a new epoch."""
     state, aborted = _call_off(replace(state, misses=state.misses + 1), reason)
-    state, actions = _order(state, state.why, state.is_stop)
+    state, actions = _order(state, state.why, state.is_stop, in_memory=state.in_memory)
     return state, (*aborted, *actions)
 
 
@@ -397,7 +479,8 @@ def _fail(state: Agreement, at_ns: int, reason: str) -> _Result:
     """Saving itself failed. Training goes on; what is the last chance is tried once more."""
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = _call_off(replace(state, tries=state.tries + 1), reason)
-    if not state.is_stop and not all(rank.ended for rank in state.ranks):
+    is_last = all(rank.ended for rank in state.ranks) and not state.in_memory
+    if not state.is_stop and not is_last:
         state, actions = _rest(state, at_ns)
         return state, (*aborted, verdict, *actions)
     if state.tries < MAX_SAVE_TRIES and not any(rank.gone for rank in state.ranks):

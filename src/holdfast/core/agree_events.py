@@ -19,11 +19,13 @@ class SaveAsked:
     """The policy or a person wants a save; training goes on.
 
     `lead` is how many boundaries ahead of the fastest rank it is ordered (see `lead_steps`).
+    `in_memory`: copies in a buffer are all that is wanted, so it is over when all ranks have them.
     """
 
     at_ns: int
     why: str
     lead: int = 1
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,24 @@ class CommitFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotWritten:
+    """What all ranks had copied into a buffer could not be sealed, or not be made durable."""
+
+    at_ns: int
+    epoch: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DurableBeside:
+    """A set of this lineage became durable beside the agreement: one of memory was drained."""
+
+    at_ns: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Nothing but time has passed; due at `core.agree.wake_at_ns`."""
 
@@ -134,6 +154,8 @@ Event = (
     | RankGone
     | Committed
     | CommitFailed
+    | NotWritten
+    | DurableBeside
     | Tick
 )
 
@@ -167,6 +189,18 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """Every rank has copied that step into the buffer: it may be sealed.
+
+    Where a save is to be durable, answer Committed or NotWritten when that is decided.
+    """
+
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """Nothing will come of this epoch: shards already written for it may be collected."""
 
@@ -182,7 +216,7 @@ class Refuse:
     reason: str
 
 
-Action = PublishOrder | PublishVerdict | Commit | Abort | Refuse
+Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | Refuse
 
 
 @dataclass(frozen=True, slots=True)

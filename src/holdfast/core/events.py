@@ -49,7 +49,8 @@ class Opened:
     """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
 
     `high_water` is the highest step that any attempt completed; `failures_seen` and `observed_ns`
-    are what is known of this run's failure rate from before. `wishes` to go back that still stand.
+    are what is known of this run's failure rate from before, `memory_lost` how many of them took
+    the memory of their host along. `wishes` to go back that still stand.
     """
 
     at_ns: int
@@ -58,6 +59,7 @@ class Opened:
     failures_seen: int = 0
     observed_ns: int = 0
     wishes: tuple[Wish, ...] = ()
+    memory_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

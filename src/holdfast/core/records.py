@@ -44,6 +44,11 @@ def notice(event: ev.StopAsked) -> act.Record:
     return _fact("notice", at_ns=event.at_ns, deadline_ns=event.deadline_ns, source=event.source)
 
 
+def saving(at_ns: int, words: str) -> act.Record:
+    """How often is saved to which tier from now on, and why."""
+    return _fact("saving", at_ns=at_ns, words=words)
+
+
 def back_off(start_ns: int, end_ns: int) -> act.Record:
     """No attempt ran, and the hardware was there: the time was ours, not the queue's."""
     return _fact("wait", kind="backoff", start_ns=start_ns, end_ns=end_ns)

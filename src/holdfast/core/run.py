@@ -24,6 +24,7 @@ from holdfast.core import events as ev
 from holdfast.core.absence import Absence
 from holdfast.core.ending import Ending, Verdict, exit_code
 from holdfast.core.hang_watch import HangWatch
+from holdfast.core.keeping import Keeping
 from holdfast.core.run_state import (
     SECOND_NS,
     InvalidTransition,
@@ -43,6 +44,10 @@ __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "Sta
 
 
 STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
+SEAL_LIMIT_NS = 30 * SECOND_NS  # for a seal that does not end
+LAST = "the run ends here"
+# What a dying attempt may still say of its saves.
+LAST_WORDS = agree_events.Committed | agree_events.Durable | agree_events.Snapped
 
 
 class RunMachine:
@@ -56,7 +61,8 @@ class RunMachine:
         self.high_water = 0  # the highest step any attempt completed on all ranks
         self.failures: tuple[restart.Failure, ...] = ()
         self.rollbacks = rollback.Rollbacks()
-        self.saving = Saving(policy.ranks, policy.save)
+        self.saving = Saving(policy.ranks, policy.save, memory_policy=policy.save_in_memory)
+        self.keeping = Keeping(self.saving, self._carry_out)
         self._absence = Absence(policy.store_patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
         self._ending = Ending()
@@ -66,7 +72,9 @@ class RunMachine:
         self._relayed = False
         self._leaving = False
         self._wake_ns: int | None = None
-        self._failures_before = 0
+        self._failures_before = self._losses_before = 0
+        self._choice_waits = False  # for a set in memory that is being sealed
+        self._finish = act.Finish(EXIT_DONE, "")  # for when nothing in memory is ahead of the disk
         self._high_water_at_launch = 0
         self._launch_failure: ev.LaunchFailed | None = None
         self._story: deque[str] = deque(maxlen=20)
@@ -98,14 +106,19 @@ class RunMachine:
         self._next_attempt = event.next_attempt
         self.high_water = event.high_water
         self._failures_before = event.failures_seen
+        self._losses_before = event.memory_lost
         self.saving.observed_ns = event.observed_ns
         self.rollbacks.add(event.wishes)
         if self.stop:
             return self._over_in_a_gap(event.at_ns, *self._stopping.where_nothing_ran)
-        return self._choose()
+        return self._choose(event.at_ns)
 
-    def _choose(self) -> list[act.Action]:
+    def _choose(self, at_ns: int) -> list[act.Action]:
+        """Ask the store; not before what the last attempt has copied into memory is sealed."""
         self.state = State.CHOOSING
+        self._choice_waits = self.saving.tier.is_sealing and not self.rollbacks.standing
+        if self._choice_waits:
+            return [act.SetTimer(Timer.SEAL, at_ns + SEAL_LIMIT_NS)]
         wish, why = self.rollbacks.take_up()
         if wish is None:
             return [act.Choose()]
@@ -115,7 +128,7 @@ class RunMachine:
     def _on_chosen(self, event: ev.Chosen) -> list[act.Action]:
         """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
         if self.rollbacks.is_overtaken:
-            return self._choose()
+            return self._choose(event.at_ns)
         self._absence.over()
         self.state = State.LAUNCHING
         self.attempt = self._next_attempt
@@ -127,14 +140,21 @@ class RunMachine:
         if granted is not None:
             self._go_back(granted, event.resume.step)
         # Now, not at Launched: the first of many ranks may show itself before the last is started.
-        self.saving.begin(event.at_ns, self.resume.step)
-        self.saving.failures_seen = self._failures_before + len(self.failures)
+        step, resume = event.resume.durable_step, event.resume
+        self.saving.begin(event.at_ns, step, attempt=self.attempt, resume=resume)
+        self.saving.failed(self._failures_before + len(self.failures), self._losses)
         self._high_water_at_launch = self.high_water
         self._wake_ns = None
         return [
             act.Say("info", f"attempt {self.attempt}: {event.words}"),
             act.Launch(self.attempt, event.resume, on_record),
         ]
+
+    @property
+    def _losses(self) -> int:
+        """Failures that took the memory of their host along."""
+        lost = exits.ExitCause.HOST_LOST
+        return self._losses_before + sum(one.cause is lost for one in self.failures)
 
     def _go_back(self, wish: rollback.Wish, step: int) -> None:
         """Progress is counted anew; a person's wish begins a new story of failures as well."""
@@ -196,6 +216,7 @@ class RunMachine:
         """News of the saves: what is due is ordered, committed, published."""
         answer = self._carry_out(self.saving.hear(event.news))
         self.high_water = max(self.high_water, self.saving.slowest_step)
+        answer += self.keeping.drain_if_due(event.at_ns)
         if self.saving.slowest_step > self.resume.step:
             self.hangs.stepped(event.at_ns)
         return answer + self._after_saving(event.at_ns)
@@ -212,7 +233,12 @@ class RunMachine:
 
     def _carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
         deadline_ns = self._stopping.deadline_ns
-        return [act.CarryOut(self.attempt, action, deadline_ns) for action in actions]
+        return [
+            act.Seal(self.attempt, action.epoch, action.step, action.buffer)
+            if isinstance(action, agree_events.Seal)
+            else act.CarryOut(self.attempt, action, deadline_ns)
+            for action in actions
+        ]
 
     def _after_saving(self, at_ns: int) -> list[act.Action]:
         """Keep the saves' timer right, and see to it that ranks which may leave do leave."""
@@ -273,22 +299,53 @@ class RunMachine:
         return []
 
     def _on_heard_while_draining(self, event: ev.Heard) -> list[act.Action]:
-        """A set whose shards are all durable is still committed while its writers die."""
-        if not isinstance(event.news, agree_events.Committed | agree_events.Durable):
+        """A set that all have copied or written is still completed while its writers die."""
+        if not isinstance(event.news, LAST_WORDS):
             return []
-        return self._carry_out(self.saving.hear(event.news))
+        return self._carry_out(self.saving.hear_last_words(event.news))
 
     # --- the memory tier --------------------------------------------------------------------
 
     def _on_buffers_ready(self, event: ev.BuffersReady) -> list[act.Action]:
         """A rank can copy into memory that outlives it."""
-        del event
+        self.saving.tier.has(event.rank, event.buffers)
         return []
 
     def _on_tier(self, event: ev.TierEvent) -> list[act.Action]:
-        """News of sets in memory and on their way out of it; they outlive their attempts."""
-        del event
-        return []
+        """A set in memory is sealed, or was drained, or was not: whoever waits for it goes on."""
+        is_running = self.state is State.RUNNING
+        answer = self.keeping.hear(event, is_running=is_running)
+        if is_running:
+            return answer + self._after_saving(event.at_ns)
+        if self._choice_waits and not self.saving.tier.is_sealing:
+            return [*answer, act.CancelTimer(Timer.SEAL), *self._choose(event.at_ns)]
+        if self.state is State.KEEPING:
+            if not isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
+                answer += self.keeping.drain_newest(event.at_ns, LAST)
+            if not self.keeping.is_pending:
+                answer += self._finished()
+        return answer
+
+    def _on_seal_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        """What is being sealed has kept the next attempt waiting long enough."""
+        if event.timer != Timer.SEAL or not self._choice_waits:
+            return []
+        self.saving.tier.give_up_seals()
+        return self._choose(event.at_ns)
+
+    def _on_keep_timer(self, event: ev.TimerFired) -> list[act.Action]:
+        """What is in memory could not be made durable in time: it stays there."""
+        return self._finished() if event.timer == Timer.KEEP else []
+
+    def _on_stop_asked_while_keeping(self, event: ev.StopAsked) -> list[act.Action]:
+        """The run is over already; there may be a deadline now."""
+        if event.deadline_ns is None:
+            return []
+        return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
+
+    def _on_stop_now_while_keeping(self, event: ev.StopNowAsked) -> list[act.Action]:
+        """What is in memory stays there."""
+        return [self._stopping.note_now(event), *self._finished()]
 
     def _on_host_lost(self, event: ev.HostLost) -> list[act.Action]:
         """Processes survive SIGKILL: the attempt is over, and this host with it."""
@@ -307,7 +364,7 @@ class RunMachine:
         if self.state is State.RUNNING:
             return [said, *self._end_to_go_back()]
         if self.state is State.WAITING:
-            return [said, act.CancelTimer(Timer.RESTART), *self._choose()]
+            return [said, act.CancelTimer(Timer.RESTART), *self._choose(event.at_ns)]
         return [said]  # as soon as the store has answered, the ranks run, or all are gone
 
     def _end_to_go_back(self) -> list[act.Action]:
@@ -329,6 +386,10 @@ class RunMachine:
         return answer
 
     def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
+        """What is in memory is drained first: whatever the deadline cuts off, that is durable."""
+        return self.keeping.drain_newest(at_ns, stop.source) + self._ask_to_leave(stop, at_ns)
+
+    def _ask_to_leave(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
         if not self.saving.joined:
             # No session has shown itself: a plain program, or one that is still importing. The
             # signal is all it can understand, and an import has nothing to lose.
@@ -407,7 +468,7 @@ class RunMachine:
 
     def _on_restart_timer(self, event: ev.TimerFired) -> list[act.Action]:
         """The back-off is over."""
-        return self._choose() if event.timer == Timer.RESTART else []
+        return self._choose(event.at_ns) if event.timer == Timer.RESTART else []
 
     # --- the end of an attempt --------------------------------------------------------------
 
@@ -439,14 +500,14 @@ class RunMachine:
         answer.append(act.EndAttempt(self.attempt, history_cause, words, rank, not done))
         if done:
             answer.append(records.run_end(at_ns))
-            return answer + self._over(EXIT_DONE, "done")
+            return answer + self._over(at_ns, EXIT_DONE, "done")
         if self.stop is not None or cause is exits.ExitCause.STOPPED:
             fault = words if self._ending.is_faulty else None
             return answer + self._over(
-                self._stopping.exit_code, self._stopping.last_words(saved, fault)
+                at_ns, self._stopping.exit_code, self._stopping.last_words(saved, fault)
             )
         if self.rollbacks.asked_by_person:  # who has looked, and knows what to do next
-            return answer + self._choose()
+            return answer + self._choose(at_ns)
         return answer + self._restart(at_ns, verdict, asks)
 
     def _restart(self, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
@@ -464,9 +525,9 @@ class RunMachine:
         self.failures = (*self.failures, failure)
         decision, reason = self.policy.restart.decide(self.failures, at_ns)
         if isinstance(decision, restart.GiveUp):
-            return self._over(exit_code(verdict.cause), f"{verdict.words}; {reason}")
+            return self._over(at_ns, exit_code(verdict.cause), f"{verdict.words}; {reason}")
         if decision.delay_ns == 0:
-            return [act.Say("info", f"restarting: {reason}"), *self._choose()]
+            return [act.Say("info", f"restarting: {reason}"), *self._choose(at_ns)]
         self.state = State.WAITING
         return [
             act.Say("info", f"restarting in {decision.delay_ns / SECOND_NS:.1f} s: {reason}"),
@@ -477,11 +538,26 @@ class RunMachine:
         """No attempt runs; if one did, the time since then was ours."""
         since_ns = self._attempt_ended_ns
         gap = [] if since_ns is None else [records.back_off(since_ns, at_ns)]
-        return [*gap, *self._over(exit_code, words)]
+        return [*gap, *self._over(at_ns, exit_code, words)]
 
-    def _over(self, exit_code: int, words: str) -> list[act.Action]:
+    def _over(self, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
+        """The end, but for what is only in memory: that is made durable first."""
+        self._finish = act.Finish(exit_code, words)
+        answer = [] if self._stopping.now else self.keeping.drain_newest(at_ns, LAST)
+        if self._stopping.now or not self.keeping.is_pending:
+            return self._finished()
+        self.state = State.KEEPING
+        limit_ns = self._stopping.deadline_ns or at_ns + self.policy.store_patience_ns
+        words = "what is in memory is taken to the run store"
+        return [act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
+
+    def _finished(self) -> list[act.Action]:
+        """Nothing happens any more."""
         self.state = State.OVER
-        return [act.Finish(exit_code, words)]
+        finish = self._finish
+        if self.keeping.is_ahead and finish.exit_code != EXIT_DONE:
+            finish = replace(finish, keep_memory=True)
+        return [finish]
 
 
 Handler = Callable[[RunMachine, Any], list[act.Action]]
@@ -528,10 +604,14 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.DRAINING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.DRAINING, ev.StopNowAsked): RunMachine._on_stop_now,
     (State.DRAINING, ev.RollbackAsked): RunMachine._on_rollback_asked,
+    (State.CHOOSING, ev.TimerFired): RunMachine._on_seal_timer,
     (State.WAITING, ev.TimerFired): RunMachine._on_restart_timer,
     (State.WAITING, ev.StopAsked): RunMachine._on_stop_asked,
     (State.WAITING, ev.StopNowAsked): RunMachine._on_stop_now,
     (State.WAITING, ev.RollbackAsked): RunMachine._on_rollback_asked,
+    (State.KEEPING, ev.TimerFired): RunMachine._on_keep_timer,
+    (State.KEEPING, ev.StopAsked): RunMachine._on_stop_asked_while_keeping,
+    (State.KEEPING, ev.StopNowAsked): RunMachine._on_stop_now_while_keeping,
 }
 
 TIER_EVENTS: tuple[type[ev.Event], ...] = get_args(ev.TierEvent)

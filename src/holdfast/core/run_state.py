@@ -21,6 +21,7 @@ class State(StrEnum):
     RUNNING = "running"  # all ranks were started
     DRAINING = "draining"  # killed; some process is still there
     WAITING = "waiting"  # back-off: the next attempt begins when it is over
+    KEEPING = "keeping"  # nothing runs; the newest set in memory is made durable, then over
     OVER = "over"  # the exit code is decided; nothing happens any more
 
 
@@ -31,6 +32,8 @@ class Timer(StrEnum):
     SAVES = "saves"  # the agreement wants to know that time has passed
     DEADLINE = "deadline"
     LEAVE = "leave"  # told to leave, or to end, and still there
+    SEAL = "seal"  # the choice waits for a set in memory
+    KEEP = "keep"  # the end waits for one
     HANG = "hang"  # time to see whether the ranks get on
 
 
@@ -40,6 +43,7 @@ class RunPolicy:
 
     ranks: int
     save: saves.SavePolicy = field(default_factory=saves.Optimal)
+    save_in_memory: saves.SavePolicy = saves.IN_MEMORY
     restart: restart.RestartPolicy = restart.DEFAULT
     hang: hang.HangPolicy = hang.OFF
     leave_limit_ns: int = 30 * SECOND_NS

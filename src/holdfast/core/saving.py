@@ -1,27 +1,32 @@
 """The saves of one attempt: when they are due, and their agreement, in one place.
 
-Joins `core.saves` (when), `core.agree` (how all ranks save one step) and what is measured on the
-way (step time, cost of a save). The controller's run machine and the conductor of a session
-without supervisor both drive this class. Pure: times come in with the events.
+Joins `core.saves` (when), `core.agree` (how all ranks save one step), `core.tiers` (where to) and
+what is measured on the way (`core.pace`, cost of a save). The controller's run machine and the
+conductor of a session without supervisor both drive this class. Pure: times come in with events.
+
+Where ranks have buffers, a periodic save goes to memory, and is over when all have copied: the next
+order follows at once, so that it reaches the ranks while they work on the steps between.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 
 from holdfast.core import agree_events as news
 from holdfast.core.agree import Agreement, Phase, lead_steps, step, wake_at_ns
-from holdfast.core.saves import SavePolicy, SaveView
+from holdfast.core.events import Resume
+from holdfast.core.pace import Pace
+from holdfast.core.saves import Never, SavePolicy, SaveView, Tier
+from holdfast.core.tiers import MemoryTier
+from holdfast.core.word import buffer_of
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
 REACTION_NS = 500_000_000
-# The pace is measured over stretches of at least this long, and the fastest of the last few counts:
-# a mean would hold evaluations and stalls, and an order given by it would come too late.
-PACE_STRETCH_NS = REACTION_NS // 2
-PACE_STRETCHES = 8
 # The same for a request: its edge reads the ranks' progress just before it feeds it.
 REQUEST_REACTION_NS = 5_000_000
+# The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
+# that came too late doubles it, and each that came in time takes an eighth of it away.
+COPIED_REACTION_NS = 5_000_000
 NO_FAILURES = (0, 0)
 
 
@@ -37,30 +42,55 @@ class Saving:
     """The save side of one attempt; `hear` takes news and gives agreement actions."""
 
     def __init__(
-        self, ranks: int, policy: SavePolicy, *, request_reaction_ns: int = REQUEST_REACTION_NS
+        self,
+        ranks: int,
+        policy: SavePolicy,
+        *,
+        memory_policy: SavePolicy | None = None,
+        request_reaction_ns: int = REQUEST_REACTION_NS,
     ) -> None:
-        """`request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly."""
+        """`policy` is the durable tier's, `memory_policy` the memory tier's, where there is one.
+
+        `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly.
+        """
         self._request_reaction_ns = request_reaction_ns
         self.policy = policy
+        self.memory_policy = memory_policy or Never()
         self.ranks = ranks
+        self.tier = MemoryTier(ranks)
         self.cost = SaveCost()
         self.reason = ""
-        self.step_time_ns = 0
+        self.pace = Pace()
         self.failures_seen, self.observed_ns = NO_FAILURES
+        self.losses_seen = 0  # of the failures: those that took the memory along
+        self._failed_at_ns = 0  # of observed time: the last failure
+        self._reaction_ns = COPIED_REACTION_NS
         self.begin(0, 0)
 
-    def begin(self, at_ns: int, committed_step: int) -> None:
-        """A new attempt starts from `committed_step` (0: from scratch)."""
-        self.agreement = Agreement.start(self.ranks, committed_step)
+    def begin(
+        self, at_ns: int, committed_step: int, *, attempt: int = 0, resume: Resume | None = None
+    ) -> None:
+        """A new attempt starts. `committed_step`: the newest durable one (0: none).
+
+        It starts from `resume`, or from that very step.
+        """
+        resume = resume or Resume(None, committed_step, None)
+        self.agreement = Agreement.start(self.ranks, committed_step, resumed_step=resume.step)
+        self.tier.begin(at_ns, attempt, resume)
         self.joined: tuple[int, ...] = ()
         self._asked: tuple[str, bool] | None = None  # a request that cannot be ordered yet
         self._started_ns = at_ns
-        self._resumed_step = committed_step
+        self._resumed_step = resume.step
         self._committed_ns = at_ns
         self._ordered_ns = at_ns
-        self._first_progress: tuple[int, int] | None = None
-        self._stretch: tuple[int, int] | None = None  # where the one under way began
-        self._paces_ns: deque[int] = deque(maxlen=PACE_STRETCHES)
+        self._known_ns = at_ns  # when the fastest rank was last seen to move
+        self.pace.begin()
+
+    def failed(self, seen: int, losses: int) -> None:
+        """So many failures are known by now; the last of them has just been, if it is news."""
+        if seen > self.failures_seen:
+            self._failed_at_ns = self.observed_ns
+        self.failures_seen, self.losses_seen = seen, losses
 
     def end(self, at_ns: int) -> None:
         """The attempt is over: its time counts towards the failure rate."""
@@ -88,8 +118,16 @@ class Saving:
     def is_active(self) -> bool:
         """Whether an order is out: the edges look at the ranks' words more often then."""
         phase = self.agreement.phase
-        ended = any(rank.ended for rank in self.agreement.ranks)
-        return ended or phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+        if any(rank.ended for rank in self.agreement.ranks):
+            return True
+        if phase is Phase.COLLECTING and self.agreement.in_memory:
+            return False  # nobody waits for it, and the ranks ring when they have copied
+        return phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+
+    @property
+    def step_time_ns(self) -> int:
+        """The mean time of a step; 0: not known yet."""
+        return self.pace.step_time_ns
 
     @property
     def is_writing(self) -> bool:
@@ -135,17 +173,58 @@ class Saving:
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
-        self.agreement, actions = step(self.agreement, what)
-        if isinstance(what, news.Committed) and what.step == self.committed_step:
-            self._committed_ns = what.at_ns
-            total_ns = what.at_ns - self._ordered_ns
-            self.cost = replace(self.cost, total_ns=max(0, total_ns))
+        actions = self._step(what)
+        if isinstance(what, news.Committed | news.DurableBeside):
+            self._note_commit(what)
         if isinstance(what, news.Snapped):
             self._ordered_ns = what.at_ns
         if isinstance(what, news.Progress):
-            self._measure(what)
+            self.pace.note(what.at_ns, self.slowest_step, self.fastest_step, self._resumed_step)
+            self.pace.beside(self.tier.drains.under_way is not None)
+            if self.slowest_step > self._resumed_step:
+                self.tier.all_restored()
+        actions += self._ask_as_asked(what.at_ns)
+        if isinstance(what, news.Progress | news.Snapped):
             actions += self._ask_if_due(what.at_ns)
-        return actions + self._ask_as_asked(what.at_ns)
+        return actions
+
+    def look(self, at_ns: int) -> tuple[news.Action, ...]:
+        """A buffer may have become free: what waited for one is ordered now."""
+        return self._ask_if_due(at_ns) if self.tier.is_there else ()
+
+    def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
+        """The same of an attempt that is being killed: it counts, and nothing more is asked."""
+        actions = self._step(what)
+        if isinstance(what, news.Committed | news.DurableBeside):
+            self._note_commit(what)
+        return actions
+
+    def _step(self, what: news.Event) -> tuple[news.Action, ...]:
+        before = self.agreement
+        if self.tier.is_there:
+            before = replace(before, free_buffers=self.tier.free)
+        self.agreement, actions = step(before, what)
+        if self.fastest_step > before.fastest_step:
+            self._known_ns = what.at_ns
+        for action in actions:
+            if isinstance(action, news.Seal):
+                self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
+                self._reaction_ns -= (self._reaction_ns - COPIED_REACTION_NS) // 8
+            elif isinstance(action, news.PublishOrder):
+                buffer = buffer_of(action.flags)
+                if buffer is not None:
+                    self.tier.ordered(buffer)
+        if self.agreement.in_memory and self.agreement.misses > before.misses:
+            self._reaction_ns = min(2 * self._reaction_ns, REACTION_NS)
+        return actions
+
+    def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
+        if what.step != self.committed_step:
+            return
+        self._committed_ns = what.at_ns
+        if isinstance(what, news.Committed) and self.agreement.buffer is None:
+            total_ns = what.at_ns - self._ordered_ns
+            self.cost = replace(self.cost, total_ns=max(0, total_ns))
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.
@@ -157,7 +236,10 @@ class Saving:
 
     def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
         agreement = self.agreement
-        idle = agreement.phase is Phase.IDLE and agreement.stop is None
+        idle = agreement.phase is Phase.IDLE or (
+            agreement.phase is Phase.COLLECTING and agreement.in_memory
+        )
+        idle = idle and agreement.stop is None
         if self._asked is None or not idle or agreement.is_saved:
             return ()
         (why, in_step), self._asked = self._asked, None
@@ -179,44 +261,55 @@ class Saving:
         """The slowest rank was blocked this long by the last copy."""
         self.cost = replace(self.cost, blocked_ns=blocked_ns)
 
-    def _measure(self, what: news.Progress) -> None:
-        """Mean time of a step since the second boundary: the first one holds the compilation."""
-        slowest = self.slowest_step
-        if slowest <= self._resumed_step:
-            return
-        if self._first_progress is None or self._stretch is None:
-            self._first_progress = (what.at_ns, slowest)
-            self._stretch = (what.at_ns, self.fastest_step)
-            return
-        since_ns, since_step = self._first_progress
-        if slowest > since_step:
-            self.step_time_ns = (what.at_ns - since_ns) // (slowest - since_step)
-        since_ns, since_step = self._stretch
-        if what.at_ns - since_ns >= PACE_STRETCH_NS and self.fastest_step > since_step:
-            self._paces_ns.append((what.at_ns - since_ns) // (self.fastest_step - since_step))
-            self._stretch = (what.at_ns, self.fastest_step)
+    # --- what is due ------------------------------------------------------------------------
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         if self.agreement.phase is not Phase.IDLE or self.agreement.stop is not None:
             return ()
-        paces_ns = [*self._paces_ns, self.step_time_ns] if self.step_time_ns else []
-        furthest = lead_steps(min(paces_ns), REACTION_NS) if paces_ns else 1
+        in_memory = self.tier.is_there
+        if in_memory and not self.tier.free:
+            return ()
+        nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
+        if in_memory:  # the order must be there before the ranks are
+            nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
+            furthest = max(nearest, furthest)
         due, self.reason = self._due(at_ns, furthest)
         if not due:
             return ()
         # The nearest boundary at which it is due: being due never ends by waiting.
-        nearest = 1
         while nearest < furthest:
             middle = (nearest + furthest) // 2
             if self._due(at_ns, middle)[0]:
                 furthest = middle
             else:
                 nearest = middle + 1
-        return self.hear(news.SaveAsked(at_ns, self.reason, lead=nearest))
+        return self.hear(news.SaveAsked(at_ns, self.reason, nearest, in_memory))
 
     def _due(self, at_ns: int, lead: int) -> tuple[bool, str]:
-        at_ns += (lead - 1) * self.step_time_ns
-        view = SaveView(
+        if not self.tier.is_there:
+            view = self.view(at_ns + (lead - 1) * self.step_time_ns, lead)
+            return self.policy.decide(view)
+        at_ns = max(at_ns, self._known_ns + lead * self.step_time_ns)
+        due, reason = self.memory_policy.decide(self.memory_view(at_ns, lead))
+        if due:
+            return due, reason
+        # A durable save that no set in memory will do for: at a certain step, or none is ever made.
+        tier = self.tier
+        view = replace(
+            self.durable_view(at_ns, self.fastest_step + lead),
+            last_committed_step=max(self.committed_step, tier.copied_step),
+            last_committed_ns=max(self._committed_ns, tier.copied_ns),
+        )
+        due, durable = self.policy.decide(view)
+        return due, durable if due else reason
+
+    def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
+        """Whether that step, which is in memory, should become durable now; and why."""
+        return self.policy.decide(self.durable_view(at_ns, step))
+
+    def view(self, at_ns: int, lead: int = 1) -> SaveView:
+        """What the durable tier's policy sees where there is no memory tier."""
+        return SaveView(
             now_ns=at_ns,
             step=self.fastest_step + lead,
             last_committed_step=self.committed_step,
@@ -228,7 +321,31 @@ class Saving:
             observed_ns=self.observed_ns + (at_ns - self._started_ns),
             save_under_way=False,
         )
-        return self.policy.decide(view)
+
+    def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:
+        """What the memory tier's policy sees: sets in memory stand for durable ones."""
+        tier = self.tier
+        observed_ns = self.observed_ns + (at_ns - self._started_ns)
+        return replace(
+            self.view(at_ns, lead),
+            last_committed_step=tier.copied_step,
+            last_committed_ns=tier.copied_ns,
+            save_total_ns=self.cost.blocked_ns + tier.seal_ns if tier.seal_ns else 0,
+            calm_ns=observed_ns - self._failed_at_ns,
+            tier=Tier.MEMORY,
+        )
+
+    def durable_view(self, at_ns: int, step: int) -> SaveView:
+        """What the durable tier's policy sees behind a memory tier: drains, and lost memory."""
+        return replace(
+            self.view(at_ns),
+            step=step,
+            save_blocked_ns=0,
+            save_total_ns=self.tier.drain_ns,
+            failures_seen=self.losses_seen,
+            slowdown_ppm=self.pace.slowdown_ppm,
+            tier=Tier.DURABLE,
+        )
 
 
 def _steps(count: int) -> str:

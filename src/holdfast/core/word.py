@@ -24,6 +24,7 @@ class Order(IntFlag):
     EARLY = 16  # a rank that is still between two steps may answer with the one it has done
     BUFFER_1 = 32  # together with the next: which buffer of the memory tier the copy goes into
     BUFFER_2 = 64
+    DURABLE = 128  # of a copy into a buffer: it is made durable at once, and a verdict follows
 
 
 _BUFFER_SHIFT = 5
@@ -43,6 +44,11 @@ def with_buffer(flags: int, buffer: int | None) -> int:
     if not (buffer is not None) <= number <= MAX_BUFFERS:
         raise ValueError(f"there is no buffer {buffer}: they count from 0 to {MAX_BUFFERS - 1}")
     return flags & ~_BUFFER_BITS | number << _BUFFER_SHIFT
+
+
+def is_durable(flags: int) -> bool:
+    """Whether what is ordered is made durable at once, so that one may wait for it."""
+    return bool(flags & Order.DURABLE) or buffer_of(flags) is None
 
 
 class Agreed(NamedTuple):

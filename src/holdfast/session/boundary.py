@@ -20,7 +20,7 @@ from holdfast.core.agree_rank import (
     is_settled,
     while_waiting,
 )
-from holdfast.core.word import Order, pack, unpack
+from holdfast.core.word import Order, is_durable, pack, unpack
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
@@ -208,7 +208,7 @@ class Boundary:
             self._copy(step, state, epoch)
             if flags & Order.STOP:
                 self._await_verdict(epoch, step)
-            elif self.wait_for_commit:
+            elif self.wait_for_commit and is_durable(flags):
                 self.wait_for_commit = False
                 self._await_commit(epoch, step)
         finally:
@@ -270,7 +270,7 @@ class Boundary:
         try:
             while now_ns() < give_up_ns:
                 order = unpack(self._words.load(Word.ORDER))
-                if order.step >= step or order.flags:
+                if is_durable(order.flags) and (order.step >= step or order.flags):
                     return
                 time.sleep(WAIT_STEP_S)
         finally:

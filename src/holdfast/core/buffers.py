@@ -1,0 +1,107 @@
+"""The buffers of the memory tier: what lies in which, and into which an order may have copies go.
+
+A set in a buffer is *copied* when all ranks say so, and *sealed* when it has its checksums: then it
+restores. What must hold: the newest sealed set is never overwritten (but where there is only one
+buffer), nor one that waits for its seal, nor one that is being drained, nor one that ranks may
+still be reading at their start. So there are three buffers: one to keep, one to drain or to seal,
+one to copy into. With two, a drain pauses the saves.
+
+An order that came too late leaves ranks that may still copy for it. Its buffer stays `opened`, and
+the next order names it again: each rank writes its own shard there, and the copy for the newer
+epoch comes after any for the older one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast.core.word import MAX_BUFFERS
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
+
+    attempt: int
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """The state of all buffers; every method gives the next one. Sets: the oldest first."""
+
+    ready: tuple[int, ...]  # by rank: how many it has
+    opened: int | None = None
+    sealing: tuple[Kept, ...] = ()
+    sealed: tuple[Kept, ...] = ()
+    read: int | None = None  # the attempt is restored from this one
+
+    @classmethod
+    def start(cls, ranks: int) -> Buffers:
+        """Nothing is there yet."""
+        return cls((0,) * ranks)
+
+    def begin(self, restored: Kept | None) -> Buffers:
+        """A new attempt starts from that set, or from none here: all later ones are void.
+
+        A seal that is still under way keeps its buffer until it is over.
+        """
+        return Buffers(
+            ready=(0,) * len(self.ready),
+            sealing=self.sealing,
+            sealed=() if restored is None else (restored,),
+            read=None if restored is None else restored.buffer,
+        )
+
+    def has(self, rank: int, count: int) -> Buffers:
+        """A rank has so many of them."""
+        ready = (*self.ready[:rank], min(max(0, count), MAX_BUFFERS), *self.ready[rank + 1 :])
+        return replace(self, ready=ready)
+
+    @property
+    def count(self) -> int:
+        """How many all ranks have; 0: there is no memory tier (yet)."""
+        return min(self.ready)
+
+    @property
+    def newest(self) -> Kept | None:
+        """The newest sealed set."""
+        return self.sealed[-1] if self.sealed else None
+
+    def free(self, pinned: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Which an order may name, the best first; `pinned` are being drained, or wait for it."""
+        if self.opened is not None and self.opened < self.count:
+            first: tuple[int, ...] = (self.opened,)
+        else:
+            first = ()
+        taken = [*pinned, *first, *(kept.buffer for kept in self.sealing)]
+        if self.read is not None:
+            taken.append(self.read)
+        if self.newest is not None and self.count > 1:
+            taken.append(self.newest.buffer)
+        return first + tuple(b for b in range(self.count) if b not in taken)
+
+    def ordered(self, buffer: int) -> Buffers:
+        """Ranks may write into it from now on: what lay there is no set any more."""
+        return replace(
+            self, opened=buffer, sealed=tuple(k for k in self.sealed if k.buffer != buffer)
+        )
+
+    def copied(self, kept: Kept) -> Buffers:
+        """All ranks have copied into it; it waits for its checksums."""
+        return replace(self, opened=None, sealing=(*self.sealing, kept))
+
+    def over(self, kept: Kept, *, is_sealed: bool) -> Buffers:
+        """A seal is over. One that nobody here asked for changes nothing."""
+        if kept not in self.sealing:
+            return self
+        sealing = tuple(other for other in self.sealing if other != kept)
+        if not is_sealed:
+            return replace(self, sealing=sealing)
+        return replace(self, sealing=sealing, sealed=(*self.sealed, kept))
+
+    def restored(self) -> Buffers:
+        """Every rank is past its start: none reads there any more."""
+        return replace(self, read=None)

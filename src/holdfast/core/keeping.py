@@ -1,0 +1,135 @@
+"""What the run's machine does about its memory tier: seals, drains, and what follows from them.
+
+Sets in memory outlive the attempts that made them, so their news is taken in every state of the
+run. `core.tiers` remembers, `core.saving` knows what is due; here is what is done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core.agree import Phase
+from holdfast.core.drains import Wanted
+from holdfast.core.saving import Saving
+from holdfast.core.tier_words import Announced
+
+CarryOut = Callable[[tuple[news.Action, ...]], list[act.Action]]
+
+
+class Keeping:
+    """Of one run. `carry_out` makes the run's actions of an agreement's."""
+
+    def __init__(self, saving: Saving, carry_out: CarryOut) -> None:
+        self._saving = saving
+        self._tier = saving.tier
+        self._carry_out = carry_out
+        self._announced = Announced(saving)
+        self.last_problem = ""  # why the newest set in memory could not be made durable
+
+    def hear(self, event: ev.TierEvent, *, is_running: bool) -> list[act.Action]:
+        """Take in what became of a seal or a drain. `is_running`: ranks hear what is ordered."""
+        answer = HEAR[type(event)](self, event, is_running)
+        answer += self.drain_if_due(event.at_ns)
+        if is_running:
+            answer += self._carry_out(self._saving.look(event.at_ns))
+            answer += self._announced.news(event.at_ns)
+        return answer
+
+    def drain_if_due(self, at_ns: int) -> list[act.Action]:
+        """Begin to drain the newest set in memory, if the durable tier's policy says so."""
+        kept = self._tier.may_drain(at_ns, self._saving.committed_step)
+        if kept is None:
+            return []
+        due, why = self._saving.drain_due(at_ns, kept.step)
+        return list(self._tier.drain(at_ns, Wanted(kept, why))) if due else []
+
+    def drain_newest(self, at_ns: int, why: str) -> list[act.Action]:
+        """Make durable what is in memory, at once: whatever comes, that much is safe."""
+        newest = self._tier.newest
+        if newest is None or newest.step <= self._saving.committed_step:
+            return []
+        return list(self._tier.drain(at_ns, Wanted(newest, why, is_urgent=True)))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something in memory that is newer than all that is durable is on its way."""
+        drains, committed = self._tier.drains, self._saving.committed_step
+        wanted = [one.kept for one in (drains.under_way, drains.waiting) if one is not None]
+        return self._tier.is_sealing or any(
+            kept.step > committed and self._tier.is_on_lineage(kept) for kept in wanted
+        )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether memory holds a newer set than the durable tier."""
+        newest = self._tier.newest
+        return newest is not None and newest.step > self._saving.committed_step
+
+    # --- seals and drains -------------------------------------------------------------------
+
+    def _is_awaited(self, attempt: int, epoch: int) -> bool:
+        """Whether the agreement waits for this very set to become durable."""
+        agreement = self._saving.agreement
+        is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
+        return is_written and (attempt, epoch) == (self._tier.attempt, agreement.epoch)
+
+    def _on_seal(self, event: ev.Sealed | ev.SealFailed, is_running: bool) -> list[act.Action]:
+        counts = self._tier.seal_over(event)
+        is_awaited = self._is_awaited(event.of_attempt, event.epoch)
+        newest = self._tier.newest
+        if counts and is_awaited and newest is not None:
+            why = self._saving.agreement.why
+            return list(self._tier.drain(event.at_ns, Wanted(newest, why, is_urgent=True)))
+        if not isinstance(event, ev.SealFailed):
+            return []
+        words = f"step {event.step} could not be sealed in memory: {event.why}"
+        if is_awaited:
+            failed = news.NotWritten(event.at_ns, event.epoch, event.step, words)
+            return self._tell(failed, is_running)
+        return [act.Say("warning", words)]
+
+    def _on_drained(self, event: ev.Drained, _: bool) -> list[act.Action]:
+        return list(self._tier.drained(event))
+
+    def _on_drain_over(
+        self, event: ev.DrainCommitted | ev.DrainFailed | ev.DrainCommitFailed, is_running: bool
+    ) -> list[act.Action]:
+        over, actions = self._tier.drain_over(event)
+        if over is None:
+            return []
+        kept, at_ns = over.kept, event.at_ns
+        self.last_problem = over.why_not
+        answer = list(actions)
+        if over.why_not:
+            words = f"step {kept.step} could not be made durable: {over.why_not}"
+            if self._is_awaited(kept.attempt, kept.epoch):
+                failed = news.NotWritten(at_ns, kept.epoch, kept.step, words)
+                return answer + self._tell(failed, is_running)
+            return [*answer, act.Say("warning", f"{words}; it stays in memory")]
+        if self._is_awaited(kept.attempt, kept.epoch):
+            done = news.Committed(at_ns, kept.epoch, kept.step)
+            return answer + self._tell(done, is_running)
+        if not self._tier.is_on_lineage(kept):
+            return answer
+        answer += self._tell(news.DurableBeside(at_ns, kept.step), is_running)
+        if is_running:
+            answer.append(act.PublishCommitted(self._saving.committed_step))
+        return answer
+
+    def _tell(self, what: news.Event, is_running: bool) -> list[act.Action]:
+        hear = self._saving.hear if is_running else self._saving.hear_last_words
+        return self._carry_out(hear(what))
+
+
+HEAR: dict[type[ev.TierEvent], Callable[[Keeping, Any, bool], list[act.Action]]] = {
+    ev.Sealed: Keeping._on_seal,
+    ev.SealFailed: Keeping._on_seal,
+    ev.Drained: Keeping._on_drained,
+    ev.DrainFailed: Keeping._on_drain_over,
+    ev.DrainCommitted: Keeping._on_drain_over,
+    ev.DrainCommitFailed: Keeping._on_drain_over,
+}

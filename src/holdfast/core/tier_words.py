@@ -1,0 +1,53 @@
+"""How often is saved to which tier, and why, in one sentence; and when it is worth telling anew."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import records
+from holdfast.core.saves import Pace
+from holdfast.core.saving import Saving
+
+TELL_AGAIN = 2.0  # times: an optimum is flat, and half or double the interval hardly costs more
+
+
+def saving_words(memory: Pace, durable: Pace) -> str:
+    """`saving every 14 steps to memory, every 9 min to disk, because …`."""
+    because = ", and ".join(pace.because for pace in (memory, durable) if pace.because)
+    words = f"saving {memory.words} to memory, {durable.words} to disk"
+    return f"{words}, because {because}" if because else words
+
+
+class Announced:
+    """What people have been told of it."""
+
+    def __init__(self, saving: Saving) -> None:
+        self._saving = saving
+        self._told: tuple[Pace, Pace] | None = None
+
+    def words(self, at_ns: int) -> str:
+        """The sentence as it is now."""
+        return saving_words(*self._paces(at_ns))
+
+    def news(self, at_ns: int) -> list[act.Action]:
+        """Say it and put it on record, if it has changed so much that somebody may care."""
+        if not self._saving.tier.is_there:
+            return []
+        paces = self._paces(at_ns)
+        if self._told is not None and all(map(_is_alike, self._told, paces)):
+            return []
+        self._told = paces
+        words = saving_words(*paces)
+        return [records.saving(at_ns, words), act.Say("info", words)]
+
+    def _paces(self, at_ns: int) -> tuple[Pace, Pace]:
+        saving = self._saving
+        memory = saving.memory_policy.pace(saving.memory_view(at_ns))
+        durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
+        return memory, durable
+
+
+def _is_alike(told: Pace, now: Pace) -> bool:
+    if told.interval_s is None or now.interval_s is None:
+        return told.words == now.words
+    low, high = sorted((told.interval_s, now.interval_s))
+    return high < TELL_AGAIN * low
