@@ -76,11 +76,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setenv("HOLDFAST_STORE", str(folder))
     monkeypatch.setenv("HOLDFAST_SCRATCH", str(scratch))
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setenv("HOLDFAST_MEMORY_DIR", str(memory))
     monkeypatch.setenv(_MARK, mark)
     yield folder
     eventually(lambda: not _marked_processes(mark), within_s=5.0)
     left = [str(path.relative_to(scratch)) for path in scratch.rglob("*") if path.is_file()]
     assert left == [], "local scratch was left behind"
+    left = [str(path.relative_to(memory)) for path in memory.rglob("*") if path.is_file()]
+    assert left == [], "memory was left behind"
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Outcome:
     """What came of a job; `why` is the sentence for one that failed."""
 
     why: str | None = None
+    ranks: int = 0  # that wrote the set
     nbytes: int = 0
     took_ns: int = 0
 
@@ -40,8 +41,6 @@ class Outcome:
 class _Job:
     command: Mapping[str, Any]
     done: Callable[[Outcome], None]
-    durable: Callable[[int], None]
-    told: list[int] = field(default_factory=list)  # ranks whose shard is known to be durable
     tries: int = 0
     heir: DrainProcess | None = None  # does it instead, when it is given up here
 
@@ -72,16 +71,10 @@ class DrainProcess:
         """Whether everything it was asked for is done."""
         return not self._jobs
 
-    def ask(
-        self,
-        do: str,
-        done: Callable[[Outcome], None],
-        durable: Callable[[int], None] = lambda _rank: None,
-        **fields: Any,
-    ) -> int:
-        """Have something done; `done` is called by a later `turn`, and before it `durable`."""
+    def ask(self, do: str, done: Callable[[Outcome], None], **fields: Any) -> int:
+        """Have something done; `done` is called by a later `turn`. Returns the job's number."""
         self._next += 1
-        job = _Job({"do": do, "id": self._next, **fields}, done, durable)
+        job = _Job({"do": do, "id": self._next, **fields}, done)
         if not self._closed:
             self._jobs[self._next] = job
             self._try(self._next)
@@ -143,22 +136,16 @@ class DrainProcess:
             ending.join(limit_s)
 
     def _hear(self, said: dict[str, Any]) -> None:
-        job = self._jobs.get(said["id"])
-        if job is None:
-            return
-        if said["event"] == "durable":
-            if said["rank"] not in job.told:
-                job.told.append(said["rank"])
-                job.durable(said["rank"])
-            return
-        outcome = Outcome(said.get("why"), said.get("bytes", 0), said.get("took_ns", 0))
-        self._settle(said["id"], outcome)
+        if said["id"] in self._jobs:
+            names = {"why": "why", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns"}
+            values = {name: said[key] for key, name in names.items() if key in said}
+            self._settle(said["id"], Outcome(**values))
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         job = self._jobs.pop(number)
         if outcome.why is not None and job.heir is not None:
             fields = {key: value for key, value in job.command.items() if key not in ("do", "id")}
-            job.heir.ask(job.command["do"], job.done, job.durable, **fields)
+            job.heir.ask(job.command["do"], job.done, **fields)
         else:
             job.done(outcome)
 
@@ -252,18 +239,16 @@ class Drains:
         buffer: Path,
         set_dir: Path,
         done: Callable[[Outcome], None],
-        durable: Callable[[int], None],
         *,
         attempt: int,
         step: int,
         urgent: bool,
     ) -> None:
-        """Take a sealed buffer to the run store; `durable` hears of each rank's shard."""
+        """Take a sealed buffer to the run store; the manifest is left out."""
         process = self._at_hand if urgent else self._giving_way
         number = process.ask(
             "drain",
             done,
-            durable,
             buffer=str(buffer),
             set=str(set_dir),
             attempt=attempt,

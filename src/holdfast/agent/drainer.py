@@ -4,8 +4,8 @@ Runs as a program of its own (`python -P -m holdfast.agent.drainer PARENT NICE`)
 the trainer nor the agent's loop pays for it, and so that a trainer's death does not disturb it.
 
 - It speaks JSON lines. In: `seal` and `drain`, each with an `id`, and `stop` for one of these.
-  Seals are done in their order, by one thread, drains by threads of their own. Out: `alive` once,
-  `durable` for each rank's shard, and for each id `done`, or `failed` with one sentence.
+  Seals are done in their order, by one thread, drains by threads of their own. Out: for each id
+  `done`, or `failed` with one sentence.
 - End of file on its standard input, or the agent's death, ends it at once, in the middle of
   whatever it does: what is sealed is still in memory, and is drained anew.
 - Signals for a terminal's processes, or for a job's, are not for it.
@@ -44,7 +44,7 @@ _reporting = threading.Lock()
 _stops: dict[int, threading.Event] = {}  # of the drains under way
 
 
-def report(event: str, number: int | None = None, **fields: Any) -> None:
+def report(event: str, number: int, **fields: Any) -> None:
     """One JSON line to the agent. If the agent is gone there is nobody to tell."""
     line = json.dumps({"event": event, "id": number, **fields}).encode() + b"\n"
     with _reporting, contextlib.suppress(OSError):
@@ -62,24 +62,22 @@ def seal(command: Command) -> dict[str, Any]:
         attempt=command["attempt"],
         step=command["step"],
     )
-    return {"bytes": done.nbytes}
+    return {"bytes": done.nbytes, "ranks": done.world_size}
 
 
 def drain(command: Command) -> dict[str, Any]:
     """Take a sealed buffer to the run store, the manifest left out."""
     from holdfast.snapshot.drain import drain_set
 
-    number = command["id"]
-    stop = _stops[number]
-    written = drain_set(
+    stop = _stops[command["id"]]
+    done = drain_set(
         Path(command["buffer"]),
         Path(command["set"]),
         attempt=command["attempt"],
         step=command["step"],
-        durable=lambda rank: report("durable", number, rank=rank),
         stop=stop,
     )
-    return {"bytes": written}
+    return {"bytes": done.nbytes, "ranks": done.world_size}
 
 
 DO: dict[str, Callable[[Command], dict[str, Any]]] = {"seal": seal, "drain": drain}
@@ -142,7 +140,6 @@ def take_place(parent: int, nice: int) -> None:
 def main(parent: int, nice: int) -> None:
     """Serve until there is nobody to serve."""
     take_place(parent, nice)
-    report("alive")
     seals: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=seal_all, args=(seals,), daemon=True).start()
     waiting = b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from holdfast.agent.worker import Worker
@@ -34,6 +35,7 @@ class Storekeeper:
         lease: Lease,
         keep: Keep,
         *,
+        memory: Path | None = None,
         later: Later,
         feed: Callable[[ev.Event], None],
         say: Callable[[str], None],
@@ -41,8 +43,9 @@ class Storekeeper:
         self._folder = folder
         self._lease = lease
         self._keep = keep
-        self._catalog = Catalog(folder)
-        self._resumed_set: str | None = None
+        self._catalog = Catalog(folder, memory)
+        self._resumed = ev.Resume(None, 0, None)
+        self._draining: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
         self._say = say
@@ -61,7 +64,7 @@ class Storekeeper:
                 is_away = isinstance(error, StoreUnavailable)
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))
             else:
-                self._resumed_set = resume.set_name
+                self._resumed = resume
                 self._tell(ev.Chosen(now_ns(), resume, words))
 
         self._worker.submit(job)
@@ -69,7 +72,7 @@ class Storekeeper:
     def _tidy(self) -> None:
         """No process of an earlier attempt is left: what is not complete by now never will be."""
         try:
-            self._catalog.tidy()
+            self._catalog.tidy([self._draining] if self._draining is not None else [])
         except HoldfastError as error:
             self._say(f"checkpoints could not be tidied up: {error}")
 
@@ -120,8 +123,29 @@ class Storekeeper:
 
         self._worker.submit(job)
 
+    def draining(self, name: str | None) -> None:
+        """Leave alone the set that is being written from memory; None: none is any more."""
+        self._draining = name
+
+    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+        """The same for a set that was taken from memory to the store."""
+
+        def job() -> None:
+            of = (action.attempt, action.epoch, action.step)
+            try:
+                self._lease.check()
+                self._catalog.commit(action.attempt, action.step, world_size)
+            except HoldfastError as error:
+                self._say(f"the checkpoint of step {action.step} could not be completed: {error}")
+                self._tell(ev.DrainCommitFailed(now_ns(), *of, str(error)))
+            else:
+                self._tell(ev.DrainCommitted(now_ns(), *of))
+                self._collect(action.attempt)
+
+        self._worker.submit(job)
+
     def _collect(self, attempt: int) -> None:
-        in_use = {self._resumed_set} if self._resumed_set else set[str]()
+        in_use = {self._resumed.set_name} if self._resumed.set_name else set[str]()
         try:
             self._catalog.collect(self._keep_of(attempt), in_use)
         except HoldfastError as error:
@@ -139,8 +163,10 @@ class Storekeeper:
         stacks: Mapping[int, str],
     ) -> None:
         """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
-        if action.cause == BAD_CHECKPOINT and self._resumed_set is not None:
-            self._catalog.reject(self._resumed_set, action.words)
+        resumed = self._resumed
+        if action.cause == BAD_CHECKPOINT and resumed.set_name is not None:
+            in_memory = resumed.buffer is not None
+            self._catalog.reject(resumed.set_name, action.words, in_memory=in_memory)
 
         end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
 

@@ -20,6 +20,7 @@ from holdfast.agent.attempt import LiveAttempt
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.launch import Command, rank_commands
 from holdfast.agent.look import Wakefulness, look_at
+from holdfast.agent.memory import Memory, MemoryJob
 from holdfast.agent.signals import watch
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.storekeeper import Storekeeper
@@ -59,6 +60,7 @@ class Job:
     store: str
     incarnation: str
     scratch: Path
+    memory: MemoryJob | None = None
 
 
 class Screen:
@@ -106,9 +108,19 @@ class Supervisor:
             folder,
             lease,
             job.keep,
+            memory=job.memory.folder.path if job.memory is not None else None,
             later=self._inbox.put,
             feed=self._feed,
             say=partial(say_later, "warning"),
+        )
+        self.memory = Memory(
+            job.memory,
+            self._selector,
+            job.command,
+            job.policy.ranks,
+            folder.ckpt_dir,
+            storekeeper=self._storekeeper,
+            feed=self._feed,
         )
 
     def run(self, opened: ev.Opened) -> act.Finish:
@@ -125,6 +137,7 @@ class Supervisor:
                 self._turn()
         finally:
             self._close_attempt()
+            self.memory.close(keep=self._finish is None or self._finish.keep_memory)
             self._storekeeper.close(CLOSE_LIMIT_S)
             self._chronicle.close()
             self.upkeep.close(CLOSE_LIMIT_S)
@@ -160,6 +173,7 @@ class Supervisor:
         if gap_ns:  # before anything that it made late
             self._on_suspended(gap_ns)
         self._turn_inbox()
+        self.memory.turn()
         attempt = self.attempt
         if attempt is not None:
             if attempt.rung():
@@ -187,6 +201,8 @@ class Supervisor:
         if with_progress:
             self._next_progress_ns = now + PROGRESS_NS
         for event in attempt.pages.poll(now, with_progress=with_progress):
+            if isinstance(event, ev.BuffersReady):
+                self.memory.expect()
             self._feed(event)
         for rank in attempt.pages.new_sigterms():
             self._feed(self.notice(f"SIGTERM to rank {rank}"))
@@ -276,6 +292,7 @@ class Supervisor:
             ranks=self.job.policy.ranks,
             chips=self.job.chips,
             resume=launch.resume,
+            memory=self.memory.place,
         )
         self.attempt = LiveAttempt(
             self.folder,
@@ -307,6 +324,10 @@ class Supervisor:
             attempt.pages.store_order(packed, action.deadline_ns)
         elif isinstance(what, news.PublishVerdict) and attempt is not None:
             attempt.pages.store_verdict(pack(what.epoch, what.step, what.flags))
+
+    def _do_publish_committed(self, action: act.PublishCommitted) -> None:
+        if self.attempt is not None:
+            self.attempt.pages.store_committed(action.step)
 
     def _do_relay(self, _: act.Relay) -> None:
         if self.attempt is not None:
@@ -369,6 +390,10 @@ DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
     act.Choose: Supervisor._do_choose,
     act.Launch: Supervisor._do_launch,
     act.CarryOut: Supervisor._do_carry_out,
+    act.Seal: lambda self, action: self.memory.seal(action),
+    act.Drain: lambda self, action: self.memory.drain(action),
+    act.CommitDrained: lambda self, action: self.memory.commit(action),
+    act.PublishCommitted: Supervisor._do_publish_committed,
     act.Relay: Supervisor._do_relay,
     act.Kill: Supervisor._do_kill,
     act.Examine: Supervisor._do_examine,

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.fence import fence
 from holdfast.agent.launch import Command
+from holdfast.agent.memory import MemoryJob
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
@@ -15,7 +16,7 @@ from holdfast.config.settings import Settings
 from holdfast.core import events as ev
 from holdfast.core.facts import DONE
 from holdfast.core.run import RunPolicy
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.clocks import now_ns
@@ -27,8 +28,10 @@ from holdfast.journal.rollbacks import standing_wishes, wish_of
 from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
+from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.snapshot.sets import list_sets
 
 SECOND_NS = 1_000_000_000
@@ -52,6 +55,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             screen.say("warning", f"processes {pids} of an earlier start still ran: ended them")
         for sentence in adopt(folder, scratch):
             screen.say("warning", sentence)
+        memory = _memory(settings, folder, screen)
         job = Job(
             command=Command(command, place, inherited_environment()),
             policy=RunPolicy(
@@ -66,11 +70,25 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             store=str(folder.path.parent),
             incarnation=new_id(),
             scratch=scratch,
+            memory=memory,
         )
         return _run(folder, lease, job, screen)
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
+
+
+def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:
+    """The run's folder of the memory tier; None: there is none, and a word on why."""
+    if not settings.memory_buffers:
+        return None
+    base, key = Path(settings.memory_dir), folder.scratch_key
+    reclaim(base, but=key)
+    try:
+        return MemoryJob(claim_ram(base, key), settings.memory_buffers)
+    except StoreUnavailable as error:
+        screen.say("warning", f"{error}; what is saved is saved to the run store alone")
+        return None
 
 
 def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
@@ -84,7 +102,7 @@ def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
     )
     inbox = ControlInbox(folder, lease.epoch)
     supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
-    finish = supervisor.run(_opened(folder))
+    finish = supervisor.run(_opened(folder, job.memory))
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
     screen.close()
@@ -99,22 +117,24 @@ def _working_directory() -> str:
         raise ConfigurationError(f"the working directory is gone ({error}); change it") from error
 
 
-def _opened(folder: RunFolder) -> ev.Opened:
+def _opened(folder: RunFolder, memory: MemoryJob | None) -> ev.Opened:
     known = attempts(folder)
     observed_ns, failures = _past(known)
     return ev.Opened(
         now_ns(),
         next_attempt=next_number(folder),
-        high_water=_high_water(folder, known),
+        high_water=_high_water(folder, known, memory),
         failures_seen=failures,
         observed_ns=observed_ns,
         wishes=standing_wishes(folder, known),
     )
 
 
-def _high_water(folder: RunFolder, known: Attempts) -> int:
+def _high_water(folder: RunFolder, known: Attempts, memory: MemoryJob | None) -> int:
     """How far the run is known to have come; what it went back from does not count."""
-    sets, _ = list_sets(folder.ckpt_dir)
+    sets = list(list_sets(folder.ckpt_dir)[0])
+    if memory is not None:
+        sets += [one.info for one in sealed_buffers(memory.folder.path)[0]]
     chain = [(part.attempt, part.up_to_step) for part in lineage(known.records)]
     return max((one.step for one in newest_first(sets, chain)), default=0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from holdfast.core.events import Resume
 from holdfast.core.rollback import Wish
@@ -21,7 +23,8 @@ from holdfast.journal.attempts import (
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.choose import Chain, choose, choose_back
+from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
+from holdfast.snapshot.choose import Chain, choose, choose_back, newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.retention import collect, pin_tagged, read_pins
 from holdfast.snapshot.sets import (
@@ -37,52 +40,83 @@ BAD_CHECKPOINT = "bad_checkpoint"
 
 
 class Catalog:
-    """Everything that is decided about a run's sets. All methods may block on the store."""
+    """Everything that is decided about a run's sets. All methods may block on the store.
 
-    def __init__(self, folder: RunFolder) -> None:
+    `memory`: the run's folder of the memory tier on this host, where sealed buffers are.
+    """
+
+    def __init__(self, folder: RunFolder, memory: Path | None = None) -> None:
         self._folder = folder
+        self._memory = memory
         self._pins_behind = True  # sets may have tags that are not pinned yet
         self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
+        self.bad_in_memory: dict[str, str] = {}  # the same for its copy in memory
 
-    def tidy(self) -> None:
-        """For a controller that starts: complete whole sets, delete those that never will be."""
-        finish_commits(self._folder.ckpt_dir)
+    def tidy(self, in_use: Collection[str] = ()) -> None:
+        """For a controller that starts: complete whole sets, delete those that never will be.
+
+        Those `in_use` are still being written, from memory, and are left alone.
+        """
+        finish_commits(self._folder.ckpt_dir, in_use)
         self._pin_tagged()
-        collect_partial(self._folder.ckpt_dir)
+        collect_partial(self._folder.ckpt_dir, in_use)
 
     def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
         """What the next attempt restores, and why; with a `wish`, what that comes to.
 
-        Raises NoGoodCheckpoint when checkpoints were made and none can be trusted,
-        NoSuchCheckpoint when none is what was wished for, StoreUnavailable when that cannot be
-        known.
+        Of a set that is both in memory and in the store, the copy in memory; one that went bad
+        there is passed over. Raises NoGoodCheckpoint when checkpoints were made and none can be
+        trusted, NoSuchCheckpoint when none is what was wished for, StoreUnavailable when that
+        cannot be known.
         """
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
+        buffers, passed_over = self._buffers()
         newest = next_number(self._folder) - 1
-        if (sets or damage) and newest not in {record.attempt for record in records}:
+        if (sets or damage or buffers) and newest not in {record.attempt for record in records}:
             raise self._lineage_lost(newest)
         with store_errors("read the checkpoints", self._folder.ckpt_dir):
             # A store that is gone (unmounted) looks like one in which nothing was ever saved.
             self._folder.attempts_dir.stat()
             self._folder.ckpt_dir.stat()
-        chosen, words = self._choose(wish, sets, _chain(records), damage | self.bad)
+        chain, bad = _chain(records), damage | self.bad
+        made = [*sets, *(one.info for name, one in buffers.items() if name not in _names(sets))]
+        lost = {name: why for name, why in bad.items() if name not in buffers}
+        chosen, words = self._choose(wish, made, chain, lost)
+        words += passed_over
         name = chosen.name if chosen is not None else None
         skip = skip_from(records, name) if wish is None else wish.skip_batches
         if skip:
             words += f"; {skip} batches from there are skipped"
-        lost = skips_lost(records, chosen.step if chosen is not None else 0) if wish is None else ()
-        for step, batches in lost:
+        skipped = () if wish is not None else skips_lost(records, chosen.step if chosen else 0)
+        for step, batches in skipped:
             words += (
                 f"; the {batches} batches after step {step} were to be skipped, and are not: "
                 "the checkpoint there cannot be read"
             )
         if chosen is not None:
-            return Resume(chosen.name, chosen.step, chosen.attempt, skip), words
-        strangers = {one.attempt for one in sets} - {record.attempt for record in records}
+            resume = Resume(chosen.name, chosen.step, chosen.attempt, skip)
+            buffer = buffers.get(chosen.name)
+            if buffer is None:
+                return resume, words
+            durable = newest_first([one for one in sets if one.name not in bad], chain)
+            committed = next((one.step for one in durable if one.step <= chosen.step), 0)
+            resume = replace(resume, buffer=buffer.number, committed_step=committed)
+            return resume, f"{words}; it is read from memory"
+        strangers = {one.attempt for one in made} - {record.attempt for record in records}
         if strangers:  # never silently from step 0
             raise self._lineage_lost(max(strangers))
         return Resume(None, 0, None, skip), words
+
+    def _buffers(self) -> tuple[dict[str, SealedBuffer], str]:
+        """The sets in memory that may be trusted, by name; and words on those that may not."""
+        if self._memory is None:
+            return {}, ""
+        found, damage = sealed_buffers(self._memory)
+        good = {one.info.name: one for one in found if one.info.name not in self.bad_in_memory}
+        bad = [*damage.values(), *(f"{n} ({w})" for n, w in self.bad_in_memory.items())]
+        words = f"; passed over in memory: {'; '.join(bad)}" if bad else ""
+        return good, words
 
     def _choose(
         self,
@@ -116,9 +150,9 @@ class Catalog:
         chosen, _ = choose(wanted, chain, damage if step is None else {})
         return chosen.name if chosen else None
 
-    def reject(self, name: str, why: str) -> None:
-        """Never choose this set again."""
-        self.bad[name] = why
+    def reject(self, name: str, why: str, *, in_memory: bool = False) -> None:
+        """Never choose this set again; or not its copy in memory."""
+        (self.bad_in_memory if in_memory else self.bad)[name] = why
 
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable."""
@@ -146,10 +180,15 @@ class Catalog:
         names = set()
         for wish in standing_wishes(self._folder, known):
             with contextlib.suppress(NoGoodCheckpoint, NoSuchCheckpoint):
-                resume, _ = self.choose(wish)
+                # What is in memory does not stay there.
+                resume, _ = Catalog(self._folder).choose(wish)
                 if resume.set_name is not None:
                     names.add(resume.set_name)
         return names
+
+
+def _names(sets: Sequence[SetInfo]) -> set[str]:
+    return {one.name for one in sets}
 
 
 def _chain(records: Sequence[AttemptRecord]) -> Chain:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
-from holdfast.snapshot.sets import read_manifest
+from holdfast.snapshot.sets import SetInfo, info, read_manifest
 from holdfast.snapshot.vault import Vault, open_vault, put_shard
 
 
@@ -28,10 +27,9 @@ def drain_set(
     *,
     attempt: int,
     step: int,
-    durable: Callable[[int], None] = lambda _rank: None,
     stop: threading.Event | None = None,
-) -> int:
-    """Write every rank's shard and receipt; `durable` hears of each. Returns the bytes of all.
+) -> SetInfo:
+    """Write every rank's shard and receipt; on return all of them are durable.
 
     A shard that an earlier try has finished is not written again. Raises:
 
@@ -46,7 +44,6 @@ def drain_set(
             f"not step {step} of attempt {attempt}"
         )
     vault = open_vault(set_dir.parent)
-    total_bytes = 0
     for rank in range(manifest.world_size):
         try:
             receipt = Receipt.from_json(read_sealed(buffer / receipt_name(rank)))
@@ -56,9 +53,7 @@ def drain_set(
             data = _mapped(buffer / shard_name(rank), receipt)
             verify(data, receipt, buffer)
             put_shard(vault, set_dir.name, receipt, [data], stop)
-        durable(rank)
-        total_bytes += receipt.file_bytes
-    return total_bytes
+    return info(set_dir, manifest)
 
 
 def _is_there(vault: Vault, name: str, receipt: Receipt) -> bool:

@@ -55,8 +55,8 @@ class SetInfo:
 
     @property
     def name(self) -> str:
-        """Its folder's name, unique in the run."""
-        return self.path.name
+        """Unique in the run: its folder's name, or what that would be, of one in memory."""
+        return set_name(self.attempt, self.step)
 
 
 def commit(
@@ -216,15 +216,17 @@ def partial_sets(ckpt_dir: Path) -> tuple[str, ...]:
     return tuple(name for name, files in sets.items() if not files.has(MANIFEST))
 
 
-def finish_commits(ckpt_dir: Path) -> tuple[SetInfo, ...]:
+def finish_commits(ckpt_dir: Path, in_use: Collection[str] = ()) -> tuple[SetInfo, ...]:
     """Commit the partial sets of which every rank's receipt is there: only the manifest is missing.
 
     For a controller that starts: its predecessor died between the last acknowledgement and the
-    manifest, and the set is whole. Sets that cannot be committed are left alone.
+    manifest, and the set is whole. Left alone are those `in_use`, and those that cannot be.
     """
     done = []
     vault = open_vault(ckpt_dir)
     for name in partial_sets(ckpt_dir):
+        if name in in_use:
+            continue
         try:
             world_size = _receipt(vault, name, 0).world_size
             if 1 <= world_size <= MAX_RANKS:

@@ -1,0 +1,138 @@
+"""The memory tier on this host: what the run's machine wants of it, done by the drain processes.
+
+The buffers lie in a folder of the run's own; the ranks fill them. Seals and drains outlive the
+attempt that they are of, and what becomes of them is fed to the run's machine.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.agent.drain import Drains, Outcome
+from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
+from holdfast.agent.storekeeper import Storekeeper
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.journal.clocks import now_ns
+from holdfast.snapshot.buffers import buffer_name
+from holdfast.snapshot.names import set_name
+from holdfast.snapshot.ram_folder import RamFolder
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryJob:
+    """The run's folder in memory, held for as long as the supervisor lives, and how it is used."""
+
+    folder: RamFolder
+    buffers: int
+
+    @property
+    def place(self) -> MemoryPlace:
+        """What the ranks are told."""
+        return MemoryPlace(str(self.folder.path), self.buffers)
+
+
+class Memory:
+    """Seals and drains, for the loop's thread alone. Without a folder there is nothing to do."""
+
+    def __init__(
+        self,
+        job: MemoryJob | None,
+        selector: selectors.BaseSelector,
+        command: Command,
+        ranks: int,
+        ckpt_dir: Path,
+        *,
+        storekeeper: Storekeeper,
+        feed: Callable[[ev.Event], None],
+    ) -> None:
+        self._job = job
+        self._ranks = ranks
+        self._ckpt_dir = ckpt_dir
+        self._storekeeper = storekeeper
+        self._feed = feed
+        self._drains = Drains(selector, command.environment)
+        self._draining: act.Drain | None = None
+        self._drained_ranks = ranks
+
+    @property
+    def place(self) -> MemoryPlace:
+        """What the ranks are told."""
+        return NO_MEMORY if self._job is None else self._job.place
+
+    def expect(self) -> None:
+        """A rank has buffers: the first seal will come."""
+        self._drains.start()
+
+    def turn(self) -> None:
+        """Hear what the drain processes have said."""
+        self._drains.turn()
+
+    def seal(self, action: act.Seal) -> None:
+        """Sealed or SealFailed follows."""
+        of = (action.attempt, action.epoch, action.step, action.buffer)
+
+        def done(outcome: Outcome) -> None:
+            if outcome.why is None:
+                self._feed(ev.Sealed(now_ns(), *of))
+            else:
+                self._feed(ev.SealFailed(now_ns(), *of, outcome.why))
+
+        self._drains.seal(
+            self._buffer(action.buffer),
+            done,
+            attempt=action.attempt,
+            step=action.step,
+            world_size=self._ranks,
+        )
+
+    def drain(self, action: act.Drain) -> None:
+        """Drained for every rank, or DrainFailed, follows; again for the same: it is urgent now."""
+        of = (action.attempt, action.epoch, action.step)
+        known = self._draining
+        if known is not None and (known.attempt, known.epoch, known.step) == of:
+            self._drains.hurry()
+            return
+        self._draining = action
+        name = set_name(action.attempt, action.step)
+        self._storekeeper.draining(name)
+
+        def done(outcome: Outcome) -> None:
+            self._draining = None
+            if outcome.why is not None:
+                self._storekeeper.draining(None)
+                self._feed(ev.DrainFailed(now_ns(), *of, outcome.why))
+                return
+            self._drained_ranks = outcome.ranks  # of a set from before: perhaps not as many as ours
+            for rank in range(self._ranks):
+                attempt, epoch, step = of
+                self._feed(ev.Drained(now_ns(), attempt, rank, epoch, step))
+
+        self._drains.drain(
+            self._buffer(action.buffer),
+            self._ckpt_dir / name,
+            done,
+            attempt=action.attempt,
+            step=action.step,
+            urgent=action.urgent,
+        )
+
+    def commit(self, action: act.CommitDrained) -> None:
+        """DrainCommitted or DrainCommitFailed follows."""
+        self._storekeeper.commit_drained(action, self._drained_ranks)
+
+    def close(self, *, keep: bool) -> None:
+        """End the processes; free the memory, unless it holds what is nowhere else."""
+        self._drains.close()
+        if self._job is None:
+            return
+        if keep:
+            self._job.folder.release()
+        else:
+            self._job.folder.remove()
+
+    def _buffer(self, number: int) -> Path:
+        return Path(self.place.folder or "") / buffer_name(number)
