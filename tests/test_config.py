@@ -230,6 +230,7 @@ RANK = RankEnvironment(
     master_addr="127.0.0.1",
     master_port=29_500,
     coordinator_port=29_501,
+    cache="/var/tmp/holdfast-0/run-1/cache",
 )
 WORDS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1)
 

@@ -35,6 +35,11 @@ def test_the_run_says_when_it_was_asked_for(findings: Findings) -> None:
     assert document(replace(findings, unix_clock=False))["run"]["requested"] is None
 
 
+def test_the_compilation_cache_is_told_if_there_was_one(findings: Findings) -> None:
+    assert document(findings)["compile_cache"] == {"hits": 12, "misses": 1, "saved_s": 3.4}
+    assert document(replace(findings, compilations=None))["compile_cache"] is None
+
+
 def keys_of(value: object) -> set[str]:
     """All keys at any depth, except those of maps by kind of time."""
     if isinstance(value, list):

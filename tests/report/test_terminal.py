@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Evidence, Findings
+from holdfast.report.findings import Compilations, Evidence, Findings
 from holdfast.report.terminal import STORIES_SHOWN, clean, show
 
 
@@ -43,6 +43,16 @@ def test_every_kind_is_in_the_table_with_its_level(findings: Findings) -> None:
             assert f"■ {kind.partition(':')[0]} " in text
     assert text.index("scheduling badput") < text.index("■ queued") < text.index("runtime badput")
     assert "evaluation" in text
+
+
+def test_the_compile_row_says_what_was_found_compiled(findings: Findings) -> None:
+    def row(findings: Findings) -> str:
+        return next(line for line in shown(findings).splitlines() if "■ compile" in line)
+
+    assert "12 hits, 1 miss, 3.40 s saved" in row(findings)
+    without = replace(findings, compilations=Compilations(0, 1, 0))
+    assert "0 hits, 1 miss " in row(without)
+    assert "compiling" in row(replace(findings, compilations=None))
 
 
 def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:

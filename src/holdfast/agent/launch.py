@@ -79,6 +79,7 @@ def rank_commands(
     chips: int,
     resume: Resume,
     memory: MemoryPlace = NO_MEMORY,
+    cache: Path | None = None,
 ) -> list[RankCommand]:
     """One command per rank of this host."""
     port, coordinator_port = free_ports(2)
@@ -107,6 +108,7 @@ def rank_commands(
             master_addr=LOOPBACK,
             master_port=port,
             coordinator_port=coordinator_port,
+            cache=None if cache is None else str(cache),
         )
         variables = {
             # Unbuffered, or the last lines before a SIGKILL are lost; a segfault shows its stack.

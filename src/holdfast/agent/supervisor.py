@@ -37,6 +37,7 @@ from holdfast.core.word import pack
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import Lease
+from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.keep import Keep
 
@@ -61,6 +62,12 @@ class Job:
     incarnation: str
     scratch: Path
     memory: MemoryJob | None = None
+    cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
+
+    @property
+    def cache(self) -> Path | None:
+        """Where they are kept."""
+        return None if self.cache_bytes is None else self.scratch / CACHE_FOLDER
 
 
 class Screen:
@@ -89,6 +96,7 @@ class Supervisor:
         self.job = job
         self.machine = RunMachine(job.policy)
         self.attempt: LiveAttempt | None = None
+        self.at_close: list[Callable[[act.Finish | None], None]] = []
         self._inbox: Inbox[Callable[[], None]] = Inbox()
         self._chronicle = chronicle
         self._screen = screen
@@ -141,6 +149,8 @@ class Supervisor:
             self._storekeeper.close(CLOSE_LIMIT_S)
             self._chronicle.close()
             self.upkeep.close(CLOSE_LIMIT_S)
+            for close in self.at_close:
+                close(self._finish)
             restore_signals()
             self._selector.close()
         self._turn_inbox()
@@ -293,6 +303,7 @@ class Supervisor:
             chips=self.job.chips,
             resume=launch.resume,
             memory=self.memory.place,
+            cache=self.job.cache,
         )
         self.attempt = LiveAttempt(
             self.folder,

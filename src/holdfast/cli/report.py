@@ -20,8 +20,9 @@ from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
 
 if TYPE_CHECKING:
+    from holdfast.journal.recorded import Recorded
     from holdfast.journal.store import RunFolder
-    from holdfast.report.findings import Checkpoint, Findings, RolledBack
+    from holdfast.report.findings import Checkpoint, Compilations, Findings, RolledBack
 
 NS_PER_S = 1_000_000_000
 
@@ -122,6 +123,7 @@ def _of_run(
         evidence=tuple(evidence),
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
+        compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
     )
     return findings, document(findings)
@@ -135,6 +137,14 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     sets, damage = list_sets(folder.ckpt_dir)
     found = tuple(Checkpoint(s.name, s.attempt, s.step, s.tags) for s in sets)
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
+
+
+def _compilations(recorded: Recorded) -> Compilations | None:
+    """What the ranks found in their compilation cache; None when they looked for nothing."""
+    from holdfast.report.findings import Compilations
+
+    hits, misses, saved_ns = recorded.facts.compilations()
+    return Compilations(hits, misses, saved_ns) if hits or misses else None
 
 
 def _rollbacks(launched: Sequence[AttemptRecord]) -> tuple[RolledBack, ...]:

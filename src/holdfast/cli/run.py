@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
 @click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")
 @click.option("--status", metavar="HOW", help="auto, live, plain or off.")
+@click.option("--compile-cache", metavar="SIZE", help="Compiled programs kept: bytes, auto or off.")
 @click.option("--log-level", metavar="LEVEL", help="error, warning or info.")
 @click.option("--config", "config_file", metavar="FILE", help="Instead of ./holdfast.toml.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.fence import fence
 from holdfast.agent.launch import Command
 from holdfast.agent.memory import MemoryJob
+from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
@@ -71,6 +73,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             incarnation=new_id(),
             scratch=scratch,
             memory=memory,
+            cache_bytes=settings.compile_cache_bytes,
         )
         return _run(folder, lease, job, screen)
     finally:
@@ -102,6 +105,9 @@ def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
     )
     inbox = ControlInbox(folder, lease.epoch)
     supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
+    if job.cache is not None:
+        warn = partial(screen.say, "warning")
+        supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))
     finish = supervisor.run(_opened(folder, job.memory))
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")

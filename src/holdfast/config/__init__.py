@@ -207,6 +207,7 @@ _RANK_VARIABLES = {
     "master_addr": "MASTER_ADDR",
     "master_port": "MASTER_PORT",
     "coordinator_port": "HOLDFAST_COORDINATOR_PORT",
+    "cache": "HOLDFAST_CACHE",
 }
 _NONE = "none"
 _WHOLE_MAX_DIGITS = 18
@@ -242,6 +243,7 @@ class RankEnvironment:
     master_addr: str
     master_port: int  # for torch.distributed
     coordinator_port: int  # for jax.distributed, which runs beside it
+    cache: str | None  # folder of compiled programs on this host; None: keep none
 
     def to_environ(self) -> dict[str, str]:
         """The variables to start the rank with.

@@ -107,9 +107,20 @@ def _buffers(value: object) -> str:
     return str(number)
 
 
+def _cache(value: object) -> str | int:
+    if value in (AUTO, OFF):
+        return str(value)
+    size_bytes = _whole(value)
+    if size_bytes < 1:
+        raise ValueError
+    return size_bytes
+
+
 AUTO, OFF = "auto", "off"
 MOST_BUFFERS = 3
 BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
+CACHE_BYTES = 2 << 30
+CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
 HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
@@ -202,6 +213,12 @@ class Settings:
         HANG,
         "After how long without a step the run is hung, and started again: learned, or as set.",
     )
+    compile_cache: str | int = _setting(
+        AUTO,
+        "--compile-cache",
+        CACHE,
+        "Keep compiled programs (JAX) on this host and in the run's store, up to that size.",
+    )
     status: str = _setting(
         "auto",
         "--status",
@@ -226,6 +243,13 @@ class Settings:
         if self.memory == OFF:
             return 0
         return MOST_BUFFERS if self.memory == AUTO else int(self.memory)
+
+    @property
+    def compile_cache_bytes(self) -> int | None:
+        """How much may be kept of compiled programs; None: nothing."""
+        if isinstance(self.compile_cache, str):
+            return CACHE_BYTES if self.compile_cache == AUTO else None
+        return self.compile_cache
 
     def save_policy(self) -> SavePolicy:
         """When to save: at the intervals that were set, whichever is due; else the optimum."""

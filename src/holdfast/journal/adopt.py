@@ -22,7 +22,7 @@ from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.salvage import salvage_journal, salvage_text
-from holdfast.journal.scratch import owner_of
+from holdfast.journal.scratch import CACHE_FOLDER, owner_of
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
@@ -57,7 +57,8 @@ def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) ->
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return said
-        for place in sorted(path for path in scratch.iterdir() if path.is_dir() and path != mine):
+        kept = (mine, scratch / CACHE_FOLDER)
+        for place in sorted(p for p in scratch.iterdir() if p.is_dir() and p not in kept):
             owner = owner_of(place)
             if owner is not None and look(owner) is Sign.ALIVE:
                 continue  # another rank of ours, or one of an attempt that is still ending

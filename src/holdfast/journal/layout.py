@@ -118,6 +118,9 @@ class Word(IntEnum):
     AWAITED_AT = 23  # since then; 0: for none
     STACKS = 24  # bits 0..7: a signal that writes this process's stacks; 8..: the descriptor; 0: no
     BUFFERS = 25  # buffers of the memory tier that this rank has allocated and touched; 0: none
+    COMPILE_HITS = 26  # programs that were found compiled: in JAX's cache, or by run.compile
+    COMPILE_MISSES = 27  # programs that were looked for there, and had to be compiled
+    COMPILE_SAVED_NS = 28  # what compiling the found ones had taken, less what finding them took
     # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
     OPEN_SPANS = 32
     # Stored by the supervisor (or by the session's own conductor thread when there is none).

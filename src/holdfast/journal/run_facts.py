@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
@@ -38,6 +38,18 @@ MAX_ATTEMPT_DIGITS = len(str(MAX_ATTEMPT))
 
 _SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
 _SEEN_GAP_NS = 30_000_000_000
+
+
+class Compilations(NamedTuple):
+    """Programs that were looked for in a compilation cache.
+
+    `saved_ns` is what compiling those that were found had taken, less what finding them took; the
+    ranks' savings are summed up, though they happen side by side.
+    """
+
+    hits: int
+    misses: int
+    saved_ns: int
 
 
 class Sink(Protocol):
@@ -151,6 +163,15 @@ class RunFacts:
         if damaged:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
         return notes
+
+    def compilations(self) -> Compilations:
+        """What all ranks of all attempts found compiled, and what they did not."""
+        words = [source.words for source in self._sources.values()]
+        return Compilations(
+            hits=sum(one.compile_hits for one in words),
+            misses=sum(one.compile_misses for one in words),
+            saved_ns=sum(one.compile_saved_ns for one in words),
+        )
 
     def refresh(self) -> int:
         """Tell the sink what is new since the last call; gives the number of new records."""

@@ -20,6 +20,7 @@ from holdfast.journal.holder import Holder
 from holdfast.journal.store import RunFolder
 
 OWNER_FILE = "owner.json"
+CACHE_FOLDER = "cache"  # compiled programs, for all attempts of the run on this host
 BASES = (Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - checked for owner, mode and links
 
 # Types in mountinfo that reach over a network or through a process; `fuse.*` comes on top.

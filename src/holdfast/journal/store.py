@@ -106,6 +106,11 @@ class RunFolder:
         return self.path / "ckpt"
 
     @property
+    def cache_dir(self) -> Path:
+        """Compiled programs: the home of what the hosts' local tiers hold."""
+        return self.path / "cache"
+
+    @property
     def pins_path(self) -> Path:
         """Pinned sets and their tags."""
         return self.path / "pins.json"

@@ -76,6 +76,9 @@ class RankWords:
     awaited_at_ns: int
     stacks: int
     buffers: int
+    compile_hits: int
+    compile_misses: int
+    compile_saved_ns: int
     open_spans: tuple[OpenSpan, ...]
     order: Agreed
     verdict: Agreed
@@ -120,6 +123,9 @@ def rank_words(page: Words) -> RankWords:
         awaited_at_ns=_time(owner[Word.AWAITED_AT]),
         stacks=owner[Word.STACKS],
         buffers=owner[Word.BUFFERS],
+        compile_hits=owner[Word.COMPILE_HITS],
+        compile_misses=owner[Word.COMPILE_MISSES],
+        compile_saved_ns=_time(owner[Word.COMPILE_SAVED_NS]),
         open_spans=_open_spans(slots, _time(owner[Word.COMPILING_AT])),
         order=unpack(page[Word.ORDER]),
         verdict=unpack(page[Word.VERDICT]),

@@ -46,6 +46,7 @@ def document(findings: Findings) -> dict[str, Any]:
             }
             for r in findings.rollbacks
         ],
+        "compile_cache": _compilations(findings),
         "notes": list(findings.notes),
     }
 
@@ -69,6 +70,13 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
         "last_lines": list(evidence.last_lines),
         "traceback": evidence.traceback,
     }
+
+
+def _compilations(findings: Findings) -> dict[str, Any] | None:
+    found = findings.compilations
+    if found is None:
+        return None
+    return {"hits": found.hits, "misses": found.misses, "saved_s": found.saved_ns / NS_PER_S}
 
 
 def _iso(unix_ns: int | None) -> str | None:

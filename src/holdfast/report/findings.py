@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
-from holdfast.report.words import counted
+from holdfast.report.words import counted, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,21 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Compilations:
+    """How many programs were found compiled, by all ranks of all attempts, and what that saved."""
+
+    hits: int
+    misses: int
+    saved_ns: int
+
+    @property
+    def words(self) -> str:
+        """All of it in a few words."""
+        found = f"{counted(self.hits, 'hit')}, {counted(self.misses, 'miss', 'misses')}"
+        return f"{found}, {duration(self.saved_ns)} saved" if self.hits else found
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """Everything a report shows. Without a store (a history file) it is the account alone.
 
@@ -74,6 +89,7 @@ class Findings:
     evidence: tuple[Evidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     rollbacks: tuple[RolledBack, ...] = ()
+    compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.core.ledger.account import Account, Disruption
-from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
 from holdfast.report.bars import bar, split
 from holdfast.report.document import price_chip_ns
 from holdfast.report.findings import Evidence, Findings
@@ -100,7 +100,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield Text()
     yield _strip(account, page)
     yield Text()
-    yield _table(account, page)
+    yield _table(findings, page)
     yield Text()
     yield from _disruptions(findings, page, every_story)
     for one in findings.rollbacks:
@@ -169,9 +169,10 @@ def _strip(account: Account, page: Page) -> Text:
     return line
 
 
-def _table(account: Account, page: Page) -> Table:
+def _table(findings: Findings, page: Page) -> Table:
     """Level, kind, seconds and share; the bars compare the kinds of badput with one another."""
-    bar_width = min(max(page.width - 64, 8), 24)
+    account = findings.account
+    bar_width = min(max(page.width - 68, 8), 24)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, expand=True)
     table.add_column("where it went", no_wrap=True, min_width=17)
     table.add_column("", no_wrap=True, overflow=page.cut, ratio=1, style="dim")
@@ -201,12 +202,18 @@ def _table(account: Account, page: Page) -> Table:
             colour = style_of(kind).colour
             table.add_row(
                 Text.assemble((f"  {mark[level]} ", colour), kind.partition(":")[0]),
-                clean(words_of(kind)),
+                clean(_words_of(kind, findings)),
                 seconds(chip_ns // account.chips, digits),
                 percent(chip_ns / total),
                 Text(bar(0, chip_ns / worst, bar_width, ascii_only=page.ascii_only), colour),
             )
     return table
+
+
+def _words_of(kind: str, findings: Findings) -> str:
+    if kind == COMPILE and findings.compilations is not None:
+        return findings.compilations.words
+    return words_of(kind)
 
 
 def _kinds_of(account: Account, level: Level) -> list[str]:

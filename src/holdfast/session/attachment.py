@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.core.events import Resume
 from holdfast.errors import DeclaredFailure
@@ -22,12 +23,24 @@ from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
 
+class Programs(NamedTuple):
+    """Where compiled programs are kept: a folder of this host, its home in the store, its bound.
+
+    Without a home somebody else keeps the two in step, and the bound.
+    """
+
+    folder: Path
+    home: Path | None = None
+    limit_bytes: int = 0
+
+
 class Attachment(ABC):
     """The run, this process's place in it, and its journal."""
 
     is_inert = False
     has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # memory for the restore that is expected
+    programs: Programs | None = None  # where compiled programs are kept
     error: BaseException | None = None  # what is about to end the process, and nobody caught
 
     def __init__(

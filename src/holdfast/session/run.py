@@ -19,12 +19,13 @@ from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, Boundary
+from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
-from holdfast.session.watch import CompletionWatch, watch_compilation
+from holdfast.session.watch import CompletionWatch
 
 T = TypeVar("T")
 
@@ -54,7 +55,8 @@ class Run:
         self._restored = False
         self._stepped = False
         self._closed = False
-        self._compilation_watched = False
+        self._compiling = Compiling(attachment)
+        attachment.on_close(self._compiling.close)
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
         os.register_at_fork(after_in_child=self._forked)
@@ -154,7 +156,6 @@ class Run:
         if self._stepped:
             raise StepOrderError("restore() comes before the first step: call it before run.steps")
         self._restored = True
-        self._watch_compilation()
         restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
         self._boundary.resume_step = restored.step
         return restored.state
@@ -203,15 +204,10 @@ class Run:
             self._contents.skip(mine.skip_batches)
         if after is not None:
             self._boundary.resume_step = after
-        self._watch_compilation()
         self._contents.settle()
         self._attachment.watch_sigterm()
         self._stepped = True
         self._attachment.ready(self._boundary.resume_step)
-
-    def _watch_compilation(self) -> None:
-        if not self._compilation_watched:
-            self._compilation_watched = watch_compilation(self._writer)
 
     def finish(self, state: Any = None) -> None:
         """End the loop before `until`: save this state (or the last one given), the run is done.

@@ -16,9 +16,10 @@ from holdfast.config import (
 )
 from holdfast.errors import ConfigurationError
 from holdfast.journal.names import check_name, default_name
+from holdfast.journal.scratch import CACHE_FOLDER, scratch_dir
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, meeting, signals
-from holdfast.session.attachment import Attachment
+from holdfast.session.attachment import Attachment, Programs
 from holdfast.session.channel_jax import keep_sigterm
 from holdfast.session.run import Run
 from holdfast.snapshot.keep import Keep
@@ -82,6 +83,10 @@ def _attach(
         supervised.watch_sigterm()
         return supervised
     bare = _bare(name, store, keep)
+    limit_bytes = session_settings().settings.compile_cache_bytes
+    if limit_bytes is not None:
+        here = scratch_dir(bare.folder.scratch_key) / CACHE_FOLDER
+        bare.programs = Programs(here, bare.folder.cache_dir, limit_bytes)
     bare.watch_sigterm()
     signals.install_sigint(bare.on_sigint)
     return bare

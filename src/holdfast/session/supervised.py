@@ -17,7 +17,7 @@ from holdfast.journal.layout import Phase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
-from holdfast.session.attachment import Attachment, identity
+from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
 from holdfast.session.leaving import end_soon
 from holdfast.session.stacks import answer_for_stacks
@@ -48,6 +48,8 @@ class Supervised(Attachment):
             world_size=environment.world_size,
             keep=keep,
         )
+        if environment.cache is not None:
+            self.programs = Programs(Path(environment.cache))
         self._bell = str(Path(environment.journal).with_name(doorbell.NAME))
         self.hurry()
         self._resume = Resume(

@@ -1,0 +1,33 @@
+"""Compiled programs on this host: there before the ranks start, home before the host goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.cache.home import Homing
+from holdfast.cache.tier import Tier
+from holdfast.core.actions import Finish
+from holdfast.errors import EXIT_DONE
+from holdfast.journal.store import RunFolder
+
+CLOSE_LIMIT_S = 10.0
+
+
+def seed_programs(
+    folder: RunFolder, local: Path, limit_bytes: int, say: Callable[[str], None]
+) -> Callable[[Finish | None], None]:
+    """Seed this host's tier from the run store, and keep the two in step from now on.
+
+    Ranks that start before the seeding is over (a slow store) compile what is not there yet. Gives
+    what is to be called in the end, with the run's outcome: of a run that is done nothing stays.
+    """
+    homing = Homing(Tier(local, say), Tier(folder.cache_dir, say), limit_bytes)
+    homing.start()
+    homing.wait_seeded()
+
+    def close(finish: Finish | None) -> None:
+        is_done = finish is not None and finish.exit_code == EXIT_DONE
+        homing.close(CLOSE_LIMIT_S, is_done=is_done)
+
+    return close

@@ -1,0 +1,119 @@
+"""Compilation, from the moment JAX is there: watched, kept, and counted.
+
+How many programs were found compiled, how many were not, and what that saved stands in the rank's
+words, which a SIGKILL does not take along. They are what JAX reports through its public monitoring
+interface, so they count the user's own cache as well.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from holdfast.cache.home import Homing
+from holdfast.journal.layout import Phase, Word
+from holdfast.journal.words import WordsPage
+from holdfast.session.attachment import Attachment
+from holdfast.session.boundary import say
+from holdfast.session.compile_cache import ProgramCache, open_cache, point_jax_at
+from holdfast.session.upon_import import upon_import
+from holdfast.session.watch import watch_compilation
+
+ASKED = "/jax/compilation_cache/compile_requests_use_cache"
+FOUND = "/jax/compilation_cache/cache_hits"
+FINDING_S = "/jax/compilation_cache/cache_retrieval_time_sec"
+SAVED_S = "/jax/compilation_cache/compile_time_saved_sec"
+CLOSE_LIMIT_S = 3.0
+
+
+class Compiling:
+    """What a session has to do with compilation; JAX need not be there, nor ever come."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self._homing: Homing | None = None
+        self.cache: ProgramCache | None = None
+        self.counts = Counts(attachment.writer.words)
+        self._call_off = upon_import("jax", self._jax_is_there)
+
+    def close(self) -> None:
+        """Bring home what is new."""
+        self._call_off()
+        if self._homing is not None:
+            phase = self._attachment.writer.words.snapshot().phase
+            self._homing.close(CLOSE_LIMIT_S, is_done=phase is Phase.FINISHED)
+
+    def _jax_is_there(self) -> None:
+        """Never raises: it may be in the middle of the script's import."""
+        try:
+            watch_compilation(self._attachment.writer)
+            self._open_cache()
+            self.counts.listen()
+        except Exception as error:
+            self._attachment.writer.words.increment(Word.ERRORS)
+            say(f"programs are compiled without a cache: {error!r}")
+
+    def _open_cache(self) -> None:
+        programs = self._attachment.programs
+        if programs is None or self._attachment.is_inert:
+            return
+        cache, homing = open_cache(programs.folder, programs.home, programs.limit_bytes, say)
+        self.cache = self.counts.cache = cache
+        if point_jax_at(cache, say) and homing is not None:
+            self._homing = homing
+            homing.start()
+
+
+class Counts:
+    """Hits, misses and what was saved, as JAX reports them, in the words."""
+
+    def __init__(self, words: WordsPage) -> None:
+        self.cache: ProgramCache | None = None
+        self._words = words
+        self._lock = threading.Lock()
+        self._asked = self._hits = self._saved_ns = 0
+        self._told_saved_ns = 0  # what JAX says was saved by the program found last
+
+    def listen(self) -> None:
+        """Begin. In versions that report nothing, nothing is counted."""
+        monitoring = getattr(sys.modules["jax"], "monitoring", None)
+        for name, callback in (
+            ("register_event_listener", self.happened),
+            ("register_event_duration_secs_listener", self.took),
+        ):
+            register = getattr(monitoring, name, None)
+            if register is not None:
+                register(callback)
+
+    def happened(self, event: str, **_: object) -> None:
+        """JAX reports that something happened."""
+        if event == ASKED:
+            # JAX says so without a cache as well.
+            self.add(asked=bool(sys.modules["jax"].config.jax_compilation_cache_dir))
+        elif event == FOUND:
+            self.add(hits=1)
+
+    def took(self, event: str, duration_s: float, **_: object) -> None:
+        """JAX reports a duration: first what it takes to be saved, then what the finding took.
+
+        It knows whole seconds of compilation only; our own entries know better.
+        """
+        if event == SAVED_S:
+            self._told_saved_ns = int(duration_s * 1e9)
+        elif event == FINDING_S:
+            last = None if self.cache is None else self.cache.last
+            if last is not None and last.is_found and last.compile_ns:
+                self.add(saved_ns=last.compile_ns - int(duration_s * 1e9))
+            else:
+                self.add(saved_ns=self._told_saved_ns)
+
+    def add(self, *, asked: int = 0, hits: int = 0, saved_ns: int = 0) -> None:
+        """Count, and show it."""
+        with self._lock:
+            self._asked += asked
+            self._hits += hits
+            self._saved_ns += saved_ns
+            words = self._words
+            words.store(Word.COMPILE_HITS, self._hits)
+            words.store(Word.COMPILE_MISSES, max(0, self._asked - self._hits))
+            words.store(Word.COMPILE_SAVED_NS, max(0, self._saved_ns))

@@ -1,0 +1,149 @@
+"""The compilation cache under real processes: found by every rank, never in the way."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from processes import FAR, House
+
+from holdfast.journal.reader import JournalReader
+
+pytest.importorskip("jax")
+
+SCRIPT = """
+import os, signal, sys
+import holdfast as hf
+run = hf.start()                     # before JAX: what is to be done waits for its import
+import jax, jax.numpy as jnp
+
+@jax.jit
+def step(x):
+    return jnp.tanh(x @ x.T).sum() * jnp.arange(3.0)
+
+run.restore(init=lambda: {"y": jnp.zeros(3)})
+for n in run.steps(int(sys.argv[1])):
+    y = step(jnp.eye(4) * n)
+    if n == run.resume_step + int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGTERM)
+    run.done(n, {"y": y})
+print("value", float(y[2]), "folder", jax.config.jax_compilation_cache_dir)
+"""
+
+
+@pytest.fixture
+def script(house: House) -> Path:
+    return house.script(SCRIPT)
+
+
+def counts(store: Path, attempt: int, rank: int = 0) -> tuple[int, int]:
+    """(hits, misses) of a rank."""
+    journal = store / "r" / "attempts" / f"{attempt:04d}" / "journal" / f"rank-{rank:05d}.hfj"
+    with JournalReader(journal) as reader:
+        words = reader.words()
+    assert words.errors == 0
+    return words.compile_hits, words.compile_misses
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.hfx"))
+
+
+def train(
+    house: House, script: Path, steps: int, *options: object, leave_at: int = 0, **env: object
+) -> str:
+    words = ("--name", "r", "--scratch", house.folder / "scratch", *options)
+    command = (sys.executable, "-W", "error", script, steps, leave_at)
+    return house.holdfast("run", *words, "--", *command, **env).wait(75 if leave_at else 0)
+
+
+def test_the_second_attempt_compiles_nothing_anew(house: House, script: Path, store: Path) -> None:
+    train(house, script, 2)
+    hits, misses = counts(store, 0)
+    assert (hits, misses) == (0, misses)
+    assert misses > 0
+    train(house, script, 4)
+    hits, misses = counts(store, 1)
+    assert (hits > 0, misses) == (True, 0)
+    assert list(house.folder.glob("scratch/**/*.hfx")) == []  # the run is done
+
+
+def test_every_rank_has_its_programs(house: House, script: Path, store: Path) -> None:
+    train(house, script, 2, "--ranks", 2)
+    train(house, script, 4, "--ranks", 2)
+    for rank in (0, 1):
+        hits, misses = counts(store, 1, rank)
+        assert (hits > 0, misses) == (True, 0)
+    told = json.loads(house.holdfast("report", "r", "--json").wait(0))["compile_cache"]
+    ranks = [(attempt, rank) for attempt in (0, 1) for rank in (0, 1)]
+    assert told["hits"] == sum(counts(store, *where)[0] for where in ranks)
+    assert told["misses"] == sum(counts(store, *where)[1] for where in ranks)
+    assert told["saved_s"] > 0
+    assert re.search(
+        r"compile +\d+ hits, \d+ misses, .* saved", house.holdfast("report", "r").wait(0)
+    )
+
+
+def test_a_fresh_host_is_seeded_from_the_store(house: House, script: Path, store: Path) -> None:
+    train(house, script, 2)
+    assert len(entries(store / "r" / "cache")) > 0
+    train(house, script, 4, "--scratch", house.folder / "another host")
+    hits, misses = counts(store, 1)
+    assert (hits > 0, misses) == (True, 0)
+
+
+@pytest.mark.parametrize("where", ["scratch/*/*/cache", "../store/r/cache"])
+def test_a_damaged_program_is_compiled_again(
+    house: House, script: Path, store: Path, where: str
+) -> None:
+    train(house, script, FAR, leave_at=1)
+    assert store == house.folder.parent / "store"
+    (here,), home = (house.folder / "scratch").glob("*/*/cache"), store / "r" / "cache"
+    assert {path.name for path in entries(here)} == {path.name for path in entries(home)}
+    if where.endswith("r/cache"):
+        for entry in entries(here):
+            entry.unlink()
+    (damaged,) = house.folder.glob(where)
+    for number, entry in enumerate(entries(damaged)):
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 4
+        entry.write_bytes(data[: len(data) - number % 3])
+    assert "is damaged" in train(house, script, FAR, leave_at=1)
+    hits, misses = counts(store, 1)
+    assert (hits, misses > 0) == (0, True)
+    train(house, script, FAR, leave_at=1)
+    hits, misses = counts(store, 2)
+    assert (hits > 0, misses) == (True, 0)
+
+
+def test_a_bare_script_keeps_its_programs_too(house: House, script: Path, store: Path) -> None:
+    env = {"HOLDFAST_NAME": "r", "HOLDFAST_SCRATCH": house.folder / "scratch"}
+    house.start(sys.executable, script, 2, 0, **env).wait(0)
+    assert len(entries(store / "r" / "cache")) > 0
+    env["HOLDFAST_SCRATCH"] = house.folder / "another host"
+    house.start(sys.executable, script, 4, 0, **env).wait(0)
+    hits, misses = counts(store, 1)
+    assert (hits > 0, misses) == (True, 0)
+
+
+def test_a_cache_of_the_users_own_is_left_alone(house: House, script: Path, store: Path) -> None:
+    theirs = house.folder / "theirs"
+    said = train(house, script, 2, JAX_COMPILATION_CACHE_DIR=theirs)
+    assert f"folder {theirs}" in said
+    assert not (store / "r" / "cache").exists()
+
+
+def test_it_can_be_switched_off(house: House, script: Path, store: Path) -> None:
+    assert "folder None" in train(house, script, 2, "--compile-cache", "off")
+    assert not (store / "r" / "cache").exists()
+    assert counts(store, 0) == (0, 0)
+
+
+def test_an_unwritable_cache_does_not_stop_a_run(house: House, script: Path, store: Path) -> None:
+    (store / "r").mkdir(parents=True, mode=0o700)
+    (store / "r" / "cache").write_text("in the way")
+    train(house, script, 2)
+    assert counts(store, 0)[1] > 0
