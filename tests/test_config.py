@@ -326,6 +326,8 @@ def test_policies_follow_the_settings() -> None:
     assert isinstance(Settings().save_policy(), saves.Optimal)
     assert Settings(save_every_s=1.5).save_policy() == saves.EverySeconds(1.5)
     assert Settings(save_every_steps=7).save_policy() == saves.EverySteps(7)
+    assert Settings().snapshot_policy() == saves.IN_MEMORY
+    assert Settings(snapshot_every_steps=2).snapshot_policy() == saves.EverySteps(2)
     both = Settings(save_every_s=10, save_every_steps=7).save_policy()
     view = saves.SaveView(now_ns=0, step=8, last_committed_step=0, last_committed_ns=0)
     assert both.decide(view)[0]

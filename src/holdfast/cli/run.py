@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 @click.option("--grace", "grace_s", type=float, metavar="S", help="From SIGTERM to being gone.")
 @click.option("--save-every", "save_every_steps", type=int, metavar="N", help="Save each N steps.")
 @click.option("--save-every-s", type=float, metavar="S", help="Save each S seconds.")
+@click.option(
+    "--snapshot-every",
+    "snapshot_every_steps",
+    type=int,
+    metavar="N",
+    help="Copy each N steps to memory.",
+)
+@click.option("--snapshot-every-s", type=float, metavar="S", help="Copy to memory each S seconds.")
 @click.option("--keep", "keep_last", type=int, metavar="N", help="Checkpoints that stay.")
 @click.option("--memory", metavar="N", help="Snapshots held in memory: auto, off, or 1 to 3.")
 @click.option("--memory-dir", metavar="FOLDER", help="The memory folder that holds them.")

@@ -63,6 +63,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             policy=RunPolicy(
                 ranks=settings.ranks,
                 save=settings.save_policy(),
+                save_in_memory=settings.snapshot_policy(),
                 restart=settings.restart_policy(),
                 hang=settings.hang_policy(),
             ),

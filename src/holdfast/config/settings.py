@@ -185,6 +185,20 @@ class Settings:
         "Save every that many steps, instead of at the optimum.",
         default_words="the optimum of measured cost and failure rate",
     )
+    snapshot_every_s: float | None = _setting(
+        None,
+        "--snapshot-every-s",
+        PERIOD,
+        "Copy to memory that often, instead of at the optimum.",
+        default_words="the optimum of measured cost and failure rate",
+    )
+    snapshot_every_steps: int | None = _setting(
+        None,
+        "--snapshot-every",
+        _count(1),
+        "Copy to memory every that many steps, instead of at the optimum.",
+        default_words="the optimum of measured cost and failure rate",
+    )
     keep_last: int = _setting(
         3, "--keep", _count(1), "How many of the newest checkpoints stay; pinned ones always do."
     )
@@ -255,12 +269,13 @@ class Settings:
         """When to save: at the intervals that were set, whichever is due; else the optimum."""
         from holdfast.core import saves
 
-        seconds, steps = self.save_every_s, self.save_every_steps
-        by_time = None if seconds is None else saves.EverySeconds(seconds)
-        by_steps = None if steps is None else saves.EverySteps(steps)
-        if by_time and by_steps:
-            return by_time | by_steps
-        return by_time or by_steps or saves.Optimal()
+        return _fixed(self.save_every_s, self.save_every_steps) or saves.Optimal()
+
+    def snapshot_policy(self) -> SavePolicy:
+        """When to copy to memory, likewise."""
+        from holdfast.core import saves
+
+        return _fixed(self.snapshot_every_s, self.snapshot_every_steps) or saves.IN_MEMORY
 
     def hang_policy(self) -> HangPolicy:
         """When a run counts as hung: learned, never, or after so many seconds without a step."""
@@ -285,6 +300,15 @@ class Settings:
             | restart.Budget(self.max_failures)
             | restart.BackOff()
         )
+
+
+def _fixed(seconds: float | None, steps: int | None) -> SavePolicy | None:
+    """The policy of the intervals that were set, whichever is due; None: none was."""
+    from holdfast.core import saves
+
+    by_time = None if seconds is None else saves.EverySeconds(seconds)
+    by_steps = None if steps is None else saves.EverySteps(steps)
+    return by_time | by_steps if by_time and by_steps else by_time or by_steps
 
 
 class Setting(NamedTuple):
