@@ -75,9 +75,11 @@ class Script:
         """Begin a run, or again one that a supervisor has left: the keys of `Shape`, save=…."""
         if not again:
             self.shape, self.world, self._command_exists = Shape(), None, True
-        policy = RunPolicy(ranks=1, save=saves.Never())
+        policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         for key, value in (word.split("=") for word in arguments.split()):
-            if key in ("ranks", "until"):
+            if key == "in_memory":
+                policy = replace(policy, save_in_memory=_save_policy(value))
+            elif key in ("ranks", "until", "buffers"):
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
                 self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
@@ -111,7 +113,11 @@ class Script:
                 self.shape = replace(self.shape, **{f"{key}_ns": ns(value)})
         store = self.world.store if self.world else None
         world = World(
-            self.shape, replace(policy, ranks=self.shape.ranks), tell=self.tell, store=store
+            self.shape,
+            replace(policy, ranks=self.shape.ranks),
+            tell=self.tell,
+            store=store,
+            memory=self.world.memory if self.world else None,
         )
         if self.world:
             world.failures = self.world.failures
@@ -194,6 +200,19 @@ class Script:
         store.is_full, store.is_away = state == "full", state == "away"
         store.is_fenced, store.is_hung = state == "fenced", state == "hung"
 
+    def memory_is_lost(self) -> None:
+        """As with the host."""
+        self.live.memory.lose()
+
+    def memory_is_bad(self) -> None:
+        """A bit has flipped in every set that is in memory."""
+        for _, one in self.live.memory.sets():
+            self.live.store.spoiling[one.name] = f"{one.name}: rank-00000 has a wrong checksum"
+
+    def seals(self, how: str) -> None:
+        """Whether sets in memory can be sealed."""
+        self.live.seals_fail = how == "fail"
+
     def host_sticks(self) -> None:
         """From now on processes survive SIGKILL."""
         self.live.host_sticks = True
@@ -211,9 +230,11 @@ class Script:
         world = self.live
         saving = world.machine.saving
         sets = ", ".join(one.name.replace("-00000000", "-") for one in world.store.sets)
+        kept = ", ".join(one.name.replace("-00000000", "-") for _, one in world.memory.sets())
+        in_memory = f"; in memory: {kept or 'none'}" if world.memory.buffers else ""
         self.lines.append(
             f"{seconds(world.now_ns)}  {world.machine.state}; step {world.step}; saving is "
-            f"{saving.agreement.phase.value}; sets: {sets or 'none'}"
+            f"{saving.agreement.phase.value}; sets: {sets or 'none'}{in_memory}"
         )
 
     def steps_saved(self) -> None:
@@ -288,6 +309,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"rollback to (\w+)(?: skip (\d+))?": Script.roll_back,
     r"bad sets (\w+)": Script.bad,
     r"store (full|away|hung|fenced|ok)": Script.store_is,
+    r"memory lost": Script.memory_is_lost,
+    r"memory bad": Script.memory_is_bad,
+    r"seals (fail|work)": Script.seals,
     r"host stuck": Script.host_sticks,
     r"reaper killed": lambda script: script.live.kill_reaper(),
     r"status": Script.status,

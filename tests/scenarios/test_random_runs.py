@@ -60,6 +60,12 @@ shapes = st.builds(
     has_session=st.sampled_from([True, True, True, False]),
     plain_ns=times,
     on_sigterm=st.sampled_from(["exit 143", "exit 0", "exit 1", "ignore"]),
+    buffers=st.sampled_from([0, 0, 1, 2, 3, 3, 3]),
+    seal_ns=times,
+    drain_ns=times,
+)
+saves_in_memory = st.sampled_from(
+    [saves.Never(), saves.EverySteps(1), saves.EverySteps(5), saves.IN_MEMORY]
 )
 policies = st.builds(
     RunPolicy,
@@ -67,6 +73,7 @@ policies = st.builds(
     save=st.sampled_from(
         [saves.Never(), saves.EverySteps(3), saves.EverySteps(20), saves.EverySeconds(1.0)]
     ),
+    save_in_memory=saves_in_memory,
     restart=st.sampled_from([restart.DEFAULT, restart.BackOff() | restart.Budget(4)]),
     hang=st.sampled_from([hang.OFF, hang.HangPolicy(), hang.HangPolicy(step_ns=4 * SECOND)]),
 )
@@ -94,6 +101,7 @@ things = st.one_of(
         st.tuples(st.sampled_from([0, 3, 20, 100, "best"]), st.integers(0, 2)),
     ),
     st.tuples(st.just("reaper"), st.just(0)),
+    st.tuples(st.just("memory"), st.sampled_from(["lost", "bad", "cannot be sealed", "ok"])),
     st.tuples(st.sampled_from(["interrupt", "now", "stuck"]), st.just(0)),
 )
 
@@ -165,6 +173,8 @@ class Watched:
                 world.stop_now("SIGQUIT")
             case "stuck", _:
                 world.host_sticks = True
+            case "memory", str(state):
+                self._change_memory(state)
 
     def _change_store(self, state: str) -> None:
         store = self.world.store
@@ -173,6 +183,14 @@ class Watched:
             store.unreadable[newest.name] = f"{newest.name} is corrupt"
         store.is_full, store.is_away = state == "full", state == "away"
         store.is_fenced = state == "fenced"
+
+    def _change_memory(self, state: str) -> None:
+        memory, store = self.world.memory, self.world.store
+        if state == "lost" and self.world.live is None and not any(memory.busy.values()):
+            memory.lose()  # a host that ranks are on is not lost alone
+        elif state == "bad":
+            store.spoiling |= {one.name: f"{one.name} is corrupt" for _, one in memory.sets()}
+        self.world.seals_fail = state == "cannot be sealed"
 
     # --- what must be true ------------------------------------------------------------------
 
@@ -216,6 +234,9 @@ class Watched:
                 assert (one.attempt, one.step, rank) in world.store.shards, "a partial set"
         for launch in world.launches:
             steps = [0, *(one.step for one in world.store.sets if one.attempt < launch.attempt)]
+            if launch.resume.buffer is not None:
+                assert (launch.resume.parent, launch.resume.step) in world.memory.ever
+                steps.append(launch.resume.step)
             assert launch.resume.step <= max(steps), "it resumes from what was never saved"
         granted = [name for one in world.launches if one.rollback for name in one.rollback.ids]
         assert len(granted) == len(set(granted)), "a wish was granted twice"
@@ -273,6 +294,9 @@ def test_whatever_happens(
         step_ns=speeds,
         copy_ns=times,
         write_ns=times,
+        buffers=st.sampled_from([0, 1, 2, 3]),
+        seal_ns=times,
+        drain_ns=times,
     ),
     policy=policies,
     at_ns=st.integers(0, 8 * SECOND),

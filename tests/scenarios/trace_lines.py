@@ -9,7 +9,7 @@ from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.hang_events import RankLook
 from holdfast.core.rollback import way_back
-from holdfast.core.word import Order
+from holdfast.core.word import Order, buffer_of, with_buffer
 
 
 def seconds(at_ns: int) -> str:
@@ -22,11 +22,16 @@ def _in(at_ns: int | None, now_ns: int) -> str:
 
 
 def _flags(flags: int) -> str:
-    return " | ".join(flag.name or "" for flag in Order if flags & flag) or "save"
+    buffer = buffer_of(flags)
+    names = " | ".join(flag.name or "" for flag in Order if with_buffer(flags, None) & flag)
+    where = "" if buffer is None else f" into buffer {buffer}"
+    return (names or "save") + where
 
 
 def _resume(resume: ev.Resume) -> str:
     name = resume.set_name.replace("-00000000", "-") if resume.set_name else "scratch"
+    if resume.buffer is not None:
+        name += f" in buffer {resume.buffer} (step {resume.committed_step} is durable)"
     return f"{name} skipping {resume.skip_batches}" if resume.skip_batches else name
 
 
@@ -55,6 +60,14 @@ def told(event: ev.Event, at_ns: int) -> str:
             return f"{name} rank {event.rank}: {end}{extra}"
         case ev.StopAsked():
             return f"{name} by {event.source}, deadline {_in(event.deadline_ns, at_ns)}"
+        case ev.BuffersReady():
+            return f"{name} rank {event.rank}: {event.buffers}"
+        case ev.Sealed() | ev.DrainCommitted():
+            return f"{name} {event.of_attempt}-{event.step}"
+        case ev.SealFailed() | ev.DrainFailed() | ev.DrainCommitFailed():
+            return f"{name} {event.of_attempt}-{event.step}: {event.why}"
+        case ev.Drained():
+            return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
         case ev.Joined():
             return f"{name} rank {event.rank}"
         case ev.TimerFired():
@@ -96,6 +109,15 @@ def answered(action: act.Action, at_ns: int) -> str:
             return f"abort {abort.epoch}: {abort.reason}"
         case act.CarryOut(what=news.Refuse() as refusal):
             return f"refuse: {refusal.reason}"
+        case act.Seal():
+            return f"seal step {action.step} in buffer {action.buffer}"
+        case act.Drain():
+            how = " at once" if action.urgent else ""
+            return f"drain step {action.step} from buffer {action.buffer}{how} ({action.why})"
+        case act.CommitDrained():
+            return f"commit drained step {action.step}"
+        case act.PublishCommitted():
+            return f"publish that step {action.step} is durable"
         case act.Relay():
             return "send SIGTERM to the ranks"
         case act.Kill():
@@ -117,5 +139,6 @@ def answered(action: act.Action, at_ns: int) -> str:
         case act.Say():
             return f'say "{action.words}"'
         case act.Finish():
-            return f"finish {action.exit_code}: {action.words}"
+            kept = ", memory is kept" if action.keep_memory else ""
+            return f"finish {action.exit_code}: {action.words}{kept}"
     raise AssertionError(action)

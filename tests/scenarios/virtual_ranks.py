@@ -25,7 +25,7 @@ from holdfast.core.agree_rank import (
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import Pace
-from holdfast.core.word import Agreed, Order, unpack
+from holdfast.core.word import Agreed, Order, buffer_of, unpack
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Shape:
     copy_ns: int = 10 * MS
     write_ns: int = 200 * MS
     leave_ns: int = 20 * MS
+    buffers: int = 0  # of the memory tier; 0: there is none
+    seal_ns: int = 5 * MS
+    drain_ns: int = 300 * MS  # a rank's shard
     together: bool = True  # a step ends when every rank's does, as with any collective
     has_session: bool = True
     plain_ns: int = 100 * SECOND  # without a session: how long the command works
@@ -88,6 +91,12 @@ class Surroundings(Protocol):
     def written(self, rank: VirtualRank, step: int) -> None:
         """Its shard of this step is durable."""
 
+    def copying(self, rank: VirtualRank, buffer: int) -> None:
+        """It begins to write into a buffer."""
+
+    def copied(self, rank: VirtualRank, buffer: int, epoch: int, step: int) -> None:
+        """It has copied into a buffer, and rings."""
+
     def ended(self, rank: VirtualRank) -> None:
         """The process is no more."""
 
@@ -125,7 +134,8 @@ class VirtualRank:
         self.ended_ns = 0
         # The supervisor's half.
         self.order = self.verdict = 0
-        self.committed = resume.step
+        self.committed = resume.durable_step
+        self.buffers = 0
         self._world = world
         self._barrier = barrier
         self._answered_epoch = 0
@@ -228,6 +238,7 @@ class VirtualRank:
             self._fail("CorruptCheckpoint", wrong, "train.py:7", 69)
             return
         self._world.restored(self)
+        self.buffers = self._world.shape.buffers
         if self.resume.step >= self._world.shape.until:
             self._loop_ended(self.resume.step)
         else:
@@ -369,12 +380,19 @@ class VirtualRank:
     # --- saves ------------------------------------------------------------------------------
 
     def _copy(self, step: int, order: int, then: Callable[[], None]) -> None:
-        epoch = unpack(order).epoch
+        epoch, flags, _ = unpack(order)
+        buffer = buffer_of(flags)
         self._answered_epoch = epoch
+        if buffer is not None:
+            self._world.copying(self, buffer)
         self.blocked_ns = self._world.shape.copy_ns
 
         def copied() -> None:
             self.words = replace(self.words, snap=Agreed(epoch, 0, step))
+            if buffer is not None:
+                self._world.copied(self, buffer, epoch, step)
+                then()
+                return
             now_ns = self._world.clock.now_ns
             self._written_ns = max(now_ns, self._written_ns) + self._world.shape.write_ns
             self._later(self._written_ns - now_ns, lambda: self._written(epoch, step))

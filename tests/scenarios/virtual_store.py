@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from virtual_memory import Memory
 from virtual_ranks import Barrier, Surroundings, VirtualRank
 
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.rollback import Wish
 from holdfast.journal.attempts import AttemptRecord, lineage, skip_from
-from holdfast.snapshot.choose import choose, choose_back
+from holdfast.snapshot.choose import choose, choose_back, newest_first
 from holdfast.snapshot.sets import SetInfo
 
 
@@ -23,24 +24,35 @@ class Store:
     shards: set[tuple[int, int, int]] = field(default_factory=set)  # (attempt, step, rank)
     unreadable: dict[str, str] = field(default_factory=dict)  # as a rank finds out
     rejected: dict[str, str] = field(default_factory=dict)  # as the controller knows
+    spoilt: dict[str, str] = field(default_factory=dict)  # sets whose copy in memory is bad
+    spoiling: dict[str, str] = field(default_factory=dict)  # the same, and nobody knows yet
     wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
     is_full: bool = False
     is_away: bool = False
     is_hung: bool = False  # it takes an order, and never answers
     is_fenced: bool = False  # another supervisor creates the next attempt first
 
-    def choose(self, wish: Wish | None) -> tuple[ev.Resume, str]:
-        """As `snapshot.catalog` does."""
+    def choose(self, wish: Wish | None, memory: Memory) -> tuple[ev.Resume, str]:
+        """As `snapshot.catalog` does: a set in memory goes before the same one on disk."""
         chain = self.chain()
+        in_memory = [(b, one) for b, one in memory.sets() if one.name not in self.spoilt]
         if wish is None:
-            chosen, words = choose(self.sets, chain, self.rejected)
+            known = [*self.sets, *(one for _, one in in_memory)]
+            chosen, words = choose(known, chain, self.rejected)
         else:
+            in_memory = []
             chosen, words = choose_back(wish.to, self.sets, chain, self.rejected, {})
         name = chosen.name if chosen else None
         skip = skip_from(self.attempts, name) if wish is None else wish.skip_batches
         if chosen is None:
             return ev.Resume(None, 0, None, skip), words
-        return ev.Resume(chosen.name, chosen.step, chosen.attempt, skip), words
+        resume = ev.Resume(chosen.name, chosen.step, chosen.attempt, skip)
+        buffers = [buffer for buffer, one in in_memory if one.name == chosen.name]
+        if not buffers:
+            return resume, words
+        durable = [one for one in newest_first(self.sets, chain) if one.step <= chosen.step]
+        step = durable[0].step if durable else 0
+        return replace(resume, buffer=buffers[0], committed_step=step), words
 
     def chain(self) -> list[tuple[int, int | None]]:
         """The lineage."""
@@ -68,8 +80,9 @@ class Live:
         self.told = [news.RankWords(step=resume.step) for _ in self.ranks]
         self.joined: set[int] = set()
         self.told_sigterms = [0] * len(self.ranks)
+        self.told_buffers = [0] * len(self.ranks)
         self.order = self.verdict = 0
-        self.committed = resume.step
+        self.committed = resume.durable_step
         self.step = resume.step  # completed by all
         self.step_start_ns: int | None = None
         self.is_killed = self.is_empty = False

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from virtual_memory import Memory, Shard
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_store import Live, Store
 from virtual_time import MS, SECOND, Clock
@@ -41,6 +42,7 @@ PROGRESS_NS = 250 * MS
 STORE_NS = 10 * MS  # how long the store takes for anything
 SPAWN_NS = 15 * MS
 REAP_NS = 1 * MS
+BELL_NS = 1 * MS
 STUCK_NS = 10 * SECOND
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
@@ -57,12 +59,16 @@ class World:
         grace_ns: int = 30 * SECOND,
         tell: Tell = lambda *_: None,
         store: Store | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.clock = Clock()
         self.shape = shape
         self.machine = RunMachine(policy or RunPolicy(ranks=shape.ranks))
         self.host = host.HostMachine()
         self.store = store or Store()
+        self.memory = memory or Memory(shape.ranks, shape.buffers)
+        self.memory.busy = {}  # seals and drains end with the supervisor that they are children of
+        self.seals_fail = False
         self.grace_ns = grace_ns
         self.live: Live | None = None  # the attempt that runs
         self.finish: act.Finish | None = None
@@ -183,7 +189,8 @@ class World:
 
     def read_error(self, resume: ev.Resume) -> str:
         """What a rank finds wrong with the set it restores."""
-        return self.store.unreadable.get(resume.set_name or "", "")
+        bad = self.store.unreadable if resume.buffer is None else self.store.spoiling
+        return bad.get(resume.set_name or "", "")
 
     def can_write(self, _rank: int) -> bool:
         """Whether a shard can be written."""
@@ -310,6 +317,10 @@ class World:
                 live.joined.add(rank.rank)
                 self._store_words(rank)
                 self.feed(ev.Joined(self.now_ns, live.attempt, rank.rank))
+            if rank.buffers != live.told_buffers[rank.rank]:
+                live.told_buffers[rank.rank] = rank.buffers
+                ready = ev.BuffersReady(self.now_ns, live.attempt, rank.rank, rank.buffers)
+                self.feed(ready)
             before = live.told[rank.rank]
             rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
             if rank.words == before:
@@ -356,6 +367,18 @@ class World:
                 )
             )
 
+    def copying(self, rank: VirtualRank, buffer: int) -> None:
+        """It begins to write into a buffer."""
+        self.memory.copying(rank.rank, buffer)
+
+    def copied(self, rank: VirtualRank, buffer: int, epoch: int, step: int) -> None:
+        """It has copied into a buffer, and rings: the supervisor looks at once."""
+        if self.live is not None:
+            self.memory.copied(rank.rank, buffer, Shard(self.live.attempt, epoch, step))
+            self._polls += 1
+            number = self._polls
+            self.clock.later(BELL_NS, lambda: self._poll(number))
+
     def written(self, rank: VirtualRank, step: int) -> None:
         """A shard is durable."""
         if self.live is not None:
@@ -384,6 +407,8 @@ class World:
                 case {"fact": "notice"}:
                     deadline_ns = told["deadline_ns"]
                     found.append(facts.NoticeFact(told["at_ns"], deadline_ns, told["source"]))
+                case {"fact": "saving"}:
+                    pass
                 case _:
                     raise AssertionError(told)
         assert not started, "an attempt has not ended"
@@ -403,7 +428,7 @@ class World:
                 self.feed(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
                 return
             try:
-                resume, words = self.store.choose(action.wish)
+                resume, words = self.store.choose(action.wish, self.memory)
             except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
                 self.feed(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
             else:
@@ -470,6 +495,69 @@ class World:
             outcome = news.Committed(self.now_ns, what.epoch, what.step)
         self.feed(ev.Heard(self.now_ns, attempt, outcome))
 
+    def _do_seal(self, action: act.Seal) -> None:
+        shard, buffer = Shard(action.attempt, action.epoch, action.step), action.buffer
+        self.memory.pin(buffer, "it is being sealed")
+        names = (action.attempt, action.epoch, action.step, buffer)
+
+        def sealed() -> None:
+            self.memory.unpin(buffer, "it is being sealed")
+            if self.seals_fail:
+                self.feed(ev.SealFailed(self.now_ns, *names, "no space left"))
+            else:
+                self.memory.seal(buffer, shard)
+                self.feed(ev.Sealed(self.now_ns, *names))
+
+        self.clock.later(self.shape.seal_ns, sealed)
+
+    def _do_drain(self, action: act.Drain) -> None:
+        if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
+            return  # it goes on, faster
+        assert all("it is being drained" not in why for why in self.memory.busy.values()), "two"
+        here = self.memory.sealed.get(action.buffer)
+        assert here is not None, f"{action}: nothing is sealed there"
+        assert (here.attempt, here.step) == (action.attempt, action.step), (here, action)
+        assert action.epoch in (0, here.epoch)
+        self.memory.pin(action.buffer, "it is being drained")
+        self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
+
+    def _drained(self, action: act.Drain, rank: int) -> None:
+        names = (action.epoch, action.step)
+        if self.store.is_full or self.store.is_away:
+            self.memory.unpin(action.buffer, "it is being drained")
+            why = "no space left" if self.store.is_full else "the run store cannot be reached"
+            self.feed(ev.DrainFailed(self.now_ns, action.attempt, *names, why))
+            return
+        self.store.shards.add((action.attempt, action.step, rank))
+        if rank + 1 < self.shape.ranks:
+            self.clock.later(self.shape.drain_ns, lambda: self._drained(action, rank + 1))
+        else:
+            self.memory.unpin(action.buffer, "it is being drained")
+        self.feed(ev.Drained(self.now_ns, action.attempt, rank, *names))
+
+    def _do_commit_drained(self, action: act.CommitDrained) -> None:
+        names = (action.attempt, action.epoch, action.step)
+
+        def job() -> None:
+            if self.store.is_full:
+                self.feed(ev.DrainCommitFailed(self.now_ns, *names, "no space left"))
+                return
+            place = Path(set_name(action.attempt, action.step))
+            ranks = self.shape.ranks
+            if all(one.name != place.name for one in self.store.sets):
+                one = SetInfo(place, action.attempt, action.step, ranks, 0, 0, ())
+                self.store.sets.append(one)
+            self.feed(ev.DrainCommitted(self.now_ns, *names))
+
+        self._in_store(job)
+
+    def _do_publish_committed(self, action: act.PublishCommitted) -> None:
+        live = self.live
+        if live is not None:
+            live.committed = max(live.committed, action.step)
+            for rank in live.ranks:
+                self._store_words(rank)
+
     def _do_relay(self, _: act.Relay) -> None:
         for rank in self.live.ranks if self.live else ():
             rank.sigterm()
@@ -514,9 +602,10 @@ class World:
 
     def _do_end_attempt(self, action: act.EndAttempt) -> None:
         self.ends.append(action)
-        resumed = self._launch.resume.set_name if self._launch else None
-        if action.cause == "bad_checkpoint" and resumed is not None:
-            self.store.rejected[resumed] = action.words
+        resume = self._launch.resume if self._launch else None
+        if action.cause == "bad_checkpoint" and resume is not None and resume.set_name:
+            bad = self.store.rejected if resume.buffer is None else self.store.spoilt
+            bad[resume.set_name] = action.words
 
     def _do_say(self, action: act.Say) -> None:
         self.said.append(action.words)
@@ -525,12 +614,18 @@ class World:
         assert self.finish is None, "finished twice"
         self.finish = action
         self.finished_ns = self.now_ns
+        if not action.keep_memory:
+            self.memory.lose()
 
 
 DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.Choose: World._do_choose,
     act.Launch: World._do_launch,
     act.CarryOut: World._do_carry_out,
+    act.Seal: World._do_seal,
+    act.Drain: World._do_drain,
+    act.CommitDrained: World._do_commit_drained,
+    act.PublishCommitted: World._do_publish_committed,
     act.Relay: World._do_relay,
     act.Kill: World._do_kill,
     act.Examine: World._do_examine,

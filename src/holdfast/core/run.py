@@ -386,8 +386,10 @@ class RunMachine:
         return answer
 
     def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
-        """What is in memory is drained first: whatever the deadline cuts off, that is durable."""
-        return self.keeping.drain_newest(at_ns, stop.source) + self._ask_to_leave(stop, at_ns)
+        """With a deadline what is in memory is drained first: whatever it cuts off, that is safe."""
+        is_hurried = stop.deadline_ns is not None
+        first = self.keeping.drain_newest(at_ns, stop.source) if is_hurried else []
+        return first + self._ask_to_leave(stop, at_ns)
 
     def _ask_to_leave(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
         if not self.saving.joined:
