@@ -386,7 +386,7 @@ class RunMachine:
         return answer
 
     def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
-        """With a deadline what is in memory is drained first: whatever it cuts off, that is safe."""
+        """With a deadline what is in memory is drained first: that much is safe in any case."""
         is_hurried = stop.deadline_ns is not None
         first = self.keeping.drain_newest(at_ns, stop.source) if is_hurried else []
         return first + self._ask_to_leave(stop, at_ns)
@@ -555,10 +555,13 @@ class RunMachine:
 
     def _finished(self) -> list[act.Action]:
         """Nothing happens any more."""
-        self.state = State.OVER
-        finish = self._finish
-        if self.keeping.is_ahead and finish.exit_code != EXIT_DONE:
-            finish = replace(finish, keep_memory=True)
+        was_keeping, self.state = self.state is State.KEEPING, State.OVER
+        finish, step = self._finish, self.saving.committed_step
+        if self.keeping.is_ahead:
+            words = f"{finish.words}; memory holds more, and is kept for a start on this host"
+            return [replace(finish, words=words, keep_memory=True)]
+        if was_keeping:
+            finish = replace(finish, words=f"{finish.words}; step {step} was saved from memory")
         return [finish]
 
 
