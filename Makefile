@@ -7,6 +7,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
 FUZZ_STAMP := $(VENV)/.ready-fuzz
+# The peers of the race and what they need stay out of the environment that tests run in.
+RACE_VENV  ?= .venv-race
+RACE_STAMP := $(RACE_VENV)/.ready
+RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt \
+	-c bench/recovery/constraints.txt
 
 # Two workers: the tests start real processes, and more of them than cores would only wait.
 PYTEST_WORKERS ?= 2
@@ -18,9 +23,10 @@ FUZZ_TARGETS   ?=
 FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
+RACE_FLAGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench docs picture clean
+.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench race docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +42,14 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,bench]'
+	@touch $@
+
+# Without its dependencies: one of them is an old name of another, which it also needs.
+$(RACE_STAMP): pyproject.toml constraints.txt bench/recovery/constraints.txt .ci/venv
+	PYTHON="$(PYTHON)" .ci/venv "$(RACE_VENV)"
+	$(RACE_PIP) hatchling editables
+	$(RACE_PIP) --no-build-isolation -e '.[jax,torch,stacks,race]'
+	$(RACE_PIP) --no-deps nvidia-resiliency-ext
 	@touch $@
 
 $(FUZZ_STAMP): $(STAMP)
@@ -74,6 +88,11 @@ chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py
+	$(MAKE) race
+
+race: $(RACE_STAMP) ## Recovery beside its peers, under the same faults: a table and a picture (40 min)
+	$(RACE_VENV)/bin/python bench/recovery/race.py $(RACE_FLAGS)
+	$(RACE_VENV)/bin/python bench/recovery/picture.py
 
 fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECONDS each
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/fuzz/test_planted.py
@@ -87,5 +106,5 @@ picture: $(STAMP) ## Train the demo again and draw its report into docs/images/r
 	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
 
 clean: ## Remove what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RACE_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,235 @@
+"""The systems of the race: how each is started, and why like that.
+
+Each is configured as well as its own documentation allows: monitors and heartbeats at intervals far
+below the defaults, asynchronous saves, a save interval near the optimum for one fault each 20 s.
+What is Holdfast's is `Holdfast` alone; it gets no line that a user would not write.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TRAINERS = HERE / "trainers"
+BIN = Path(sys.executable).parent
+
+# A rank that does nothing for so long is hung, for every system that can be told so.
+HANG_S = 5.0
+# As often as pays: the root of 2 × what a save blocks × 20 s (Young), over a step of about 0.06 s.
+SAVE_EVERY_ASYNC = 20  # 0.03 to 0.05 s blocked: 1.2 s
+SAVE_EVERY_SYNC = 40  # 0.15 s and more: 2.5 s
+
+
+@dataclass
+class Place:
+    """Where one system runs: its folders and its ports."""
+
+    folder: Path
+    data: Path
+    ranks: int
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def stamps(self) -> Path:
+        return self.folder / "stamps"
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def script(self, name: str, *more: str) -> list[str]:
+        return [
+            str(TRAINERS / name), "--out", str(self.out), "--stamps", str(self.stamps),
+            "--data", str(self.data), *more,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is started: commands side by side, each with what it adds to the environment."""
+
+    commands: list[tuple[list[str], dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class System:
+    """One competitor. `start` is called anew whenever it has to be started from outside."""
+
+    name: str
+    title: str
+    framework: str
+    start: Callable[[Place], Start]
+    ranks: tuple[int, ...] = (1, 2)
+    # What the SIGTERM of a planned stop goes to: every command's own process.
+    note: str = ""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, next to one another's sockets: all held until all are found."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def bare(script: str, every: int) -> Callable[[Place], Start]:
+    """`while ! python train.py; do sleep 1; done`, for several ranks: all are started together,
+    and the first that ends takes the others with it (they would wait for it in a collective)."""
+
+    def start(place: Place) -> Start:
+        command = ["bash", str(HERE / "bare_loop.sh"), str(place.ranks), sys.executable]
+        return Start([(command + place.script(script, "--save-every", str(every)), {})])
+
+    return start
+
+
+def torchrun(**extra: str) -> Callable[[Place], Start]:
+    def start(place: Place) -> Start:
+        command = [
+            str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(place.ranks),
+            "--max-restarts", "100000",
+            # Looks at its workers ten times a second; the default since 2.3 too.
+            "--monitor-interval", "0.1",
+            # A restart tells the survivors to leave by SIGTERM and waits for so long, 30 s by
+            # default: ours would save and then wait in a collective for the rank that is gone.
+            "--shutdown-timeout", "1",
+            *place.script("torch_dcp.py", "--save-every", str(SAVE_EVERY_ASYNC)),
+        ]  # fmt: skip
+        return Start([(command, extra)])
+
+    return start
+
+
+def ft_launcher(place: Place) -> Start:
+    command = [
+        str(BIN / "ft_launcher"), "--standalone", "--nproc-per-node", str(place.ranks),
+        "--max-restarts", "100000",
+        "--monitor-interval", "0.1",  # 0.3 by default
+        "--workers-stop-timeout", "1",  # 15 by default; see torchrun's
+        "--ft-workload-check-interval", "0.25",  # 5 by default
+        "--ft-rank-heartbeat-timeout", str(HANG_S),  # 45 minutes by default
+        "--ft-initial-rank-heartbeat-timeout", "30",  # an hour by default
+        "--ft-enable-nic-monitor", "false",  # there is none
+        *place.script("torch_dcp.py", "--save-every", str(SAVE_EVERY_ASYNC)),
+    ]  # fmt: skip
+    # It starts its ranks' store as torchrun does, and would reuse it as torchrun does.
+    return Start([(command, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})])
+
+
+def inprocess(place: Place) -> Start:
+    """Ranks and warm spares as plain processes, as Slurm with --kill-on-bad-exit=0 starts them.
+
+    The launcher keeps the store, and starts the whole job anew when the spares are used up.
+    """
+    spares = place.options.get("spares", "2")
+    command = [
+        sys.executable, str(HERE / "inprocess_job.py"), str(place.ranks), spares, sys.executable,
+        *place.script("torch_inprocess.py", "--save-every", str(SAVE_EVERY_ASYNC)),
+    ]  # fmt: skip
+    return Start([(command, {})])
+
+
+def torchft(place: Place) -> Start:
+    """A lighthouse, and each replica group under a torchrun of its own, as its guide shows."""
+    (port,) = free_ports(1)
+    lighthouse = [
+        str(BIN / "torchft_lighthouse"), "--bind", f"127.0.0.1:{port}", "--min_replicas", "1",
+        "--heartbeat_timeout_ms", "1000",  # 5000 by default
+        "--quorum_tick_ms", "50",  # 100 by default
+        "--join_timeout_ms", "1000",  # 60000 by default
+    ]  # fmt: skip
+    commands: list[tuple[list[str], dict[str, str]]] = [(lighthouse, {})]
+    for replica in range(place.ranks):
+        command = [
+            str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "1",
+            "--max-restarts", "100000", "--monitor-interval", "0.1", "--shutdown-timeout", "1",
+            *place.script("torch_ft.py", "--save-every", "100"),
+        ]  # fmt: skip
+        environment = {
+            "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
+            "REPLICA_GROUP_ID": str(replica),
+            "NUM_REPLICA_GROUPS": str(place.ranks),
+        }
+        commands.append((command, environment))
+    return Start(commands)
+
+
+def holdfast(script: str) -> Callable[[Place], Start]:
+    """The command of the README. Everything is at its default but the deadline for a hang."""
+
+    def start(place: Place) -> Start:
+        command = [
+            sys.executable, "-m", "holdfast.cli.main", "run", "--name", "race",
+            "--store", str(place.folder / "store"), "--scratch", str(place.folder / "scratch"),
+            "--ranks", str(place.ranks), "--chips", str(place.ranks), "--hang", str(HANG_S),
+            "--grace", "30", "--status", "off", "--log-level", "info",
+            *place.options.get("holdfast", "").split(), "--",
+            sys.executable, *place.script(script),
+        ]  # fmt: skip
+        return Start([(command, {})])
+
+    return start
+
+
+SYSTEMS = [
+    System(
+        "loop", "bare loop, torch.save + fsync", "torch", bare("torch_save.py", SAVE_EVERY_SYNC)
+    ),
+    System("torchrun", "torchrun, DCP async", "torch", torchrun()),
+    System(
+        "torchrun-own-store",
+        "torchrun, DCP async, a store of its own",
+        "torch",
+        torchrun(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
+    ),
+    System("ft_launcher", "NVIDIA ft_launcher, DCP async", "torch", ft_launcher),
+    System("inprocess", "NVIDIA in-process restart, warm spares", "torch", inprocess),
+    System("torchft", "torchft, a replica group each", "torch", torchft, ranks=(2,)),
+    System("holdfast", "Holdfast (PyTorch)", "torch", holdfast("torch_holdfast.py")),
+    System("loop-jax", "bare loop, Orbax async", "jax", bare("jax_orbax.py", SAVE_EVERY_SYNC)),
+    System("holdfast-jax", "Holdfast (JAX)", "jax", holdfast("jax_holdfast.py")),
+]
+NAMES = {system.name: system for system in SYSTEMS}
+
+
+def environment(extra: dict[str, str]) -> dict[str, str]:
+    """This process's, less what would leak in, and what all systems get alike."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    return {
+        **kept,
+        # One thread each: two ranks share the cores, and none of the libraries is to take them all.
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONUNBUFFERED": "1",
+        **extra,
+    }
+
+
+def launch(system: System, place: Place, log: Path) -> list[subprocess.Popen]:
+    """Start it; what it says goes to a file."""
+    place.stamps.mkdir(parents=True, exist_ok=True)
+    place.out.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return [
+            subprocess.Popen(
+                command,
+                env=environment(extra),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=place.folder,
+                start_new_session=True,
+            )
+            for command, extra in system.start(place).commands
+        ]

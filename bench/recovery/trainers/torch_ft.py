@@ -1,0 +1,74 @@
+"""PyTorch with torchft: replica groups that train on without the one that died.
+
+A replica that comes back heals from a living one. Heartbeats and timeouts are short (its examples:
+5 s process group, 30 s manager); the state is also written to a file now and then, as its guide
+tells for the case that all die.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+from lm_torch import Training, arguments, boot_ns, loss
+from torch_save import load, save
+from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
+
+def main() -> None:
+    args = arguments()
+    replica, replicas = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["NUM_REPLICA_GROUPS"])
+    training = Training(args, replica, replicas)
+    path = args.out / "checkpoint.pt"
+    after = load(training, path)
+
+    def state_dict():
+        return {
+            "model": training.model.state_dict(),
+            "optimizer": training.optimizer.state_dict(),
+        }
+
+    def load_state_dict(state):
+        training.model.load_state_dict(state["model"])
+        training.optimizer.load_state_dict(state["optimizer"])
+
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=args.hang_s)),
+        load_state_dict=load_state_dict,
+        state_dict=state_dict,
+        min_replica_size=1,
+        replica_id=f"race_{replica}",
+        timeout=timedelta(seconds=args.hang_s),
+        quorum_timeout=timedelta(seconds=30),
+        connect_timeout=timedelta(seconds=10),
+        heartbeat_interval=timedelta(milliseconds=50),
+        init_sync=False,  # all replicas draw the same weights from the same seed
+    )
+    manager.load_state_dict({"step": after, "batches_committed": after * replicas})
+    parallel = DistributedDataParallel(manager, training.model)
+    optimizer = Optimizer(manager, training.optimizer)
+    begun = False
+    while manager.current_step() < args.steps:
+        batch = torch.from_numpy(next(training.batches))
+        since_ns = boot_ns()
+        optimizer.zero_grad()
+        value = loss(parallel, batch)
+        value.backward()
+        before = manager.current_step()
+        optimizer.step()
+        value.item()
+        step = manager.current_step()
+        if step == before:
+            continue  # not committed: this batch is gone
+        if not begun:
+            # It is known only now with which step it joined: it healed within this one.
+            training.stamps.begin(before)
+            begun = True
+        training.stamps.step(step, since_ns)
+        if manager.participating_rank() == 0 and step % args.save_every == 0:
+            save(training, step, path)
+
+
+if __name__ == "__main__":
+    main()

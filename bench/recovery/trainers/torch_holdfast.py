@@ -1,0 +1,28 @@
+"""PyTorch with Holdfast: the six lines of examples/torch_lm, and nothing tuned."""
+
+from __future__ import annotations
+
+from lm_torch import Training, arguments, join
+
+import holdfast as hf
+
+
+def main() -> None:
+    args = arguments()
+    run = hf.start()
+    training = Training(args, run.rank, run.world_size)
+    join(training, args, run.world_size)
+    run.track(model=training.model, optimizer=training.optimizer)
+    training.batches = run.data(training.batches)
+    run.restore()
+    begun = False
+    for step in run.steps(args.steps):
+        if not begun:
+            training.stamps.begin(step - 1)
+            begun = True
+        value = training.step(step)
+        run.done(step, ready=value)
+
+
+if __name__ == "__main__":
+    main()

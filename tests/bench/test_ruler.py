@@ -1,0 +1,158 @@
+"""The ruler of the race, on time lines that can be checked by hand: steps of 100 ms."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECOVERY = Path(__file__).parents[2] / "bench" / "recovery"
+sys.path.append(str(RECOVERY))
+
+from faults import kills  # noqa: E402
+from ruler import Follower, Life, Stamps, Step, account, boot_ns, recovery  # noqa: E402
+
+MS = 1_000_000
+
+
+def life(rank, after, at_ms, *steps_ms, pid=None, long=100):
+    """Steps after `after`, each ending at the given millisecond and `long` of them."""
+    steps = [Step(after + 1 + i, (at - long) * MS, at * MS) for i, at in enumerate(steps_ms)]
+    return Life(rank, pid or 1000 + at_ms, after, at_ms * MS, steps)
+
+
+# Four steps, killed at 450, saved after step 2; back at 1000, and two new ones after 3 and 4.
+KILLED = [life(0, 0, 0, 100, 200, 300, 400), life(0, 2, 1000, 1100, 1200, 1300, 1400)]
+
+
+def test_what_a_later_life_did_not_go_on_from_is_lost():
+    told = account({0: KILLED}, 0, 1400 * MS)
+    assert (told.kept_steps, told.lost_steps) == (6, 2)
+    assert told.goodput == pytest.approx(600 / 1400)
+    assert told.step_s == pytest.approx(0.1)
+
+
+def test_steps_that_were_given_up_stay_lost_when_a_third_life_is_past_them():
+    third = life(0, 6, 2000, 2100)
+    told = account({0: [*KILLED, third]}, 0, 2100 * MS)
+    assert (told.kept_steps, told.lost_steps) == (7, 2)
+
+
+def test_a_fall_back_further_than_the_life_before_loses_that_ones_steps_too():
+    third = life(0, 1, 2000, 2100)
+    told = account({0: [*KILLED, third]}, 0, 2100 * MS)
+    assert (told.kept_steps, told.lost_steps) == (2, 7)
+
+
+def test_the_first_step_of_a_life_counts_for_no_more_than_a_typical_one():
+    slow = Life(0, 1, 0, 0, [Step(1, 0, 900 * MS), Step(2, 900 * MS, 1000 * MS)])
+    assert account({0: [slow]}, 0, 1000 * MS).goodput == pytest.approx(0.2)
+
+
+def test_a_save_between_two_steps_is_not_training():
+    saving = Life(0, 1, 0, 0, [Step(1, 0, 100 * MS), Step(2, 300 * MS, 400 * MS)])
+    assert account({0: [saving]}, 0, 400 * MS).goodput == pytest.approx(0.5)
+
+
+def test_only_what_ended_in_the_window_counts_and_only_the_part_inside():
+    told = account({0: KILLED[:1]}, 150 * MS, 300 * MS)
+    assert told.kept_steps == 2
+    assert told.goodput == pytest.approx(150 / 150)
+
+
+def test_goodput_is_the_mean_of_the_ranks():
+    """A survivor that trains on while the other rank is away is paid for what it does."""
+    survivor = life(0, 0, 0, *range(100, 1100, 100))
+    away = [life(1, 0, 0, 100, 200), life(1, 8, 800, 900, 1000)]
+    told = account({0: [survivor], 1: away}, 0, 1000 * MS)
+    assert told.goodput == pytest.approx((1.0 + 0.4) / 2)
+    assert told.lost_steps == 0
+
+
+def test_nothing_done_is_nothing_kept():
+    assert account({}, 0, MS).goodput == 0
+    assert account({0: [life(0, 0, 0)]}, 0, MS).goodput == 0
+
+
+def test_the_price_of_a_kill():
+    seen = recovery({0: KILLED}, 450 * MS)
+    assert seen.lost_steps == 2
+    assert seen.again_s == pytest.approx(0.65)  # step 3 for the second time
+    assert seen.new_s == pytest.approx(0.85)  # step 5, which nobody had done before
+    assert seen.whole_s == pytest.approx(0.85)
+
+
+def test_new_is_what_any_rank_does_first_and_whole_is_when_all_have():
+    other = [life(1, 0, 0, 100, 200, 300, 400), life(1, 2, 1000, 1150, 1250, 1350, 1450)]
+    seen = recovery({0: KILLED, 1: other}, 450 * MS)
+    assert seen.new_s == pytest.approx(0.85)
+    assert seen.whole_s == pytest.approx(0.90)
+
+
+def test_a_run_that_did_not_come_back_has_no_times():
+    seen = recovery({0: KILLED[:1]}, 450 * MS)
+    assert (seen.again_s, seen.new_s, seen.whole_s, seen.lost_steps) == (None, None, None, None)
+
+
+def test_what_came_after_the_next_fault_is_not_this_ones():
+    seen = recovery({0: KILLED}, 450 * MS, until_ns=900 * MS)
+    assert seen.new_s is None
+
+
+def test_lines_of_two_ranks_are_read_as_they_come(tmp_path):
+    one, two = Stamps(tmp_path, 0), Stamps(tmp_path, 1)
+    follower = Follower(tmp_path)
+    one.begin(0)
+    two.begin(0)
+    before_ns = boot_ns()
+    one.step(1, before_ns)
+    assert follower.read().highest() == 1
+    two.step(1, before_ns)
+    two.step(2, before_ns)
+    assert follower.read().highest() == 2
+    assert [len(follower.newest(rank).steps) for rank in (0, 1)] == [1, 2]
+    assert follower.newest(0).pid == os.getpid()
+
+
+def test_half_a_line_is_left_until_it_is_whole(tmp_path):
+    Stamps(tmp_path, 0).begin(7)
+    path = tmp_path / "rank-00000.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20])
+    follower = Follower(tmp_path)
+    assert follower.read().newest(0) is None
+    path.write_bytes(whole)
+    assert follower.read().newest(0).after == 7
+
+
+def test_a_line_is_whole_though_its_writer_is_killed(tmp_path):
+    script = (
+        f"import os, sys; sys.path.append({str(RECOVERY)!r})\n"
+        f"from ruler import Stamps, boot_ns\n"
+        f"stamps = Stamps({str(tmp_path)!r}, 0); stamps.begin(0); stamps.step(1, boot_ns())\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    assert Follower(tmp_path).read().highest() == 1
+
+
+def test_a_step_of_a_process_that_never_began_is_an_error(tmp_path):
+    Stamps(tmp_path, 0).step(1, 0)
+    with pytest.raises(ValueError, match="never began"):
+        Follower(tmp_path).read()
+
+
+def test_the_schedule_is_a_function_of_the_seed():
+    assert kills(20, 300.0, 2) == kills(20, 300.0, 2)
+    assert kills(20, 300.0, 2) != kills(21, 300.0, 2)
+
+
+def test_the_schedule_strikes_as_often_as_was_asked_for_in_order_and_inside():
+    schedule = kills(20, 300.0, 2, every_s=20.0)
+    assert len(schedule) == 15
+    assert [one.at_s for one in schedule] == sorted(one.at_s for one in schedule)
+    assert all(0.5 <= one.at_s <= 298.0 for one in schedule)
+    assert {one.rank for one in schedule} == {0, 1}
