@@ -212,6 +212,8 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
         "MKL_NUM_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
         "PYTHONUNBUFFERED": "1",
+        # A monitor that looks twenty times a second would write as many warnings.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
         **extra,
     }
 
