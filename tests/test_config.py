@@ -222,6 +222,7 @@ RANK = RankEnvironment(
     resume_from="/dev/shm/holdfast-0/r/ram/buffer-1",
     ram="/dev/shm/holdfast-0/r/ram",
     ram_buffers=3,
+    imports="/var/tmp/imports-rank-00000.json",
     chips=8,
     rank=1,
     local_rank=1,

@@ -31,13 +31,13 @@ class Attempt:
 
     def __init__(self, *commands: list[str]) -> None:
         self.read_fd, write_fd = os.pipe()
-        self.tree = Tree(
+        self.tree = Tree([write_fd])
+        self.tree.launch(
             [
                 RankCommand(rank, argv, dict(os.environ), "/", write_fd)
                 for rank, argv in enumerate(commands)
             ]
         )
-        os.close(write_fd)
         self.heard = []
         self._rest = b""
 
@@ -202,7 +202,8 @@ AGENT = """
 import os, select, sys
 from holdfast.agent.tree import RankCommand, Tree
 r, w = os.pipe()
-tree = Tree([RankCommand(0, [sys.executable, "-c", sys.argv[1]], dict(os.environ), "/", w)])
+tree = Tree([w])
+tree.launch([RankCommand(0, [sys.executable, "-c", sys.argv[1]], dict(os.environ), "/", w)])
 read = os.fdopen(r)
 print(tree._process.pid, read.readline().strip(), flush=True)
 while True:

@@ -256,9 +256,13 @@ def is_alive(pid: int) -> bool:
 
 
 def guard_of(supervisor: Process) -> int:
-    """The pid of the guard, the reaper's parent."""
-    (pid,) = [p for p in children(supervisor.pid) if "reaper.py" in command_line(p)]
-    return pid
+    """The pid of the guard, the reaper's parent, of the attempt that runs."""
+    return guards_of(supervisor)[0]
+
+
+def guards_of(supervisor: Process) -> list[int]:
+    """The same, and after it that of the tree which is prepared for the next attempt."""
+    return [pid for pid in children(supervisor.pid) if "reaper.py" in command_line(pid)]
 
 
 def reaper_of(supervisor: Process) -> int:

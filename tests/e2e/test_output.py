@@ -150,7 +150,8 @@ def test_the_live_block_on_a_narrow_terminal(house: House) -> None:
 def pumped(tmp_path: Path, data: bytes) -> tuple[list[str], bytes]:
     """What the screen and the log get of a rank's output, written in small pieces."""
     shown: list[str] = []
-    output = RankOutput(0, tmp_path / "rank.log")
+    output = RankOutput(0)
+    output.log_to(tmp_path / "rank.log")
     pump = OutputPump([output], lambda _rank, line: shown.append(line))
     for start in range(0, len(data), 7):
         os.write(output.write_fd, data[start : start + 7])
@@ -177,7 +178,8 @@ def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(output_module, "LOG_LIMIT_BYTES", 2 << 20)
     data = b"z" * 99 + b"\n"
     shown: list[str] = []
-    output = RankOutput(0, tmp_path / "rank.log")
+    output = RankOutput(0)
+    output.log_to(tmp_path / "rank.log")
     pump = OutputPump([output], lambda _rank, line: shown.append(line))
     for _ in range(300):
         os.write(output.write_fd, data * 100)

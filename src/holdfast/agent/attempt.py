@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.agent.launch import journal_name, log_name
 from holdfast.agent.output import OutputPump, RankOutput
 from holdfast.agent.postmortem import Postmortem
 from holdfast.agent.ranks import RankPages
+from holdfast.agent.standbys import Prepared
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.core import host
@@ -20,7 +21,7 @@ from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
 
-Commands = Callable[[list[RankOutput], Path], list[RankCommand]]
+Commands = Callable[[Sequence[RankOutput], Path], list[RankCommand]]
 
 
 class LiveAttempt:
@@ -36,11 +37,15 @@ class LiveAttempt:
         scratch: Path,
         commands: Commands,
         screen: Callable[[int, str], None],
+        prepared: Prepared | None = None,
     ) -> None:
+        """`prepared`: where interpreters wait to become the ranks."""
         self.attempt = attempt
         self.scratch = scratch / f"attempt-{attempt:04d}"
         self.scratch.mkdir(mode=0o700, exist_ok=True)
-        self.outputs = [RankOutput(rank, self.scratch / log_name(rank)) for rank in range(ranks)]
+        self.outputs = prepared.outputs if prepared else [RankOutput(rank) for rank in range(ranks)]
+        for output in self.outputs:
+            output.log_to(self.scratch / log_name(output.rank))
         journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
         self.pages = RankPages(attempt, resume_step, journals)
         self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
@@ -48,9 +53,8 @@ class LiveAttempt:
         self._folder = folder
         self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
         self._pump = OutputPump(self.outputs, screen)
-        self._tree = Tree(commands(self.outputs, self.scratch))
-        for output in self.outputs:
-            os.close(output.write_fd)
+        self._tree = prepared.tree if prepared else Tree([one.write_fd for one in self.outputs])
+        self._tree.launch(commands(self.outputs, self.scratch))
 
     def live_files(self) -> LiveFiles:
         """What upkeep copies to the store."""
@@ -60,7 +64,8 @@ class LiveAttempt:
         for output in self.outputs:
             name = journal_name(output.rank)
             files.files.append(Replicator(self.scratch / name, journal_dir / name))
-            files.files.append(LogCopy(output.log, logs_dir / output.log.name))
+            log = log_name(output.rank)
+            files.files.append(LogCopy(self.scratch / log, logs_dir / log))
         return files
 
     def register(self, selector: selectors.BaseSelector) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.output import RankOutput
-from holdfast.agent.tree import RankCommand
-from holdfast.config import RankEnvironment
+from holdfast.agent.tree import RankCommand, StandbyCommand
+from holdfast.config import IMPORTS_VARIABLE, RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.buffers import buffer_name
@@ -66,6 +66,11 @@ def log_name(rank: int) -> str:
     return f"rank-{rank:05d}.log"
 
 
+def imports_path(scratch: Path, rank: int) -> Path:
+    """Where a rank leaves the list of its imports, in the run's own scratch folder."""
+    return scratch / f"imports-rank-{rank:05d}.json"
+
+
 def rank_commands(
     command: Command,
     folder: RunFolder,
@@ -81,7 +86,7 @@ def rank_commands(
     memory: MemoryPlace = NO_MEMORY,
     cache: Path | None = None,
 ) -> list[RankCommand]:
-    """One command per rank of this host."""
+    """One command per rank of this host; `scratch` is the attempt's, inside the run's."""
     port, coordinator_port = free_ports(2)
     commands = []
     for output in outputs:
@@ -100,6 +105,7 @@ def rank_commands(
             resume_from=memory.buffer(resume.buffer),
             ram=memory.folder,
             ram_buffers=memory.buffers,
+            imports=str(imports_path(scratch.parent, rank)),
             chips=chips,
             rank=rank,
             local_rank=rank,
@@ -129,3 +135,18 @@ def rank_commands(
             )
         )
     return commands
+
+
+def standby_commands(argv: Sequence[str], ranks: Sequence[RankCommand]) -> list[StandbyCommand]:
+    """What to start ahead of these ranks: `argv`, an interpreter that can become any of them.
+
+    What the ranks' environment says of the attempt may be out of date when they are launched.
+    """
+    return [
+        StandbyCommand(
+            argv=argv,
+            told={"imports": rank.environment[IMPORTS_VARIABLE], "argv": list(rank.argv)},
+            rank=rank,
+        )
+        for rank in ranks
+    ]

@@ -24,11 +24,10 @@ LOG_LIMIT_BYTES = 256 << 20  # a rank that prints without end must not fill the 
 
 
 class RankOutput:
-    """One rank's pipe, log and last lines."""
+    """One rank's pipe, log and last lines. The pipe may be there long before the log is."""
 
-    def __init__(self, rank: int, log: Path) -> None:
+    def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.log = log
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         with contextlib.suppress(OSError):  # the kernel's limit for unprivileged users
@@ -37,14 +36,13 @@ class RankOutput:
         self._lost_bytes = 0
         self._partial = b""
         self._written_bytes = 0
-        self._log_fd = self._open_log()
+        self._log_fd: int | None = None
 
-    def _open_log(self) -> int | None:
-        try:
-            self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return open_regular(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        except OSError:
-            return None
+    def log_to(self, log: Path) -> None:
+        """Keep what is drained from now on in this file, if it can be written."""
+        with contextlib.suppress(OSError):
+            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._log_fd = open_regular(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def drain(self) -> tuple[list[str], bool]:
         """Read what is there: `(complete lines, whether the pipe is still open)`."""

@@ -8,8 +8,10 @@ Runs as a script of its own (`python -I -S reaper.py`, standard library only: it
 - End of file on its standard input means that the agent is gone: it kills the whole tree and
   ends. Its own parent-death signal says the same. Nothing else makes it end early: signals meant
   for others are swallowed.
-- It speaks JSON lines. In: one `launch`, then `signal` and `kill`. Out: `launched` or
-  `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL, `gone`.
+- It speaks JSON lines. In: perhaps a `standby`, one `launch`, then `signal` and `kill`. Out:
+  `launched` or `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL, `gone`.
+- `standby` starts one interpreter for each rank ahead of the launch, which wakes it: it becomes the
+  rank. What it says of itself is passed on as `standby`; its death before that is `standby_lost`.
 - The guard is its parent, and a subreaper too. It does nothing until the reaper has ended; what is
   left then (the reaper was killed, with the agent or without it) has come to the guard, and dies.
 - A rank itself dies with its reaper by the kernel's hand (PR_SET_PDEATHSIG; the reaper has one
@@ -23,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
@@ -34,6 +37,9 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+STANDBY_VARIABLE = "HOLDFAST_STANDBY_TASK"
+WAKE_PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
 STUCK_AFTER_S = 10.0
 REAPER_LIMIT_S = 5.0  # a reaper that is stopped, or wedged, when its agent is gone
 RESCAN_S = 0.002
@@ -83,10 +89,11 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def spawn(rank: dict[str, Any], failure_fd: int) -> int:
+def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
     """Fork and exec one rank in a process group of its own; returns its pid.
 
-    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success.
+    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success. It
+    inherits its output, the descriptors in `keep`, and no other.
     """
     reaper = os.getpid()
     pid = os.fork()
@@ -102,6 +109,8 @@ def spawn(rank: dict[str, Any], failure_fd: int) -> int:
         os.dup2(null, 0)
         os.dup2(rank["stdout_fd"], 1)
         os.dup2(rank["stderr_fd"], 2)
+        for fd in keep:
+            os.set_inheritable(fd, True)
         os.chdir(rank["cwd"])
         os.execvpe(rank["argv"][0], rank["argv"], rank["env"])  # noqa: S606 - no shell
     except OSError as error:
@@ -112,39 +121,124 @@ def spawn(rank: dict[str, Any], failure_fd: int) -> int:
         os._exit(127)
 
 
+class Standby:
+    """An interpreter that waits to become a rank; `status_fd` is where it speaks of itself."""
+
+    def __init__(self, rank: dict[str, Any], failure_fd: int) -> None:
+        self.rank: int = rank["rank"]
+        self.buffer = b""
+        wake_read_fd, self.wake_fd = os.pipe()
+        self.status_fd, status_write_fd = os.pipe()
+        with contextlib.suppress(OSError):  # the kernel's limit for unprivileged users
+            fcntl.fcntl(self.wake_fd, F_SETPIPE_SZ, WAKE_PIPE_BYTES)
+        os.set_blocking(self.wake_fd, False)
+        os.set_blocking(self.status_fd, False)
+        told = {**rank["standby"], "wake_fd": wake_read_fd, "status_fd": status_write_fd}
+        env = {**rank["env"], STANDBY_VARIABLE: json.dumps(told)}
+        keep = (wake_read_fd, status_write_fd)
+        self.pid = spawn({**rank, "env": env}, failure_fd, keep)
+        for fd in keep:
+            os.close(fd)
+
+    def wake(self, rank: dict[str, Any]) -> bool:
+        """Have it become the rank; False: it cannot be told, and is ended."""
+        told = {"argv": rank["argv"], "env": rank["env"], "cwd": rank["cwd"]}
+        line = json.dumps(told).encode() + b"\n"
+        try:
+            # What does not fit at once would keep us waiting until its imports are done.
+            fits = len(line) <= fcntl.fcntl(self.wake_fd, F_GETPIPE_SZ)
+            woken = fits and os.write(self.wake_fd, line) == len(line)
+        except OSError:  # it has just died
+            woken = False
+        if not woken:
+            _signal(self.pid, signal.SIGKILL)
+        self.forget()
+        return woken
+
+    def read(self) -> bool:
+        """Pass on what it says of itself; False at the end of that."""
+        try:
+            data = os.read(self.status_fd, 1 << 16)
+        except BlockingIOError:
+            return True
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                report("standby", rank=self.rank, pid=self.pid, told=json.loads(line))
+        return bool(data)
+
+    def forget(self) -> None:
+        """Let go of the pipe by which it is woken: an end of file there ends who still waits."""
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
+            self.wake_fd = -1
+
+
 class Reaper:
     """The loop's state: which pids are ranks, and whether the tree is being killed."""
 
     def __init__(self) -> None:
         self.ranks: dict[int, int] = {}  # pid -> rank
+        self.standbys: dict[int, Standby] = {}  # by rank; those that were not woken yet
+        self.speaking: dict[int, Standby] = {}  # by status fd
+        self.outputs: set[int] = set()
         self.killing_since: float | None = None
         self.stuck_reported = False
         self.buffer = b""
-        self.launched = False
+        self.has_begun = False  # there were ranks, or there will be none: what is left is a rest
+
+    def stand_by(self, ranks: list[dict[str, Any]]) -> None:
+        """Start an interpreter for each rank. One that cannot be started is one that has died."""
+        self.keep_outputs(ranks)
+        null = os.open(os.devnull, os.O_WRONLY)
+        for rank in ranks:
+            standby = Standby(rank, null)
+            self.standbys[standby.rank] = self.speaking[standby.status_fd] = standby
+        os.close(null)
 
     def launch(self, ranks: list[dict[str, Any]]) -> None:
         """Start all ranks, or none: a command that cannot be started ends the attempt at once."""
+        self.reap()
+        self.keep_outputs(ranks)
         read_fd, write_fd = os.pipe()  # close-on-exec by default
-        os.set_inheritable(write_fd, False)
-        pids = {spawn(rank, write_fd): rank["rank"] for rank in ranks}
+        pids: dict[int, int] = {}
+        woken = []
+        for rank in ranks:
+            standby = self.standbys.pop(rank["rank"], None)
+            if standby is not None and standby.wake(rank):
+                pids[standby.pid] = rank["rank"]
+                woken.append(rank["rank"])
+            else:
+                pids[spawn(rank, write_fd)] = rank["rank"]
         self.ranks = dict(pids)
         os.close(write_fd)
         with os.fdopen(read_fd, "rb") as file:
             failures = [json.loads(line) for line in file.read().splitlines()]
-        for fd in {rank[which] for rank in ranks for which in ("stdout_fd", "stderr_fd")}:
+        for fd in self.outputs:
             os.close(fd)
-        self.launched = True
+        for standby in self.standbys.values():
+            standby.forget()
+        self.standbys = {}
+        self.has_begun = True
         if failures:
             self.ranks = {}
             report("spawn_failed", failures=failures)
             self.kill()
         else:
-            report("launched", pids={rank: pid for pid, rank in pids.items()})
+            report("launched", pids={rank: pid for pid, rank in pids.items()}, woken=woken)
+
+    def keep_outputs(self, ranks: list[dict[str, Any]]) -> None:
+        """They are ours until the launch; a rank inherits its own as its standard streams."""
+        self.outputs |= {rank[which] for rank in ranks for which in ("stdout_fd", "stderr_fd")}
+        for fd in self.outputs:
+            os.set_inheritable(fd, False)
 
     def command(self, message: dict[str, Any]) -> None:
         """Do what the agent says."""
         if message["do"] == "launch":
             self.launch(message["ranks"])
+        elif message["do"] == "standby":
+            self.stand_by(message["ranks"])
         elif message["do"] == "signal":
             for pid, rank in self.ranks.items():
                 if message["rank"] in (None, rank):
@@ -154,6 +248,7 @@ class Reaper:
 
     def kill(self) -> None:
         """SIGKILL everything below us; repeated until nothing is left (see `sweep`)."""
+        self.has_begun = True
         if self.killing_since is None:
             self.killing_since = time.monotonic()
         for pid in descendants(os.getpid()):
@@ -168,6 +263,7 @@ class Reaper:
                 return
             if pid == 0:
                 return
+            self.lose_standby(pid)
             rank = self.ranks.pop(pid, None)
             if rank is None:
                 continue
@@ -181,9 +277,17 @@ class Reaper:
                 core_dumped=signaled and os.WCOREDUMP(status),
             )
 
+    def lose_standby(self, pid: int) -> None:
+        """One that has died before it was woken: its rank starts cold."""
+        for standby in list(self.standbys.values()):
+            if standby.pid == pid:
+                standby.forget()
+                del self.standbys[standby.rank]
+                report("standby_lost", rank=standby.rank, pid=pid)
+
     def sweep(self) -> bool:
         """When killing, or once the last rank has left, nothing may stay; True when all is gone."""
-        if not self.launched or (self.ranks and self.killing_since is None):
+        if not self.has_begun or (self.ranks and self.killing_since is None):
             return False
         self.kill()
         self.reap()
@@ -214,7 +318,6 @@ class Reaper:
         poll = select.poll()
         poll.register(CONTROL_FD, select.POLLIN | select.POLLHUP)
         poll.register(wakeup_fd, select.POLLIN)
-        agent_there = True
         while True:
             wait_ms = RESCAN_S * 1000 if self.killing_since is not None else None
             for fd, _ in poll.poll(wait_ms):
@@ -222,11 +325,16 @@ class Reaper:
                     for number in os.read(wakeup_fd, 512):
                         if number == signal.SIGTERM:
                             self.kill()
-                elif agent_there and not self.read_commands():
-                    agent_there = False
+                elif fd in self.speaking:
+                    if not self.speaking[fd].read():
+                        poll.unregister(fd)
+                        os.close(fd)
+                        del self.speaking[fd]
+                elif fd == CONTROL_FD and not self.read_commands():
                     poll.unregister(CONTROL_FD)
-                    self.launched = True
                     self.kill()
+            for fd in self.speaking:
+                poll.register(fd, select.POLLIN)
             self.reap()
             if self.sweep():
                 report("gone")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,18 +21,20 @@ from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.launch import Command, rank_commands
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory, MemoryJob
+from holdfast.agent.output import RankOutput
 from holdfast.agent.signals import watch
 from holdfast.agent.stacks import Collected, collect_beside, targets
+from holdfast.agent.standbys import Standbys
 from holdfast.agent.storekeeper import Storekeeper
 from holdfast.agent.timers import Timers
-from holdfast.agent.tree import become_subreaper
+from holdfast.agent.tree import RankCommand, become_subreaper
 from holdfast.agent.upkeep import Upkeep
 from holdfast.agent.worker import Inbox
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import host
-from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.run import RunMachine, RunPolicy, State
 from holdfast.core.word import pack
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
@@ -46,6 +48,7 @@ IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
+STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second is undisturbed
 SECOND_NS = 1_000_000_000
 
 
@@ -62,6 +65,8 @@ class Job:
     incarnation: str
     scratch: Path
     memory: MemoryJob | None = None
+    standby: Sequence[str] | None = None
+    """What the interpreters that wait for the next attempt are started as; None: there are none."""
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
 
     @property
@@ -112,6 +117,9 @@ class Supervisor:
         self._incident_of: LiveAttempt | None = None
         say_later = self._say_later
         self.upkeep = Upkeep(lease, partial(say_later, "warning"), self._lease_lost)
+        self.standbys = Standbys(
+            job.policy.ranks, job.standby, self._selector, partial(screen.say, "warning")
+        )
         self._storekeeper = Storekeeper(
             folder,
             lease,
@@ -145,6 +153,7 @@ class Supervisor:
                 self._turn()
         finally:
             self._close_attempt()
+            self.standbys.close()
             self.memory.close(keep=self._finish is None or self._finish.keep_memory)
             self._storekeeper.close(CLOSE_LIMIT_S)
             self._chronicle.close()
@@ -190,6 +199,7 @@ class Supervisor:
                 self._next_poll_ns = 0
             for event in attempt.read(asked_to_stop=self.machine.stop is not None):
                 self._on_host_event(event)
+        self._look_at_standbys()
         now = now_ns()
         for timer in self._timers.due(now):
             self._feed(ev.TimerFired(now, timer))
@@ -201,6 +211,25 @@ class Supervisor:
     def _turn_inbox(self) -> None:
         for item in self._inbox.take():
             item()
+
+    def _look_at_standbys(self) -> None:
+        """Prepare the next attempt once this one is well on its way; never beside a stop."""
+        machine = self.machine
+        self.standbys.look()
+        if machine.stop is not None or machine.state is State.OVER:
+            self.standbys.drop()
+        elif machine.state is State.RUNNING and self.standbys.are_wanted and self._is_well_on():
+            to_be = partial(
+                self._commands,
+                scratch=self.job.scratch / "attempt-to-be",
+                attempt=machine.attempt + 1,
+                resume=ev.Resume(None, 0, None),  # whatever it will be
+            )
+            self.standbys.prepare(to_be)
+
+    def _is_well_on(self) -> bool:
+        first = self.machine.resume.step + STEPS_BEFORE_STANDBYS
+        return self.machine.saving.slowest_step >= first
 
     def _poll_ranks(self, now: int) -> None:
         attempt = self.attempt
@@ -292,19 +321,7 @@ class Supervisor:
         launch = self._launch
         if launch is None:
             return
-        commands = partial(
-            rank_commands,
-            self.job.command,
-            self.folder,
-            store=self.job.store,
-            attempt=launch.attempt,
-            incarnation=self.job.incarnation,
-            ranks=self.job.policy.ranks,
-            chips=self.job.chips,
-            resume=launch.resume,
-            memory=self.memory.place,
-            cache=self.job.cache,
-        )
+        commands = partial(self._commands, attempt=launch.attempt, resume=launch.resume)
         self.attempt = LiveAttempt(
             self.folder,
             launch.attempt,
@@ -313,10 +330,29 @@ class Supervisor:
             scratch=self.job.scratch,
             commands=commands,
             screen=self._screen.line,
+            prepared=self.standbys.take(),
         )
         self._incident_of = self.attempt
         self.attempt.register(self._selector)
         self.upkeep.add(self.attempt.live_files())
+
+    def _commands(
+        self, outputs: Sequence[RankOutput], scratch: Path, *, attempt: int, resume: ev.Resume
+    ) -> list[RankCommand]:
+        return rank_commands(
+            self.job.command,
+            self.folder,
+            outputs,
+            scratch,
+            store=self.job.store,
+            attempt=attempt,
+            incarnation=self.job.incarnation,
+            ranks=self.job.policy.ranks,
+            chips=self.job.chips,
+            resume=resume,
+            memory=self.memory.place,
+            cache=self.job.cache,
+        )
 
     def _close_attempt(self) -> None:
         attempt, self.attempt = self.attempt, None

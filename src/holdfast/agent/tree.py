@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,23 @@ class RankCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyCommand:
+    """An interpreter to start ahead of its rank: `argv` in the surroundings of the rank's command.
+
+    It is given `told` and its pipes in the variable `reaper.STANDBY_VARIABLE`, as JSON.
+    """
+
+    argv: Sequence[str]
+    told: Mapping[str, Any]
+    rank: RankCommand
+
+
+@dataclass(frozen=True, slots=True)
 class TreeMessage:
-    """What the reaper said; `event` is launched, spawn_failed, exit, stuck, gone or lost."""
+    """What the reaper said.
+
+    `event` is standby, standby_lost, launched, spawn_failed, exit, stuck or gone.
+    """
 
     event: str
     at_ns: int
@@ -49,42 +64,48 @@ def become_subreaper() -> None:
 
 
 class Tree:
-    """Starts the reaper and its ranks. The caller closes its copies of the output fds.
+    """Starts the reaper: its ranks come with `launch`, once. It takes over `output_fds`.
 
     `_process` is the reaper's guard: it ends when nothing is left, whoever was killed before it.
     """
 
-    def __init__(self, ranks: Sequence[RankCommand]) -> None:
+    def __init__(self, output_fds: Collection[int]) -> None:
         self._buffer = b""
         self._settled = False  # the reaper has said how the tree ended
+        self._ending: threading.Thread | None = None
         self._kill_by_s: float | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(REAPER), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=sorted({rank.output_fd for rank in ranks}),
+            pass_fds=sorted(set(output_fds)),
             start_new_session=True,  # a terminal's Ctrl-C is for the agent alone
         )
+        for fd in set(output_fds):
+            os.close(fd)
         if self._process.stdin is None or self._process.stdout is None:  # for the type checker
             raise RuntimeError("Popen was asked for pipes")
         self._control = self._process.stdin
         self._report_fd = self._process.stdout.fileno()
         os.set_blocking(self._report_fd, False)
         self.pidfd = os.pidfd_open(self._process.pid)
-        self._say(
-            do="launch",
-            ranks=[
-                {
-                    "rank": rank.rank,
-                    "argv": list(rank.argv),
-                    "env": dict(rank.environment),
-                    "cwd": rank.working_directory,
-                    "stdout_fd": rank.output_fd,
-                    "stderr_fd": rank.output_fd,
-                }
-                for rank in ranks
-            ],
-        )
+
+    @property
+    def pid(self) -> int:
+        """The guard's."""
+        return self._process.pid
+
+    def stand_by(self, standbys: Sequence[StandbyCommand]) -> None:
+        """Start interpreters that wait for the launch; each says of itself how it is."""
+        ranks = [
+            _fields(one.rank) | {"argv": list(one.argv), "standby": dict(one.told)}
+            for one in standbys
+        ]
+        self._say(do="standby", ranks=ranks)
+
+    def launch(self, ranks: Sequence[RankCommand]) -> None:
+        """Start the ranks: a standby of that number that is there becomes it."""
+        self._say(do="launch", ranks=[_fields(rank) for rank in ranks])
 
     def fileno(self) -> int:
         """Readable when the reaper has something to say."""
@@ -150,16 +171,17 @@ class Tree:
         """Let go of the pipes; a reaper still there takes its tree down and ends.
 
         That is waited for up to `limit_s`, unless all is said: the rest is done in a thread. Again:
-        no effect.
+        wait again.
         """
-        if self._control.closed:
-            return
-        with contextlib.suppress(OSError):
-            self._control.close()
-        ending = threading.Thread(target=self._await_end, name="holdfast-tree", daemon=True)
-        ending.start()
+        if self._ending is None:
+            with contextlib.suppress(OSError):
+                self._control.close()
+            self._ending = threading.Thread(
+                target=self._await_end, name="holdfast-tree", daemon=True
+            )
+            self._ending.start()
         if not self._settled:
-            ending.join(limit_s)
+            self._ending.join(limit_s)
 
     def _await_end(self) -> None:
         self._process.wait()
@@ -171,3 +193,14 @@ class Tree:
         with contextlib.suppress(OSError):  # a dead reaper is noticed through its pidfd
             self._control.write(json.dumps(message).encode() + b"\n")
             self._control.flush()
+
+
+def _fields(rank: RankCommand) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "argv": list(rank.argv),
+        "env": dict(rank.environment),
+        "cwd": rank.working_directory,
+        "stdout_fd": rank.output_fd,
+        "stderr_fd": rank.output_fd,
+    }

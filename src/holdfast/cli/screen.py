@@ -177,6 +177,8 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
     if saving.reason:
         rows.append(("saving", saving.reason))
+    if supervisor.standbys.words:
+        rows.append(("standby", supervisor.standbys.words))
     stop = supervisor.machine.stop
     if stop is not None:
         rows.append(("stopping", stop.source))

@@ -184,6 +184,7 @@ def inherited_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+IMPORTS_VARIABLE = "HOLDFAST_IMPORTS"
 # Fields of RankEnvironment, and the variables that carry them.
 _RANK_VARIABLES = {
     "run": "HOLDFAST_RUN",
@@ -199,6 +200,7 @@ _RANK_VARIABLES = {
     "resume_from": "HOLDFAST_RESUME_FROM",
     "ram": "HOLDFAST_RAM",
     "ram_buffers": "HOLDFAST_RAM_BUFFERS",
+    "imports": IMPORTS_VARIABLE,
     "chips": "HOLDFAST_CHIPS",
     "rank": "RANK",
     "local_rank": "LOCAL_RANK",
@@ -235,6 +237,7 @@ class RankEnvironment:
     resume_from: str | None  # where that set lies in memory; None: in the run store
     ram: str | None  # the run's folder of the memory tier; None: there is none
     ram_buffers: int  # how many buffers each rank makes there
+    imports: str  # path of what it imports before its first step, for the next attempt's standby
     chips: int  # of the whole run
     rank: int
     local_rank: int

@@ -116,7 +116,7 @@ def _cache(value: object) -> str | int:
     return size_bytes
 
 
-AUTO, OFF = "auto", "off"
+AUTO, OFF, HOT = "auto", "off", "hot"
 MOST_BUFFERS = 3
 BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
 CACHE_BYTES = 2 << 30
@@ -232,6 +232,13 @@ class Settings:
         "--compile-cache",
         CACHE,
         "Keep compiled programs (JAX) on this host and in the run's store, up to that size.",
+    )
+    standby: str = _setting(
+        AUTO,
+        "--standby",
+        _choice(AUTO, OFF, HOT),
+        "Interpreters that have imported what a rank needs wait for the next attempt; `hot`: the "
+        "script itself runs up to its restore, where the devices can be shared.",
     )
     status: str = _setting(
         "auto",
