@@ -365,3 +365,10 @@ def test_when_a_run_counts_as_hung(given: object, policy: hang.HangPolicy) -> No
 def test_a_deadline_that_cannot_be_meant(given: object) -> None:
     with pytest.raises(ConfigurationError, match=r"\(--hang\) cannot be meant: give auto, auto:"):
         resolve({"hang": given})
+
+
+def test_no_secret_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.config import without_secrets
+
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "abc/DEF+123")
+    assert without_secrets("the key abc/DEF+123 is bad") == "the key *** is bad"

@@ -174,9 +174,10 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("gs://bucket/x", "object store, which this version of Holdfast does not have yet"),
-        ("s3://bucket", "object store"),
-        ("az://box", "object store"),
+        ("s3://KEY:SECRET@bucket/x", "credentials and options by environment variables"),
+        ("s3://bucket/x?secret=1", "credentials and options by environment variables"),
+        ("s3:///x", "names no place"),
+        ("gs://bucket/a/../b", "names no place"),
         ("https://example.org/", "unknown kind 'https'"),
         ("file://elsewhere/x", "no folder of this host"),
         ("file://", "no folder of this host"),

@@ -14,8 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def store_option(command: F) -> F:
-    """`--store FOLDER`."""
-    return click.option("--store", metavar="FOLDER", help="Where runs live.")(command)
+    """`--store PLACE`."""
+    return click.option("--store", metavar="PLACE", help="Where runs live.")(command)
 
 
 def open_run(name: str, store: str | None) -> RunFolder:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.option("--name", metavar="NAME", help="The run's name; the script's name by default.")
-@click.option("--store", metavar="FOLDER", help="Where runs live.")
+@click.option("--store", metavar="PLACE", help="Where runs live: a folder or a URL.")
+@click.option("--store-credentials", metavar="WHOSE", help="environment or instance.")
+@click.option("--mirror", metavar="FOLDER", help="Local copies of records in object stores.")
 @click.option("--ranks", type=int, metavar="N", help="Training processes on this host.")
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option("--grace", "grace_s", type=float, metavar="S", help="From SIGTERM to being gone.")

@@ -14,13 +14,14 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
-from holdfast.config.settings import Settings
+from holdfast.config.settings import INSTANCE, Settings
 from holdfast.core import events as ev
 from holdfast.core.facts import DONE
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
+from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.lease import Lease, acquire
@@ -37,6 +38,7 @@ from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.snapshot.sets import list_sets
 
 SECOND_NS = 1_000_000_000
+CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 
@@ -47,8 +49,12 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     """
     place = _working_directory()
     name = check_name(settings.name) if settings.name else default_name(command)
-    folder = RunStore.at(settings.store).open(name, command=command)
+    store = RunStore.at(
+        settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
+    )
+    folder = store.open(name, command=command)
     lease = acquire(folder, on_wait=lambda words: screen.say("info", words))
+    carrier = Carrier(folder, lambda words: screen.say("warning", words))
     try:
         bases = (Path(settings.scratch),) if settings.scratch else BASES
         scratch = scratch_dir(folder.scratch_key, bases=bases)
@@ -76,10 +82,11 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             memory=memory,
             cache_bytes=settings.compile_cache_bytes,
         )
-        return _run(folder, lease, job, screen)
+        return _run(folder, lease, job, screen, carrier)
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
+        carrier.close(CARRY_LIMIT_S)
 
 
 def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:
@@ -95,7 +102,7 @@ def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob 
         return None
 
 
-def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
+def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier) -> int:
     live = job.scratch / f"controller-{lease.epoch:06d}" / f"controller-{lease.epoch:06d}.hfj"
     live.parent.mkdir(mode=0o700, exist_ok=True)
     writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
@@ -110,6 +117,7 @@ def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen) -> int:
         warn = partial(screen.say, "warning")
         supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))
     finish = supervisor.run(_opened(folder, job.memory))
+    carrier.close(CARRY_LIMIT_S)
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
     screen.close()

@@ -13,7 +13,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import settings as table
-from holdfast.config.settings import CONFIG_VARIABLE, PREFIX, Resolved, Settings, near, shown
+from holdfast.config.settings import (
+    CONFIG_VARIABLE,
+    INSTANCE,
+    PREFIX,
+    Resolved,
+    Settings,
+    near,
+    shown,
+)
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
+SECRET_MIN_CHARS = 4
 
 
 def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None = None) -> Resolved:
@@ -124,6 +133,16 @@ def run_store(flag: str | None) -> str:
     return resolve({"store": flag}).settings.store
 
 
+def mirror_folder() -> str:
+    """Where this host keeps the records of runs in object stores."""
+    return resolve().settings.mirror
+
+
+def instance_credentials() -> bool:
+    """Whether an object store's credentials may be asked of this machine's metadata service."""
+    return resolve().settings.store_credentials == INSTANCE
+
+
 def scratch_folder() -> str | None:
     """The configured scratch folder, if any."""
     return resolve().settings.scratch
@@ -166,6 +185,17 @@ def has_credentials(scheme: str) -> bool:
     Without them the store's library would ask this machine's metadata service on its own.
     """
     return any(all(map(os.environ.get, group)) for group in _CREDENTIALS[scheme])
+
+
+_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL")
+
+
+def without_secrets(text: str) -> str:
+    """The text without what stands in variables that hold secrets."""
+    for name, value in os.environ.items():
+        if len(value) >= SECRET_MIN_CHARS and _SECRET.search(name):
+            text = text.replace(value, "***")
+    return text
 
 
 def uses_plain_http(scheme: str) -> bool:

@@ -121,9 +121,11 @@ MOST_BUFFERS = 3
 BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
 CACHE_BYTES = 2 << 30
 CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
+ENVIRONMENT, INSTANCE = "environment", "instance"
 HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 FOLDER = Kind("a folder", _text)
+PLACE = Kind("a folder or a URL", _text)
 SECONDS = Kind("seconds", _seconds)
 PERIOD = Kind("seconds, more than 0", _period)
 
@@ -144,8 +146,20 @@ class Settings:
     store: str = _setting(
         "~/.holdfast/store",
         "--store",
+        PLACE,
+        "Where runs live: a folder, or a URL: file://, s3://, gs:// or az://.",
+    )
+    store_credentials: str = _setting(
+        ENVIRONMENT,
+        "--store-credentials",
+        _choice(ENVIRONMENT, INSTANCE),
+        "Whose credentials open an object store: those in variables, or this machine's too.",
+    )
+    mirror: str = _setting(
+        "~/.holdfast/mirror",
+        "--mirror",
         FOLDER,
-        "Where runs live: a folder, or a file:// URL of one.",
+        "Where this host keeps the records of runs in object stores: a local disk.",
     )
     name: str | None = _setting(
         None, "--name", TEXT, "The run's name.", default_words="the script's name"
@@ -419,7 +433,12 @@ def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
     for key, value in raw.items():
         if key not in rows:
             raise ConfigurationError(f"{path}: {shown(key)} is not a setting{near(key, rows)}")
-        if rows[key].kind is FOLDER and isinstance(value, str) and value and "://" not in value:
+        if (
+            rows[key].kind in (FOLDER, PLACE)
+            and isinstance(value, str)
+            and value
+            and "://" not in value
+        ):
             # Relative to the file, not to us. Unlike Path's, this leaves `~nobody` as it is.
             value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
         given.append((rows[key], Origin(Source.FILE, str(path)), value))

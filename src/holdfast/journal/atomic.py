@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.fields import load_json
 from holdfast.journal.regular import is_real_folder, read_regular, refuse_link
+from holdfast.journal.remote import remote_of
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -74,10 +75,33 @@ def write_atomic(
     `durable=False` leaves out the syncs, for content that is stale after a crash anyway
     (heartbeats). Raises StoreUnavailable; the old content is then untouched.
     """
+    remote = remote_of(path)
+    if remote is not None:
+        remote.put(path, data)
     with store_errors(f"write {path.name}", path), _temporary(path, data, mode, durable) as draft:
         draft.replace(path)
         if durable:
             sync_folder(path.parent)
+    if remote is not None:
+        remote.written(path)
+
+
+def write_plain(path: Path, data: bytes) -> None:
+    """Create or replace `path` in a working copy alone; whole, but not synced. Raises OSError."""
+    with _temporary(path, data, PRIVATE_FILE, False) as draft:
+        draft.replace(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, wherever its folder comes from; one that is not there is no trouble.
+
+    Raises StoreUnavailable.
+    """
+    remote = remote_of(path)
+    if remote is not None:
+        remote.remove(path)
+    with store_errors(f"remove {path.name}", path):
+        path.unlink(missing_ok=True)
 
 
 def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
@@ -88,6 +112,9 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     FileExistsError to the losers, StoreUnavailable when the folder cannot be written.
     """
     taken = False
+    remote = remote_of(path)
+    if remote is not None:
+        remote.create(path, data)  # whoever succeeds there is the only one
     with store_errors(f"create {path.name}", path), _temporary(path, data, mode, True) as draft:
         try:
             os.link(draft, path, follow_symlinks=False)
@@ -106,6 +133,8 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
             sync_folder(path.parent)
     if taken:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if remote is not None:
+        remote.written(path)
 
 
 def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:

@@ -31,6 +31,9 @@ from holdfast.journal.atomic import (
     read_json,
     store_errors,
 )
+from holdfast.journal.atomic import (
+    remove as remove_file,
+)
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.names import check_name, new_id, shown
@@ -143,8 +146,8 @@ class ControlInbox:
 
     def _remove(self, path: Path) -> None:
         try:
-            path.unlink(missing_ok=True)
-        except OSError:
+            remove_file(path)
+        except StoreUnavailable:
             self._stuck.add(path)
 
 
@@ -173,9 +176,7 @@ def _lasts(path: Path) -> bool:
 
 def remove(folder: RunFolder, asked: Request) -> None:
     """Take a request away. Raises StoreUnavailable."""
-    path = _path(folder, asked)
-    with store_errors("remove a request", path):
-        path.unlink(missing_ok=True)
+    remove_file(_path(folder, asked))
 
 
 def _path(folder: RunFolder, asked: Request) -> Path:

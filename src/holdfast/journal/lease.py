@@ -36,6 +36,7 @@ from holdfast.journal.atomic import (
 )
 from holdfast.journal.holder import Holder, Sign, is_dying, look
 from holdfast.journal.regular import read_regular
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 HEARTBEAT_S = 5.0
@@ -98,6 +99,7 @@ class Lease:
         """
         if self._inert():
             return
+        refresh(self.folder.lease_dir)
         with store_errors("check the lease", self.folder.lease_dir):
             taken = _path(self.folder, self.epoch + 1, _CLAIM).exists()
             _path(self.folder, self.epoch, _CLAIM).stat()
@@ -135,6 +137,7 @@ def acquire(
     """
     holder = holder or Holder.current()
     make_part(folder.lease_dir)
+    refresh(folder.lease_dir)
     epoch = _newest_epoch(folder)
     while True:
         if epoch:
@@ -190,6 +193,7 @@ def _watch(
     began, first = clock(), _heartbeat(folder, epoch)
     while clock() - began < SILENT_AFTER_S:
         sleep(WATCH_EVERY_S)
+        refresh(folder.lease_dir)
         if _path(folder, epoch, _RELEASED).exists():
             return LeaseState.RELEASED
         if _heartbeat(folder, epoch) != first:

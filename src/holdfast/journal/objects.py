@@ -16,10 +16,9 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from holdfast.config import has_credentials, uses_plain_http
+from holdfast.config import has_credentials, uses_plain_http, without_secrets
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.names import shown
 
@@ -30,6 +29,7 @@ MAX_CREATED_BYTES = 1 << 30
 MAX_PARTS = 9_000  # S3 takes 10,000
 PARTS_AT_A_TIME = 4
 QUICK_S = 15.0
+SILENCE_S = 30.0  # of a store that has taken a request; then it is sent again
 PATIENT_S = 240.0  # a signature lives for 15 minutes, credentials often no longer
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(/[^?#]*)?([?#].*)?", re.DOTALL)
@@ -121,7 +121,7 @@ class Bucket:
 
     def where(self, key: str) -> str:
         """The URL of an object, for people."""
-        return f"{self.place}/{key}"
+        return f"{self.place}/{key}" if key else str(self.place)
 
     def _full(self, key: str) -> str:
         return f"{self._inside}{key}"
@@ -146,13 +146,23 @@ class Bucket:
             nbytes: int = _lib().head(self._quick, self._full(key))["size"]
             return nbytes
 
-    def put(self, key: str, data: bytes) -> None:
-        """Create or replace an object; it is durable when this returns. StoreUnavailable."""
-        with self._told(f"write {self.where(key)}"):
-            _lib().put(self._quick, self._full(key), data, use_multipart=False)
+    def has(self, key: str) -> bool:
+        """Whether there is such an object; StoreUnavailable."""
+        try:
+            self.size(key)
+        except FileNotFoundError:
+            return False
+        return True
 
-    def create(self, key: str, data: bytes) -> None:
-        """Create an object, only if the key is free; FileExistsError to all but one caller.
+    def put(self, key: str, data: bytes) -> str:
+        """Create or replace an object, durable on return; its version. StoreUnavailable."""
+        with self._told(f"write {self.where(key)}"):
+            return _version(_lib().put(self._quick, self._full(key), data, use_multipart=False))
+
+    def create(self, key: str, data: bytes) -> str:
+        """Create an object only if the key is free; its version, or "" when that is not known.
+
+        FileExistsError to all but one caller; StoreUnavailable.
 
         A request whose answer was lost is repeated, and then finds what it has written itself:
         the very same bytes count as ours, so whoever competes writes what tells him from others.
@@ -160,10 +170,12 @@ class Bucket:
         with self._told(f"create {self.where(key)}"):
             full = self._full(key)
             with contextlib.suppress(_lib().exceptions.AlreadyExistsError):
-                _lib().put(self._quick, full, data, mode="create", use_multipart=False)
-                return
+                return _version(
+                    _lib().put(self._quick, full, data, mode="create", use_multipart=False)
+                )
         if self.get(key, max(len(data), MAX_CREATED_BYTES)) != data:
             raise FileExistsError(self.where(key))
+        return ""
 
     def put_parts(
         self, key: str, data: Sequence[memoryview], stop: threading.Event | None = None
@@ -195,17 +207,18 @@ class Bucket:
             blocks = _lib().list(self._quick, self._full(prefix) or None)
             return self._entries([one for block in blocks for one in block])
 
-    def list_top(self) -> Mapping[str, Entry]:
-        """The objects whose key has one segment; StoreUnavailable."""
-        with self._told(f"list {self.place}"):
-            found = _lib().list_with_delimiter(self._quick, self._inside or None)
-            return self._entries(found["objects"])
+    def list_top(self, prefix: str = "") -> Mapping[str, Entry]:
+        """The objects that lie directly in the folder `prefix`; StoreUnavailable."""
+        return self._entries(self._level(prefix)["objects"])
 
-    def folders(self) -> tuple[str, ...]:
-        """The first segments of all keys that have more than one, sorted; StoreUnavailable."""
-        with self._told(f"list {self.place}"):
-            found = _lib().list_with_delimiter(self._quick, self._inside or None)["common_prefixes"]
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        """The names of the folders directly in the folder `prefix`; StoreUnavailable."""
+        found = self._level(prefix)["common_prefixes"]
         return tuple(sorted(one.rstrip("/").rpartition("/")[2] for one in found))
+
+    def _level(self, prefix: str) -> Any:
+        with self._told(f"list {self.where(prefix)}"):
+            return _lib().list_with_delimiter(self._quick, self._full(prefix).rstrip("/") or None)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble. StoreUnavailable."""
@@ -245,6 +258,10 @@ def _parts(
             yield view[start : start + part_bytes]
 
 
+def _version(answer: Any) -> str:
+    return answer["e_tag"] or answer["version"] or ""
+
+
 def _check(stop: threading.Event | None) -> None:
     if stop is not None and stop.is_set():
         raise Gone
@@ -271,12 +288,24 @@ def _connect(place: Place, patience_s: float) -> Any:
             f"no credentials for {place} are in the environment: {_CREDENTIALS[place.scheme]}, or "
             "take this machine's own with --store-credentials instance"
         )
+    root = f"{place.scheme}://{place.bucket}"
+    try:
+        return _open(stores, place, root, patience_s)
+    except (_lib().exceptions.BaseError, ValueError) as error:
+        raise ConfigurationError(
+            f"{root} cannot be opened: {_first_line(error)}; check the variables that describe it"
+        ) from None
+
+
+def _open(stores: Any, place: Place, root: str, patience_s: float) -> Any:
+    from datetime import timedelta
+
     return stores.from_url(
-        f"{place.scheme}://{place.bucket}",
+        root,
         client_options={
             "allow_http": uses_plain_http(place.scheme),
             "connect_timeout": timedelta(seconds=5),
-            "read_timeout": timedelta(seconds=30),
+            "read_timeout": timedelta(seconds=SILENCE_S),
             "timeout": timedelta(seconds=120),
             "user_agent": "holdfast",
         },
@@ -326,5 +355,9 @@ def _reason(place: Place, error: BaseException) -> str:
         return f"{root} answers {found[1].strip()}; try again later"
     if any(word in text.lower() for word in _AWAY):
         return f"{root} cannot be reached; check the network and the endpoint"
-    first = text.partition("\n")[0][:160]
-    return f"{root} failed ({kind}: {first})"
+    return f"{root} failed ({_first_line(error)})"
+
+
+def _first_line(error: BaseException) -> str:
+    """What the library says, without the details that follow, and without any secret."""
+    return without_secrets(str(error).partition("\n")[0])[:160]

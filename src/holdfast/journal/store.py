@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.config import instance_credentials, mirror_folder
 from holdfast.errors import ConfigurationError, StoreUnavailable, UnknownRun
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -34,15 +35,17 @@ from holdfast.journal.atomic import (
     store_errors,
 )
 from holdfast.journal.clocks import boot_id, now_ns
+from holdfast.journal.elsewhere import keep_elsewhere
 from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, new_id, shown
+from holdfast.journal.objects import is_object_url, parse_place
 from holdfast.journal.regular import refuse_link
+from holdfast.journal.remote import Remote, remote_of
 
 FORMAT_VERSION = 1
 RUN_FILE = "run.json"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _RUN_ID = re.compile(r"[0-9a-f]{1,64}")
-_OBJECT_STORES = frozenset({"gs", "s3", "az", "abfs", "abfss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +161,37 @@ class RunStore:
     root: Path
 
     @classmethod
-    def at(cls, place: str | os.PathLike[str]) -> RunStore:
-        """The store at a plain path or a `file://` URL; raises ConfigurationError for others."""
-        return cls(_folder_of(os.fspath(place)))
+    def at(
+        cls,
+        place: str | os.PathLike[str],
+        *,
+        mirror: str | None = None,
+        instance: bool | None = None,
+    ) -> RunStore:
+        """The store at a plain path, a `file://` URL, or in an object store.
+
+        Of one in an object store this is the working copy on this host, in the folder `mirror`;
+        `instance`: its credentials may be this machine's (both: as configured). Raises
+        ConfigurationError for other places.
+        """
+        text = os.fspath(place)
+        if not is_object_url(text):
+            return cls(_folder_of(text))
+        from holdfast.journal.working_copy import working_copy  # most stores are folders
+
+        if instance is None:
+            instance = instance_credentials()
+        base = _folder_of(mirror or mirror_folder())
+        return cls(working_copy(parse_place(text, instance=instance), base).root)
+
+    @property
+    def _remote(self) -> Remote | None:
+        return remote_of(self.root)
 
     def names(self) -> tuple[str, ...]:
         """The names of all runs, sorted; raises StoreUnavailable if the store cannot be read."""
+        if self._remote is not None:
+            return self._remote.runs()
         with store_errors("list the runs", self.root), contextlib.suppress(FileNotFoundError):
             return tuple(sorted(_run_names(self.root)))
         return ()
@@ -186,11 +214,20 @@ class RunStore:
         """
         path = self.root / check_name(name)
         try:
+            if self._remote is not None:
+                self._remote.fetch(name)
             folder = RunFolder(path, _read_identity(path))
         except FileNotFoundError:
             raise UnknownRun(self._unknown(name)) from None
         _refuse_links(folder)
+        self._place_sets(folder)
         return folder
+
+    def _place_sets(self, folder: RunFolder) -> None:
+        """Of sets in an object store nothing is copied: their folder says where they are."""
+        if self._remote is not None:
+            folder.complete(durable=False)
+            keep_elsewhere(folder.ckpt_dir, self._remote.place / folder.name / folder.ckpt_dir.name)
 
     def create(
         self, name: str, *, command: Sequence[str] = (), requested_unix_ns: int | None = None
@@ -217,6 +254,7 @@ class RunStore:
             raise ConfigurationError(
                 f"a run named {name!r} already exists in {self.root}; use another name"
             ) from None
+        self._place_sets(folder)
         return folder
 
     def open(
@@ -247,14 +285,10 @@ def _folder_of(place: str) -> Path:
     scheme = _SCHEME.match(place)
     if scheme is None:
         return Path(os.path.abspath(os.path.expanduser(place)))  # noqa: PTH100, PTH111 - keeps links
-    if scheme[1] in _OBJECT_STORES:
-        raise ConfigurationError(
-            f"the store {shown(place)} is an object store, which this version of Holdfast does "
-            "not have yet; name a folder (for many hosts: on a shared filesystem)"
-        )
     if scheme[1] != "file":
         raise ConfigurationError(
-            f"the store {shown(place)} is of an unknown kind '{scheme[1]}'; name a folder"
+            f"the store {shown(place.partition('?')[0])} is of an unknown kind '{scheme[1]}'; "
+            "name a folder, or s3://, gs:// or az:// with bucket and prefix"
         )
     from urllib.parse import unquote, urlsplit
 

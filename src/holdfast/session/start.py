@@ -15,11 +15,14 @@ from holdfast.config import (
     session_settings,
 )
 from holdfast.errors import ConfigurationError
+from holdfast.journal.carrier import Carrier
 from holdfast.journal.names import check_name, default_name
+from holdfast.journal.objects import is_object_url
 from holdfast.journal.scratch import CACHE_FOLDER, scratch_dir
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, meeting, signals
 from holdfast.session.attachment import Attachment, Programs
+from holdfast.session.boundary import say
 from holdfast.session.channel_jax import keep_sigterm
 from holdfast.session.run import Run
 from holdfast.snapshot.keep import Keep
@@ -27,6 +30,8 @@ from holdfast.snapshot.keep import Keep
 if TYPE_CHECKING:
     from holdfast.session.alone import Alone
     from holdfast.session.follower import Follower
+
+CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 
 _the_run: Run | None = None
 
@@ -102,13 +107,20 @@ def _bare(
     world = find_world()
     name = check_name(name) if name is not None else settings.name or default_name(sys.argv)
     command = (sys.executable, *sys.argv)
-    folder = RunStore.at(store if store is not None else settings.store).open(name, command=command)
+    place = os.fspath(store) if store is not None else settings.store
+    if world.size > 1 and is_object_url(place):
+        raise ConfigurationError(
+            f"{place}: several ranks keep their run in an object store only under `holdfast run`; "
+            "start them with it, or name a folder"
+        )
+    folder = RunStore.at(place).open(name, command=command)
     if world.size > 1 and decline_jax_preemption():
         keep_sigterm()
     if world.rank > 0:
         from holdfast.session.follower import Follower
 
         return Follower(folder, world, grace_s=settings.grace_s)
+    carrier = Carrier(folder, say)
     keep = keep or Keep(last=settings.keep_last)
     policy, grace_s = settings.save_policy(), settings.grace_s
     chips = settings.chips_of(world.size)
@@ -118,7 +130,9 @@ def _bare(
         return Leader(folder, world, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
     from holdfast.session.alone import Alone
 
-    return Alone(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+    alone = Alone(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+    alone.on_close(lambda: carrier.close(CARRY_LIMIT_S))
+    return alone
 
 
 def _is_worker() -> bool:

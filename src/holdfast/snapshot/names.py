@@ -7,7 +7,6 @@ import re
 from holdfast.errors import StoreUnavailable
 
 FIRST_COMMIT = "first-commit.json"
-ELSEWHERE = "elsewhere.json"
 _NAME = re.compile(r"([0-9]{4,9})-([0-9]{12,13})")
 
 

@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.errors import StoreUnavailable
-from holdfast.journal.atomic import encode_json, read_json, write_atomic
+from holdfast.journal.elsewhere import elsewhere
 from holdfast.journal.objects import Bucket, Place, is_object_url, parse_place
-from holdfast.snapshot.names import ELSEWHERE
 from holdfast.snapshot.receipt import Receipt
 from holdfast.snapshot.vault_folder import FolderVault
 from holdfast.snapshot.vault_objects import ObjectVault
@@ -106,10 +104,8 @@ def open_vault(place: Path | str) -> Vault:
     if isinstance(place, str) and is_object_url(place):
         return _vault_at(parse_place(place), os.getpid())
     folder = Path(place)
-    elsewhere = folder / ELSEWHERE
-    if not os.path.lexists(elsewhere):
-        return FolderVault(folder)
-    return _vault_at(_read_elsewhere(elsewhere), os.getpid())
+    other = elsewhere(folder)
+    return FolderVault(folder) if other is None else _vault_at(other, os.getpid())
 
 
 def put_shard(
@@ -125,23 +121,6 @@ def put_shard(
         raise ValueError(f"the shard has {size} bytes, its receipt says {receipt.file_bytes}")
     vault.put_data(name, receipt.rank, data, stop)
     vault.put_receipt(name, receipt)
-
-
-def keep_elsewhere(folder: Path, place: Place) -> None:
-    """Have the sets of this folder kept at `place` instead; raises StoreUnavailable."""
-    said = {"url": str(place), "instance_credentials": place.instance}
-    write_atomic(folder / ELSEWHERE, encode_json(said))
-
-
-def _read_elsewhere(path: Path) -> Place:
-    try:
-        said = read_json(path)
-    except FileNotFoundError as error:  # gone since we looked
-        raise StoreUnavailable(f"{path} vanished; try again") from error
-    url = said.get("url")
-    if not isinstance(url, str) or not is_object_url(url):
-        raise StoreUnavailable(f"{path} names no object store; move it away")
-    return parse_place(url, instance=said.get("instance_credentials") is True)
 
 
 @functools.cache

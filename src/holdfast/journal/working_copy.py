@@ -1,0 +1,250 @@
+"""The records of runs that live in an object store, on this host.
+
+Everything of a run but its checkpoint sets is small, and read and written as files. So a store at
+`s3://bucket/prefix` has a folder here that looks like any run store. `pull` fetches what is new
+there, `push` takes home what was changed here without going through `journal.atomic`: journals,
+logs, what ranks say of themselves. A note beside each run remembers which version of which object
+the file here is; losing it costs a comparison, never data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.errors import StoreUnavailable, UnknownRun
+from holdfast.journal.atomic import make_folder, store_errors, write_plain
+from holdfast.journal.fields import load_json
+from holdfast.journal.objects import Bucket, Place
+from holdfast.journal.regular import is_real_folder, read_regular
+from holdfast.journal.remote import register
+
+RUN_FILE = "run.json"
+SETS = "ckpt"  # not records: `snapshot.vault` keeps them
+MAX_FILE_BYTES = 1 << 40
+PUSH_BYTES_PER_S = 1 << 20  # a journal of 10 MiB goes home every 10 s
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_=+,@-][A-Za-z0-9_=+.,@-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The version of an object, and the file here that was the same."""
+
+    version: str
+    nbytes: int
+    changed_ns: int
+
+
+@dataclass(slots=True)
+class WorkingCopy:
+    """One store's. Methods may be called from several threads. See `journal.remote.Remote`."""
+
+    place: Place
+    root: Path
+    _seen: dict[str, Seen] = field(default_factory=dict, repr=False)
+    _pushed_ns: dict[str, int] = field(default_factory=dict, repr=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    @property
+    def bucket(self) -> Bucket:
+        """Opened when it is first needed, by each process for itself."""
+        return _bucket(self.place, os.getpid())
+
+    def runs(self) -> tuple[str, ...]:
+        """The names of all runs there; StoreUnavailable."""
+        there = [name for name in self.bucket.folders() if _SEGMENT.fullmatch(name)]
+        return tuple(name for name in there if self.bucket.has(f"{name}/{RUN_FILE}"))
+
+    def fetch(self, run: str) -> None:
+        """All records of a run; UnknownRun when there is none of that name, StoreUnavailable."""
+        if not self.bucket.has(f"{run}/{RUN_FILE}"):
+            raise UnknownRun(f"no run is named {run!r} in {self.place}")
+        with store_errors("keep records of the store", self.root):
+            self._remember(run)
+            self._fetch(f"{run}/{RUN_FILE}", self.bucket.list_top(run)[f"{run}/{RUN_FILE}"].e_tag)
+            for key, entry in self.bucket.list_top(run).items():
+                self._fetch(key, entry.e_tag)
+            for part in self.bucket.folders(run):
+                if part != SETS:
+                    self.pull(self.root / run / part)
+            self._note(run)
+
+    def pull(self, folder: Path) -> None:
+        """What is new below a folder of a run; what was taken away there goes here, too."""
+        key = self._key(folder)
+        run = key.partition("/")[0]
+        there = self.bucket.list(key)
+        with self._lock, store_errors("keep records of the store", folder):
+            self._remember(run)
+            for name, entry in there.items():
+                self._fetch(name, entry.e_tag)
+            for name in [one for one in self._seen if one.startswith(f"{key}/")]:
+                if name not in there:
+                    del self._seen[name]
+                    (self.root / name).unlink(missing_ok=True)
+
+    def push(self, run: str, *, everything: bool = False) -> int:
+        """Take home what was changed here; the number of files. Raises StoreUnavailable.
+
+        Large files that grow go less often, unless `everything` must.
+        """
+        with self._lock:
+            self._remember(run)
+            done = 0
+            for folder in self._folders(run):
+                # A journal is read before the text that it points to, and put after it.
+                files = sorted(self._changed(folder, everything), key=lambda one: one.suffix)
+                read = [(path, path.stat().st_mtime_ns, _bytes(path)) for path in files]
+                for path, changed_ns, data in reversed(read):
+                    key = self._key(path)
+                    version = self.bucket.put(key, data)
+                    self._seen[key] = Seen(version, len(data), changed_ns)
+                    self._pushed_ns[key] = time.monotonic_ns()
+                    done += 1
+            if done:
+                self._note(run)
+            return done
+
+    # --- the Remote of `journal.remote` -----------------------------------------------------
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Create or replace."""
+        if self._is_record(path):
+            self._put(path, lambda key: self.bucket.put(key, data), len(data))
+
+    def create(self, path: Path, data: bytes) -> None:
+        """Create, or fetch what is there and raise FileExistsError."""
+        if not self._is_record(path):
+            return
+        try:
+            self._put(path, lambda key: self.bucket.create(key, data), len(data))
+        except FileExistsError:
+            with self._lock, store_errors("keep records of the store", path):
+                self._fetch(self._key(path), "")
+            raise
+
+    def written(self, path: Path) -> None:
+        """The file here is the same as the object."""
+        key = self._key(path)
+        with self._lock, contextlib.suppress(OSError):
+            if key in self._seen:
+                found = path.stat()
+                self._seen[key] = Seen(self._seen[key].version, found.st_size, found.st_mtime_ns)
+
+    def remove(self, path: Path) -> None:
+        """Take it away."""
+        with self._lock:
+            self._seen.pop(self._key(path), None)
+        self.bucket.delete([self._key(path)])
+
+    def _put(self, path: Path, put: Callable[[str], str], nbytes: int) -> None:
+        key = self._key(path)
+        version = put(key)
+        with self._lock:
+            self._seen[key] = Seen(version, nbytes, 0)
+
+    # --- files here, objects there ----------------------------------------------------------
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _is_record(self, path: Path) -> bool:
+        parts = path.relative_to(self.root).parts
+        return len(parts) > 1 and parts[1] != SETS and all(map(_SEGMENT.fullmatch, parts))
+
+    def _fetch(self, key: str, version: str) -> None:
+        """One object to its file, unless the file is that version, or has grown beyond it."""
+        path = self.root / key
+        seen = self._seen.get(key)
+        if not self._is_record(path) or (seen and version and seen.version == version):
+            return
+        try:
+            data = self.bucket.get(key, MAX_FILE_BYTES)
+        except FileNotFoundError:
+            return  # taken away since it was listed
+        with contextlib.suppress(OSError):
+            if read_regular(path, MAX_FILE_BYTES).startswith(data):
+                self._seen[key] = Seen(version, len(data), 0)
+                return
+        make_folder(path.parent, durable=False)
+        write_plain(path, data)
+        self._seen[key] = Seen(version, len(data), path.stat().st_mtime_ns)
+
+    def _folders(self, run: str) -> Iterator[Path]:
+        for place, folders, _ in os.walk(self.root / run):
+            folders[:] = sorted(one for one in folders if one != SETS and _SEGMENT.fullmatch(one))
+            if is_real_folder(Path(place)):
+                yield Path(place)
+
+    def _changed(self, folder: Path, everything: bool) -> Iterator[Path]:
+        for path in sorted(folder.iterdir()):
+            if not self._is_record(path) or path.is_symlink() or not path.is_file():
+                continue
+            found, seen = path.stat(), self._seen.get(self._key(path))
+            if seen and (seen.nbytes, seen.changed_ns) == (found.st_size, found.st_mtime_ns):
+                continue
+            age_s = (time.monotonic_ns() - self._pushed_ns.get(self._key(path), 0)) / 1e9
+            if everything or age_s * PUSH_BYTES_PER_S >= found.st_size:
+                yield path
+
+    # --- the note ---------------------------------------------------------------------------
+
+    def _note_path(self, run: str) -> Path:
+        return self.root / f".seen-{run}.json"
+
+    def _remember(self, run: str) -> None:
+        """Read the note, once."""
+        if any(key.startswith(f"{run}/") for key in self._seen):
+            return
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            said = load_json(read_regular(self._note_path(run), 1 << 28))
+            for key, (version, nbytes, changed_ns) in said.items():
+                self._seen[key] = Seen(str(version), int(nbytes), int(changed_ns))
+
+    def _note(self, run: str) -> None:
+        said = {
+            key: [one.version, one.nbytes, one.changed_ns]
+            for key, one in self._seen.items()
+            if key.startswith(f"{run}/")
+        }
+        write_plain(self._note_path(run), json.dumps(said).encode())
+
+
+def working_copy(place: Place, base: Path) -> WorkingCopy:
+    """The working copy below `base` of the store at `place`, made where it is missing."""
+    return _working_copy(place, base)
+
+
+@functools.cache
+def _working_copy(place: Place, base: Path) -> WorkingCopy:
+    import hashlib  # here alone; it loads a large library
+
+    digest = hashlib.sha256(str(place).encode()).hexdigest()[:12]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{place.bucket}-{place.prefix}")[:80].strip("-.")
+    root = base / f"{place.scheme}-{name}-{digest}"
+    make_folder(root)
+    copy = WorkingCopy(place, root)
+    register(root, copy)
+    return copy
+
+
+@functools.cache
+def _bucket(place: Place, pid: int) -> Bucket:
+    del pid
+    return Bucket(place)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_regular(path, MAX_FILE_BYTES)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
