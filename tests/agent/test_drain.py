@@ -188,7 +188,7 @@ def test_it_gives_way_to_the_training(
     asked.drain(buffer, place)
     asked.heard(eventually)
     (pid,) = asked.drains.pids
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 15
 
 
 AGENT = """

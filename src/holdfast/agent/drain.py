@@ -24,7 +24,7 @@ SOURCES = Path(__file__).parents[2]
 TRIES = 3
 CLOSE_LIMIT_S = 5.0
 AT_HAND_NICE = 0
-GIVING_WAY_NICE = 19
+GIVING_WAY_NICE = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.snapshot.drain import drain_set
+from holdfast.snapshot.seal import seal_buffer
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -54,8 +56,6 @@ def report(event: str, number: int, **fields: Any) -> None:
 
 def seal(command: Command) -> dict[str, Any]:
     """Give a buffer its receipts and its manifest."""
-    from holdfast.snapshot.seal import seal_buffer
-
     done = seal_buffer(
         Path(command["buffer"]),
         command["world_size"],
@@ -67,8 +67,6 @@ def seal(command: Command) -> dict[str, Any]:
 
 def drain(command: Command) -> dict[str, Any]:
     """Take a sealed buffer to the run store, the manifest left out."""
-    from holdfast.snapshot.drain import drain_set
-
     stop = _stops[command["id"]]
     done = drain_set(
         Path(command["buffer"]),
@@ -116,7 +114,10 @@ def seal_all(seals: queue.SimpleQueue[Command]) -> None:
 
 
 def take_place(parent: int, nice: int) -> None:
-    """Die with the agent, ignore what is meant for others, stand back for the training."""
+    """Die with the agent, ignore what is meant for others, stand back for the training.
+
+    Only now, when all is imported: standing back, that alone can take seconds.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_NAME, NAME, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
