@@ -111,11 +111,11 @@ def test_a_base_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_a_live_owner_is_never_robbed(base: Path, owner: Owner) -> None:
     age(owner.path, 10 * OLD_S)
-    assert reclaim(base, but="mine", room_bytes=1 << 60) == ()
+    assert reclaim(base, but="mine", enough=lambda: False) == ()
     # Not even when its process id says nothing here: the lock is enough.
     (owner.path / "owner.json").unlink()
     age(owner.path, 10 * OLD_S)
-    assert reclaim(base, but="mine", room_bytes=1 << 60) == ()
+    assert reclaim(base, but="mine", enough=lambda: False) == ()
     assert (owner.path / "buffer-0").exists()
 
 
@@ -133,8 +133,8 @@ def test_a_dead_owner_makes_room(base: Path, owner: Owner) -> None:
     older = Owner(base, "older")
     older.kill()
     age(older.path, 3600)
-    assert reclaim(base, but="mine", room_bytes=1) == ()
-    assert reclaim(base, but="mine", room_bytes=1 << 60) == (older.path, owner.path)
+    assert reclaim(base, but="mine", enough=lambda: True) == ()
+    assert reclaim(base, but="mine", enough=lambda: False) == (older.path, owner.path)
 
 
 def test_folders_of_other_users_are_not_looked_at(base: Path, owner: Owner) -> None:
@@ -142,8 +142,8 @@ def test_folders_of_other_users_are_not_looked_at(base: Path, owner: Owner) -> N
     age(owner.path, 10 * OLD_S)
     own = base / f"holdfast-{os.getuid()}"
     own.rename(base / f"holdfast-{os.getuid() + 1}")
-    assert reclaim(base, but="mine", room_bytes=1 << 60) == ()
-    assert reclaim(base, but="mine", room_bytes=1 << 60, uid=os.getuid() + 1) == ()
+    assert reclaim(base, but="mine", enough=lambda: False) == ()
+    assert reclaim(base, but="mine", enough=lambda: False, uid=os.getuid() + 1) == ()
     assert owner.path.parents[1] != own or not owner.path.exists()
 
 
@@ -154,7 +154,7 @@ def test_a_folder_under_reclaim_is_made_anew_by_its_run(base: Path) -> None:
         from holdfast.snapshot.ram_folder import reclaim
         base, end = Path({str(base)!r}), Path({str(base.parent / "end")!r})
         while not end.exists():
-            if reclaim(base, but="mine", room_bytes=1 << 60):
+            if reclaim(base, but="mine", enough=lambda: False):
                 end.with_name("removed").touch()
     """
     remover = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)])

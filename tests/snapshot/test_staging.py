@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import StateMismatch, Unstorable
+from holdfast.snapshot.copying import PARALLEL_FROM_BYTES
 from holdfast.snapshot.layout import place
 from holdfast.snapshot.memory import HUGE_PAGE_BYTES, reserve, touch
 from holdfast.snapshot.parts import (
@@ -26,7 +27,7 @@ from holdfast.snapshot.parts import (
     restore_rng,
 )
 from holdfast.snapshot.restore import prepare, read_set
-from holdfast.snapshot.staging import PARALLEL_FROM_BYTES, Staging
+from holdfast.snapshot.staging import Staging
 from holdfast.snapshot.tree import flatten
 
 

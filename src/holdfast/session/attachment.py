@@ -19,6 +19,7 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.boundary import say
 from holdfast.session.crash import describe, here, write_report
+from holdfast.session.memory import RamPlace
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
@@ -41,6 +42,7 @@ class Attachment(ABC):
     has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # memory for the restore that is expected
     programs: Programs | None = None  # where compiled programs are kept
+    ram: RamPlace | None = None  # where snapshots go, if they may stay in memory
     error: BaseException | None = None  # what is about to end the process, and nobody caught
 
     def __init__(

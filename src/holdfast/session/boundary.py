@@ -41,8 +41,8 @@ class Saves(Protocol):
     def prepare(self, state: Any) -> None:
         """Check that the state can be stored, and make room for its copy; raises Unstorable."""
 
-    def save(self, state: Any, epoch: int, step: int) -> None:
-        """Copy the state (this blocks), then write it in the background."""
+    def save(self, state: Any, epoch: int, step: int, flags: int) -> None:
+        """Copy the state, which blocks; `flags` are the order's, and say where it goes."""
 
 
 class Boundary:
@@ -183,7 +183,7 @@ class Boundary:
             if answer is Answer.LEAVE_UNSAVED:
                 self._leave_last(step, reason)
             if answer is Answer.SNAPSHOT:
-                self._copy(step, state, unpack(order).epoch)
+                self._copy(step, state, unpack(order).epoch, unpack(order).flags)
             time.sleep(WAIT_STEP_S)
 
     def _leave_last(self, step: int, reason: str) -> NoReturn:
@@ -205,7 +205,7 @@ class Boundary:
         try:
             if commit is not None:
                 commit(step)
-            self._copy(step, state, epoch)
+            self._copy(step, state, epoch, flags)
             if flags & Order.STOP:
                 self._await_verdict(epoch, step)
             elif self.wait_for_commit and is_durable(flags):
@@ -214,17 +214,18 @@ class Boundary:
         finally:
             self._writer.close_span(token)
 
-    def _copy(self, step: int, state: Any, epoch: int) -> None:
+    def _copy(self, step: int, state: Any, epoch: int, flags: int) -> None:
         """Answer an order. A failure is said and counted, and the training goes on."""
         self._answered_epoch = epoch
         words = self._words
         started_ns = now_ns()
         try:
-            self._saves.save(state, epoch, step)
+            self._saves.save(state, epoch, step, flags)
         except Exception as error:
             words.increment(Word.ERRORS)
             words.store(Word.FAILED, pack(epoch, step))
             words.store(Word.SNAP, pack(epoch, step))
+            self.hurry()
             say(f"step {step} could not be saved: {error}; training goes on")
             if isinstance(error, Unstorable) and step <= self.resume_step + 1:
                 raise
@@ -235,6 +236,7 @@ class Boundary:
         self._answered_epoch = epoch
         self._words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
         self._words.store(Word.SNAP, pack(epoch, step))
+        self.hurry()  # the next save is ordered when all ranks have copied this one
 
     def _await_verdict(self, epoch: int, step: int) -> None:
         words = self._words
@@ -270,7 +272,8 @@ class Boundary:
         try:
             while now_ns() < give_up_ns:
                 order = unpack(self._words.load(Word.ORDER))
-                if is_durable(order.flags) and (order.step >= step or order.flags):
+                leaves = order.flags & (Order.STOP | Order.LEAVE)
+                if leaves or (order.step >= step and is_durable(order.flags)):
                     return
                 time.sleep(WAIT_STEP_S)
         finally:
@@ -323,7 +326,7 @@ class Boundary:
         token = self._writer.open_span("save")
         try:
             started_ns = now_ns()
-            self._saves.save(self._state, epoch, step)
+            self._saves.save(self._state, epoch, step, unpack(order).flags)
             self._publish_copy(step, epoch, started_ns)
             self._await_verdict(epoch, step)
         except Exception as error:

@@ -22,6 +22,7 @@ from holdfast.session.boundary import NO_STEP, Boundary
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
+from holdfast.session.memory import MemoryTier
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
@@ -37,14 +38,17 @@ class Run:
         self._attachment = attachment
         self._writer = attachment.writer
         self._contents = Contents()
-        saver = Saver(
+        words, ram = attachment.writer.words, attachment.ram
+        memory = MemoryTier(ram, words, attachment.rank, attachment.world_size) if ram else None
+        self._saver = saver = Saver(
             attachment.ckpt_dir,
-            attachment.writer.words,
+            words,
             self._contents,
             attempt=lambda: attachment.attempt,
             rank=attachment.rank,
             world_size=attachment.world_size,
             before_write=attachment.before_save,
+            memory=memory,
         )
         attachment.on_close(saver.close)
         completion = CompletionWatch(attachment.writer)
@@ -158,6 +162,7 @@ class Run:
         self._restored = True
         restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
         self._boundary.resume_step = restored.step
+        self._saver.expect(restored.state)
         return restored.state
 
     # --- the loop ---------------------------------------------------------------------------

@@ -1,20 +1,23 @@
-"""Saves from inside the training process: a copy that blocks, and a thread that writes it.
+"""Saves from inside the training process: a copy that blocks, and nothing else that does.
 
-The copy goes into warm, reused memory (`snapshot.staging`); the thread writes the shard, syncs it
-and publishes (epoch, step) in the DURABLE word, or in FAILED. The manifest is not ours: whoever
-controls the run writes it when all ranks' shards are there. (The RAM tier will sit between the
-copy and the thread: a sealed buffer that outlives this process.)
+Where the order names a buffer of the memory tier, the copy goes there and outlives this process;
+others seal it and take it to the run store. Without one it goes into warm, reused memory
+(`snapshot.staging`), and a thread of ours writes the shard, syncs it and publishes (epoch, step) in
+the DURABLE word, or in FAILED. The manifest is never ours: whoever controls the run writes it when
+all ranks' shards are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.word import pack
+from holdfast.core.word import Order, buffer_of, is_durable, pack, unpack
+from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
@@ -22,6 +25,7 @@ from holdfast.session.boundary import say
 from holdfast.session.contents import Contents
 
 if TYPE_CHECKING:
+    from holdfast.session.memory import MemoryTier
     from holdfast.snapshot.staging import Captured, Staging
 
 
@@ -46,6 +50,7 @@ class Saver:
         rank: int,
         world_size: int,
         before_write: Callable[[], None] = lambda: None,
+        memory: MemoryTier | None = None,
     ) -> None:
         self._ckpt_dir = ckpt_dir
         self._words = words
@@ -54,6 +59,8 @@ class Saver:
         self._rank = rank
         self._world_size = world_size
         self._before_write = before_write
+        self._memory = memory
+        self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._work: _Work | None = None
         self._wake = threading.Condition()
         self._closing = False
@@ -66,17 +73,36 @@ class Saver:
 
         return Staging()
 
+    def expect(self, state: Any) -> None:
+        """The state as it was restored: its memory can be made ready while the script goes on.
+
+        What is said of it counts only at the first boundary (`prepare`): parts that a script tracks
+        later, and what an optimizer makes in its first step, are not there yet.
+        """
+        if self._memory is not None:
+            with contextlib.suppress(Unstorable):
+                self._memory.expect(self._contents.gather(state), self._contents.shared())
+
     def prepare(self, state: Any) -> None:
         """Check that everything can be stored (raises Unstorable) and start warming the memory."""
         tree = self._contents.gather(state)
-        size_bytes = self._staging.measure(tree)
-        self._warming = threading.Thread(
-            target=self._staging.reserve, args=(size_bytes,), name="holdfast-warm", daemon=True
-        )
+        reserve = functools.partial(self._staging.reserve, self._staging.measure(tree))
+        if self._memory is not None:
+            self._memory.prepare(tree, self._contents.shared(), otherwise=reserve)
+            return
+        self._warming = threading.Thread(target=reserve, name="holdfast-warm", daemon=True)
         self._warming.start()
 
-    def save(self, state: Any, epoch: int, step: int) -> None:
-        """Copy everything now, write it later. Blocks for the copy (and an earlier write)."""
+    def save(self, state: Any, epoch: int, step: int, flags: int) -> None:
+        """Copy everything now. Blocks for the copy (without a buffer: and an earlier write).
+
+        `flags` are the order's: they name the buffer, if there is one.
+        """
+        self._take_back_tags()
+        buffer = buffer_of(flags)
+        if buffer is not None:
+            self._save_in_memory(state, epoch, step, buffer, is_asked=is_durable(flags))
+            return
         started_ns = now_ns()
         if self._warming is not None:
             self._warming.join()
@@ -96,6 +122,29 @@ class Saver:
             self._thread = threading.Thread(target=self._write, name="holdfast-save", daemon=True)
             self._thread.start()
 
+    def _save_in_memory(
+        self, state: Any, epoch: int, step: int, buffer: int, *, is_asked: bool
+    ) -> None:
+        if self._memory is None:
+            raise StoreUnavailable("the order is for a buffer in memory, and this rank has none")
+        # Tags are for a set that becomes durable; most of those in memory never do.
+        tags = self._contents.take_tags() if is_asked else ()
+        try:
+            tree, shared = self._contents.gather(state), self._contents.shared()
+            self._memory.save(buffer, tree, self._attempt(), step, shared, tags)
+        except BaseException:
+            self._contents.give_back(tags)
+            raise
+        self._tagged = (epoch, tags) if tags else None
+
+    def _take_back_tags(self) -> None:
+        """Whether a tagged copy became durable, others have said by now: if not, here again."""
+        if self._tagged is not None:
+            (epoch, tags), self._tagged = self._tagged, None
+            verdict = unpack(self._words.load(Word.VERDICT))
+            if verdict.epoch == epoch and verdict.flags & Order.ABORTED:
+                self._contents.give_back(tags)
+
     def close(self) -> None:
         """Let the write under way finish, and end the thread."""
         with self._wake:
@@ -104,6 +153,8 @@ class Saver:
             self._wake.notify_all()
         if self._thread is not None:
             self._thread.join()
+        if self._memory is not None:
+            self._memory.close()
 
     def _write(self) -> None:
         while True:

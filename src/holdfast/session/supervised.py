@@ -20,6 +20,7 @@ from holdfast.session import signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
 from holdfast.session.leaving import end_soon
+from holdfast.session.memory import RamPlace
 from holdfast.session.stacks import answer_for_stacks
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
@@ -59,6 +60,13 @@ class Supervised(Attachment):
             environment.skip_batches,
         )
         self._resume_from = environment.resume_from
+        if environment.ram is not None and environment.ram_buffers:
+            self.ram = RamPlace(
+                Path(environment.ram),
+                environment.ram_buffers,
+                environment.local_rank,
+                environment.local_world_size,
+            )
         if self._resume.set_name is not None:
             self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         answer_for_stacks(Path(environment.journal), writer.words)

@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
@@ -100,15 +100,15 @@ def reclaim(
     base: Path,
     *,
     but: str,
-    room_bytes: int = 0,
+    enough: Callable[[], bool] = lambda: True,
     uid: int | None = None,
     now_s: float | None = None,
 ) -> tuple[Path, ...]:
     """Remove what dead supervisors of other runs left in memory; returns the folders removed.
 
     Only of this user, only where the owner is certainly gone, and only what is older than a day;
-    younger ones, oldest first, while fewer than `room_bytes` are free in `base`. `but`: the key of
-    one's own run. Never raises: what cannot be removed stays.
+    younger ones, oldest first, while there is not `enough` room for what the caller wants. `but`:
+    the key of one's own run. Never raises: what cannot be removed stays.
     """
     own = base.expanduser().absolute() / f"holdfast-{os.getuid() if uid is None else uid}"
     now_s = time.time() if now_s is None else now_s
@@ -116,15 +116,9 @@ def reclaim(
     with contextlib.suppress(OSError):
         others = sorted((_last_used_s(path), path) for path in _folders(own, but))
         for used_s, path in others:
-            if (now_s - used_s > OLD_S or free_bytes(own) < room_bytes) and _take(path):
+            if (now_s - used_s > OLD_S or not enough()) and _take(path):
                 gone.append(path)
     return tuple(gone)
-
-
-def free_bytes(folder: Path) -> int:
-    """What the filesystem of a folder still has for this user; raises OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 def _folders(own: Path, but: str) -> Iterator[Path]:

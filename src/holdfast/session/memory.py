@@ -1,0 +1,130 @@
+"""The memory tier as a rank has it: buffers made ready beside the training, and filled by it.
+
+How many are ready stands in the words; from then on the controller orders saves into them. A save
+that finds no room any more takes that word back: training goes on with checkpoints in the store.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.layout import Word
+from holdfast.journal.words import WordsPage
+from holdfast.session.boundary import say
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.ram import Buffers
+
+SLACK_BYTES = 1 << 20  # what grows a little between saves need not be made while training waits
+
+
+@dataclass(frozen=True, slots=True)
+class RamPlace:
+    """Where a rank's buffers are to be: what its supervisor told it."""
+
+    folder: Path  # of the run, in memory
+    wanted: int  # buffers
+    local_rank: int
+    local_world_size: int  # ranks that share this host's memory
+
+
+class MemoryTier:
+    """One rank's buffers in one attempt."""
+
+    def __init__(self, place: RamPlace, words: WordsPage, rank: int, world_size: int) -> None:
+        self._place = place
+        self._words = words
+        self._rank = rank
+        self._world_size = world_size
+        self._expected_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    @functools.cached_property
+    def _buffers(self) -> Buffers:
+        from holdfast.snapshot.ram import Buffers  # numpy: not before there is a state
+
+        return Buffers(
+            self._place.folder,
+            wanted=self._place.wanted,
+            rank=self._rank,
+            world_size=self._world_size,
+            local_world_size=self._place.local_world_size,
+        )
+
+    def expect(self, tree: Any, shared: Sequence[str]) -> None:
+        """Begin to make buffers for a tree of about this size; nothing is promised yet."""
+        self._expected_bytes = self._buffers.measure(tree, shared) + SLACK_BYTES
+        self._begin(self._expected_bytes, lambda _: None)
+
+    def prepare(
+        self, tree: Any, shared: Sequence[str], otherwise: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make buffers for this tree and publish how many; raises Unstorable.
+
+        `otherwise` is called, by the thread that makes them, if there can be none.
+        """
+        size_bytes = self._buffers.measure(tree, shared)
+        if size_bytes > self._expected_bytes:
+            size_bytes += SLACK_BYTES
+        self._begin(max(size_bytes, self._expected_bytes), self._publish, otherwise)
+
+    def save(
+        self,
+        buffer: int,
+        tree: Any,
+        attempt: int,
+        step: int,
+        shared: Sequence[str],
+        tags: Sequence[str],
+    ) -> None:
+        """Copy a tree into a buffer; raises Unstorable, StoreUnavailable."""
+        try:
+            self._buffers.capture(
+                buffer, tree, attempt=attempt, step=step, shared=shared, tags=tags
+            )
+        except StoreUnavailable:
+            self._words.store(Word.BUFFERS, 0)
+            say("no more snapshots in memory: checkpoints go to the store alone")
+            raise
+
+    def close(self) -> None:
+        """The process ends: whoever makes buffers stops soon."""
+        if self._thread is not None:
+            self._buffers.close()
+            self._thread.join()
+
+    def _publish(self, ready: int) -> None:
+        self._words.store(Word.BUFFERS, ready)
+
+    def _begin(
+        self,
+        size_bytes: int,
+        ready: Callable[[int], None],
+        otherwise: Callable[[], None] | None = None,
+    ) -> None:
+        before = self._thread
+
+        def make() -> None:
+            if before is not None:
+                before.join()
+            try:
+                why = self._buffers.prepare(size_bytes, ready)
+                if otherwise is None:
+                    return  # nobody was promised anything: the next call tells
+                if not self._buffers.ready:
+                    otherwise()
+            except Exception as error:
+                # The training must not notice, and the controller has heard of no buffer.
+                self._words.increment(Word.ERRORS)
+                why = f"no snapshots in memory: {error!r}"
+            if why and self._place.local_rank == 0:
+                say(why)
+
+        self._thread = threading.Thread(target=make, name="holdfast-ram", daemon=True)
+        self._thread.start()

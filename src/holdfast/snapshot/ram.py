@@ -1,0 +1,210 @@
+"""The rank's side of the memory tier: its shard in preallocated buffers that outlive the process.
+
+A buffer is a folder, `RAM/buffer-N/`, with one shard per rank of this host in the very layout of a
+durable one (`layout`, `seal`). A rank writes its own file only, and always in this order:
+
+1. the manifest and its receipt are removed: from here on the buffer is not sealed;
+2. the first eight bytes, the header's length, become 0: from here on the file is no shard;
+3. the file gets its new length, the data are copied, then the header;
+4. the first eight bytes, last.
+
+So a SIGKILL leaves a whole old shard, none, or a whole new one. Who is told that it is copied has
+it sealed by another process; a set is of value only once that is done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import store_errors
+from holdfast.journal.scratch import claim_folder
+from holdfast.snapshot.buffers import buffer_name
+from holdfast.snapshot.copying import copy_all
+from holdfast.snapshot.layout import encode_header, place, shard_facts
+from holdfast.snapshot.ram_folder import reclaim
+from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
+from holdfast.snapshot.room import Room, find_room, size_words
+from holdfast.snapshot.shared_file import SharedFile
+from holdfast.snapshot.staging import GLOBAL
+from holdfast.snapshot.tree import flatten
+
+FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may need: better wait
+
+
+class Buffers:
+    """One rank's files in the run's memory folder. Inert in a forked child."""
+
+    def __init__(
+        self, ram_dir: Path, *, wanted: int, rank: int, world_size: int, local_world_size: int
+    ) -> None:
+        self._ram_dir = ram_dir
+        self._wanted = wanted
+        self._rank = rank
+        self._world_size = world_size
+        self._local_world_size = local_world_size
+        self._files = [
+            SharedFile(ram_dir / buffer_name(number) / shard_name(rank)) for number in range(wanted)
+        ]
+        self._pid = os.getpid()
+        self._busy = threading.Lock()
+        self._closing = False
+        self.ready = 0
+
+    def prepare(self, size_bytes: int, ready: Callable[[int], None] = lambda _: None) -> str:
+        """Have as many buffers of that size as fit, every page present. For a background thread.
+
+        `ready` is called with how many there are as soon as they are of use, and at the end. The
+        result is why they are fewer than wanted, for people; '' when they are not. Never raises.
+        """
+        with self._busy:
+            if os.getpid() != self._pid:
+                return ""
+            count, why = self._fitting(size_bytes)
+            self.ready = 0
+            for number in range(count):
+                problem = self._open(number, size_bytes)
+                if self._closing:
+                    return ""
+                if problem:
+                    why = _sentence(number, self._wanted, size_bytes, problem)
+                    break
+                self.ready = number + 1
+                if FEWEST_TOLD <= self.ready < count:
+                    ready(self.ready)
+            ready(self.ready)
+            return why
+
+    def close(self) -> None:
+        """Let a `prepare` under way come to its end soon."""
+        self._closing = True
+
+    def capture(
+        self,
+        buffer: int,
+        tree: Any,
+        *,
+        attempt: int,
+        step: int,
+        shared: Sequence[str] = GLOBAL,
+        tags: Sequence[str] = (),
+    ) -> int:
+        """Copy everything into a buffer; how many bytes. On return the state may change.
+
+        Raises:
+            Unstorable: a value that cannot be stored; the buffer is as it was.
+            StoreUnavailable: no room for a state that has grown, or the folder is gone; the buffer
+                is not sealed any more.
+
+        """
+        flat = flatten(tree)
+        placed = place(flat.leaves)
+        facts = shard_facts(
+            flat.structure,
+            attempt=attempt,
+            step=step,
+            rank=self._rank,
+            world_size=self._world_size,
+            shared=shared,
+            tags=tags,
+        )
+        header = encode_header([entry for entry, _, _ in placed], facts)
+        size = len(header) + (placed[-1][0].end if placed else 0)
+        file = self._files[buffer]
+        with self._busy, store_errors(f"keep step {step} in memory", file.path):
+            if not file.is_mapped:
+                self._claim(buffer)
+                file.open(size, keep=False)
+            self._unseal(buffer)
+            _store_length(file, 0)
+            file.resize(size)
+            copy_all(placed, file.memory[len(header) : size])
+            file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
+            _store_length(file, len(header) - 8)
+        return size
+
+    def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
+        """Bytes of this rank's shard; raises `Unstorable` when the tree cannot be stored."""
+        flat = flatten(tree)
+        placed = place(flat.leaves)
+        facts = shard_facts(
+            flat.structure,
+            attempt=0,
+            step=0,
+            rank=self._rank,
+            world_size=self._world_size,
+            shared=shared,
+            tags=(),
+        )
+        header = encode_header([entry for entry, _, _ in placed], facts)
+        return len(header) + (placed[-1][0].end if placed else 0)
+
+    def _unseal(self, buffer: int) -> None:
+        folder = self._ram_dir / buffer_name(buffer)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        (folder / receipt_name(self._rank)).unlink(missing_ok=True)
+
+    def _claim(self, buffer: int) -> None:
+        reason = claim_folder(self._ram_dir / buffer_name(buffer), os.getuid())
+        if reason:
+            raise StoreUnavailable(f"no snapshots in memory: {reason}")
+
+    def _open(self, buffer: int, size_bytes: int) -> str:
+        """Map a buffer's file, with all its pages; the words say what is wrong."""
+        try:
+            self._claim(buffer)
+            # What is sealed may be all there is: it keeps its length until it is overwritten.
+            sealed = os.path.lexists(self._ram_dir / buffer_name(buffer) / MANIFEST)
+            file = self._files[buffer]
+            if not file.is_mapped or (file.size < size_bytes and not sealed):
+                file.open(size_bytes, keep=sealed, stopped=lambda: self._closing)
+        except StoreUnavailable as error:
+            return str(error)
+        except OSError as error:
+            return f"{error.strerror or error} ({self._files[buffer].path})"
+        return ""
+
+    def _fitting(self, size_bytes: int) -> tuple[int, str]:
+        """How many buffers there is room for, and why no more. All ranks of this host ask alike."""
+        each = size_bytes * self._local_world_size
+        try:
+            room = self._room()
+            if room.nbytes < each * self._wanted:
+                base, key = self._ram_dir.parents[2], self._ram_dir.parent.name
+                reclaim(base, but=key, enough=lambda: self._room().nbytes >= each * self._wanted)
+                room = self._room()
+        except OSError as error:
+            return 0, _sentence(0, self._wanted, size_bytes, error.strerror or str(error))
+        count = min(self._wanted, room.nbytes // max(1, each))
+        if count == self._wanted:
+            return count, ""
+        return count, _sentence(count, self._wanted, each, room.words)
+
+    def _room(self) -> Room:
+        held = 0
+        for path in self._ram_dir.glob("buffer-*/rank-*"):
+            held += path.lstat().st_blocks * 512
+        return find_room(self._ram_dir, held)
+
+
+def _store_length(file: SharedFile, length: int) -> None:
+    file.memory[:8].view("<u8")[0] = length  # one aligned store: never torn
+
+
+def _sentence(count: int, wanted: int, size_bytes: int, why: str) -> str:
+    fit = (
+        f"only {count} of {wanted} buffers of {size_words(size_bytes)} fit"
+        if count
+        else (f"no buffer of {size_words(size_bytes)} fits")
+    )
+    then = "" if count else "; checkpoints go to the store alone"
+    return (
+        f"snapshots in memory: {fit}, because {why}{then}; "
+        "give it more room, or name another folder with --memory-dir"
+    )

@@ -1,0 +1,110 @@
+"""How much memory snapshots may take on this host: the smallest of all the limits that hold.
+
+Pages of /dev/shm are memory: of the host, and of the cgroup whose process touched them first. Past
+the filesystem's size a write fails; past a cgroup's limit the kernel kills. So buffers are sized
+before they are made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SHARE = 0.75
+"""Of what is free now. The rest is for what the training allocates later, and for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many bytes, and whose limit that is, in words that follow 'because'."""
+
+    nbytes: int
+    words: str
+
+
+def find_room(
+    folder: Path,
+    held_bytes: int = 0,
+    *,
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    proc: Path = Path("/proc"),
+) -> Room:
+    """The room for buffers in `folder`, with the `held_bytes` that buffers take there already.
+
+    Raises OSError when the folder's filesystem cannot be asked.
+    """
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    limits = [Room(int(SHARE * (free + held_bytes)), f"{folder} has {size_words(free)} free")]
+    available = _available(proc)
+    if available is not None:
+        words = f"this host has {size_words(available)} of memory free"
+        limits.append(Room(int(SHARE * (available + held_bytes)), words))
+    for free in _free_in_cgroups(cgroups, proc):
+        words = f"the limit of this process's cgroup leaves {size_words(free)} of memory"
+        limits.append(Room(int(SHARE * (free + held_bytes)), words))
+    return min(limits, key=lambda limit: limit.nbytes)
+
+
+def size_words(nbytes: int) -> str:
+    """A number of bytes for people."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes / 1024:.3g} KiB"
+
+
+def _available(proc: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _free_in_cgroups(cgroups: Path, proc: Path) -> Iterator[int]:
+    """What each limited cgroup above this process still has, cgroups(7), versions 1 and 2."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            mounts, names = [cgroups, cgroups / "unified"], _V2
+        elif "memory" in controllers.split(","):
+            mounts, names = [cgroups / "memory"], _V1
+        else:
+            continue
+        for mount in mounts:
+            # In a container the mount may begin at the very cgroup that the path still names.
+            place = mount / path.lstrip("/")
+            for above in (place, *place.parents):
+                free = _free_in(above, *names)
+                if free is not None:
+                    yield free
+                if above == mount:
+                    break
+
+
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+def _free_in(place: Path, limit_name: str, usage_name: str, cache_name: str) -> int | None:
+    """Limit less usage, what the kernel can drop at once not counted; None without a limit."""
+    try:
+        limit = int((place / limit_name).read_text())  # "max" is none
+        usage = int((place / usage_name).read_text())
+        droppable = 0
+        for line in (place / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == cache_name:
+                droppable = int(value)
+    except (OSError, ValueError):
+        return None
+    return max(0, limit - usage + droppable) if limit < 1 << 60 else None

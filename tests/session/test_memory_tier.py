@@ -1,0 +1,241 @@
+"""The rank's side of the memory tier, driven as its supervisor drives it: through the words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from holdfast.core.word import Order, pack, unpack, with_buffer
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.layout import Identity, Word
+from holdfast.journal.writer import JournalWriter
+from holdfast.session.boundary import Boundary
+from holdfast.session.contents import Contents
+from holdfast.session.memory import MemoryTier, RamPlace
+from holdfast.session.saver import Saver
+from holdfast.snapshot import ram
+from holdfast.snapshot.buffers import buffer_name
+from holdfast.snapshot.ram_folder import claim_ram
+from holdfast.snapshot.restore import read_set
+from holdfast.snapshot.seal import seal_buffer
+
+ATTEMPT = 2
+
+
+class Trainer:
+    """One rank under orders: what `Run` puts together."""
+
+    def __init__(self, base: Path) -> None:
+        self.folder = claim_ram(base, "run").path
+        self.writer = JournalWriter.create(
+            base / "rank-00000.hfj", Identity("r", ATTEMPT, "i", 0, "host", 0, "boot")
+        )
+        self.words = self.writer.words
+        self.contents = Contents()
+        self.saver = Saver(
+            base / "ckpt",
+            self.words,
+            self.contents,
+            attempt=lambda: ATTEMPT,
+            rank=0,
+            world_size=1,
+            memory=MemoryTier(RamPlace(self.folder, 3, 0, 1), self.words, 0, 1),
+        )
+        self.rung = 0
+        self.boundary = Boundary(self.writer, self.saver)
+        self.boundary.hurry = self._ring
+        self.boundary.begin(1, 1000, 1)
+
+    def _ring(self) -> None:
+        self.rung += 1
+
+    def order(self, epoch: int, step: int, buffer: int | None, flags: int = 0) -> None:
+        self.words.store(Word.ORDER, pack(epoch, step, with_buffer(flags, buffer)))
+
+    def sealed(self, buffer: int, step: int) -> dict[str, Any]:
+        """What another process finds in a buffer."""
+        place = self.folder / buffer_name(buffer)
+        seal_buffer(place, 1, attempt=ATTEMPT, step=step)
+        return read_set(place)
+
+    def close(self) -> None:
+        self.saver.close()
+        self.writer.close()
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[Trainer]:
+    one = Trainer(tmp_path)
+    yield one
+    one.close()
+
+
+def test_buffers_are_told_once_they_are_ready(
+    trainer: Trainer, eventually: Callable[..., Any]
+) -> None:
+    assert trainer.words.load(Word.BUFFERS) == 0
+    trainer.saver.expect({"w": np.zeros(1_000_000)})
+    trainer.boundary.done(1, {"w": np.zeros(3_000_000)})
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    held = [path.stat().st_blocks * 512 for path in trainer.folder.glob("buffer-*/*")]
+    assert min(held) >= 24_000_000
+
+
+def test_an_order_is_answered_into_its_buffer(
+    trainer: Trainer, eventually: Callable[..., Any]
+) -> None:
+    state = {"w": np.zeros(1000)}
+    trainer.boundary.done(1, state)
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    for epoch, step, buffer in ((1, 3, 2), (2, 5, 0), (3, 6, 0)):
+        trainer.order(epoch, step, buffer)
+        while trainer.boundary.expected <= step:
+            state["w"][:] = trainer.boundary.expected
+            trainer.boundary.done(trainer.boundary.expected, state)
+        assert unpack(trainer.words.load(Word.SNAP)) == (epoch, 0, step)
+        assert trainer.rung == epoch
+        stored = trainer.sealed(buffer, step)
+        assert set(stored["state"]["w"]) == {step}
+        assert set(stored) == {"state", "parts", "data", "rng", "session"}
+    assert trainer.words.load(Word.DURABLE) == 0
+    assert trainer.words.load(Word.ERRORS) == 0
+
+
+def test_without_a_buffer_the_rank_writes_it_itself(
+    trainer: Trainer, eventually: Callable[..., Any]
+) -> None:
+    trainer.order(1, 1, None)
+    (trainer.folder.parents[2] / "ckpt").mkdir()
+    trainer.boundary.done(1, {"w": np.ones(3)})
+    eventually(lambda: unpack(trainer.words.load(Word.DURABLE)) == (1, 0, 1))
+
+
+def test_a_buffer_that_finds_no_room_ends_the_tier(
+    trainer: Trainer,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    state = {"w": np.zeros(1000)}
+    trainer.boundary.done(1, state)
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+
+    def full(*_: Any, **__: Any) -> int:
+        raise StoreUnavailable("cannot keep step 2 in memory: no space left; free some")
+
+    monkeypatch.setattr(ram.Buffers, "capture", full)
+    trainer.contents.tag("best")
+    trainer.order(1, 2, 1, Order.DURABLE)
+    trainer.boundary.done(2, state)
+    assert trainer.words.load(Word.BUFFERS) == 0
+    assert trainer.words.load(Word.ERRORS) == 1
+    assert unpack(trainer.words.load(Word.FAILED)) == (1, 0, 2)
+    assert unpack(trainer.words.load(Word.SNAP)) == (1, 0, 2)
+    assert trainer.rung == 1
+    said = capfd.readouterr().err
+    assert "step 2 could not be saved: cannot keep step 2 in memory" in said
+    assert "checkpoints go to the store alone" in said
+    (trainer.folder.parents[2] / "ckpt").mkdir()
+    trainer.order(2, 3, None)
+    trainer.boundary.done(3, state)
+    eventually(lambda: unpack(trainer.words.load(Word.DURABLE)) == (2, 0, 3))
+    receipt = next((trainer.folder.parents[2] / "ckpt").glob("*/*.receipt.json"))
+    assert '"tags":["best"]' in receipt.read_text()
+
+
+def test_no_room_at_all_is_said_and_staging_is_warmed(
+    tmp_path: Path,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ram, "find_room", lambda *_: ram.Room(1000, "the sky is low"))
+    trainer = Trainer(tmp_path)
+    trainer.boundary.done(1, {"w": np.zeros(1_000_000)})
+    eventually(lambda: trainer.saver._staging._memory.size > 8_000_000)
+    trainer.close()
+    assert trainer.words.load(Word.BUFFERS) == 0
+    said = capfd.readouterr().err
+    assert "holdfast: snapshots in memory: no buffer of 8" in said
+    assert "fits, because the sky is low; checkpoints go to the store alone" in said
+
+
+def test_an_asked_save_waits_for_its_own_order(trainer: Trainer) -> None:
+    """The buffer's bits in a settled order do not count as the answer."""
+    trainer.boundary.done(1, {"w": np.zeros(3)})
+    trainer.order(1, 1, 2, Order.DURABLE)
+    waited: list[int] = []
+
+    def load(word: int) -> int:
+        if word == Word.ORDER:
+            waited.append(word)
+            if len(waited) == 3:
+                trainer.order(2, 2, 0, Order.DURABLE)
+        return int(trainer.words.page[word])
+
+    trainer.boundary._words = type("Words", (), {"load": staticmethod(load)})()
+    trainer.boundary.await_order()
+    assert len(waited) == 3
+
+
+def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(
+    trainer: Trainer, eventually: Callable[..., Any]
+) -> None:
+    """JAX buffers are donated, torch tensors and numpy arrays changed in place, right after."""
+    step = jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)
+    model = torch.nn.Linear(300, 300)
+    optimizer = torch.optim.AdamW(model.parameters())
+    trainer.contents.track({"model": model, "optimizer": optimizer})
+    host = np.zeros(100_000)
+    state = {"jax": jnp.zeros(100_000), "key": jax.random.key(3), "numpy": host}
+    moving = {"jax": state["jax"]}
+    trainer.boundary.done(1, state)
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    kept: dict[int, torch.Tensor] = {}
+    for n in range(2, 8):
+        moving = step(moving)
+        optimizer.zero_grad()
+        model(torch.ones(1, 300)).sum().backward()
+        optimizer.step()
+        host += 1
+        state = {"jax": moving["jax"], "key": state["key"], "numpy": host}
+        kept[n] = model.weight.detach().clone()
+        trainer.order(n, n, n % 3, Order.EARLY)
+        trainer.boundary.done(n, state)
+    for n in (5, 6, 7):
+        stored = trainer.sealed(n % 3, n)
+        assert set(np.asarray(stored["state"]["jax"])) == {n - 1}
+        assert set(stored["state"]["numpy"]) == {n - 1}
+        assert torch.equal(stored["parts"]["model"]["weight"], kept[n])
+        assert int(stored["parts"]["optimizer"]["state"][0]["step"]) == n - 1
+
+
+def test_tags_go_with_a_copy_that_becomes_durable(
+    trainer: Trainer, eventually: Callable[..., Any]
+) -> None:
+    state = {"w": np.zeros(1000)}
+    trainer.boundary.done(1, state)
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.contents.tag("best")
+    tags = []
+    for epoch, flags in (
+        (2, 0),
+        (3, Order.DURABLE),
+        (4, 0),
+        (5, Order.DURABLE),
+        (6, Order.DURABLE),
+    ):
+        trainer.order(epoch, epoch, 0, flags)
+        trainer.boundary.done(epoch, state)
+        place = trainer.folder / buffer_name(0)
+        tags.append(seal_buffer(place, 1, attempt=ATTEMPT, step=epoch).tags)
+        if epoch == 3:  # it could not be drained: the next one that is to be has its tag
+            trainer.words.store(Word.VERDICT, pack(3, 3, Order.ABORTED))
+    assert tags == [(), ("best",), (), ("best",), ()]
