@@ -29,7 +29,8 @@ LAYERS: dict[str, set[str]] = {
     "cache": BASE | {"journal"},
     "snapshot": BASE | {"journal"},
     "session": BASE | {"cache", "journal", "snapshot"},
-    "agent": BASE | {"cache", "journal", "snapshot"},
+    "standby": set(),  # its interpreters need not have us installed
+    "agent": BASE | {"cache", "journal", "snapshot", "standby"},
     "notices": BASE,
     "engines": BASE | {"journal"},
     "provision": BASE,
@@ -123,7 +124,8 @@ def violations(modules: list[Module]) -> list[str]:
             found += [f"{module.name}:{edge.line} {why}" for why in breaches(module.name, edge)]
         if layer_of(module.name) == "core":
             found += [f"{module.name}:{line} {why}" for line, why in impurities(module.tree)]
-        if module.name != "holdfast.config":
+        # A standby's environment is that of the program which it will become, not ours.
+        if module.name != "holdfast.config" and layer_of(module.name) != "standby":
             found += [f"{module.name}:{n} reads the environment" for n in env_reads(module.tree)]
     return found + cycles(edges) + heavy_at_import(edges)
 

@@ -71,6 +71,12 @@ def imports_path(scratch: Path, rank: int) -> Path:
     return scratch / f"imports-rank-{rank:05d}.json"
 
 
+def forget_imports(scratch: Path) -> None:
+    """The run has ended here: nobody needs what was learned of its imports."""
+    for path in scratch.glob("imports-rank-*"):
+        path.unlink(missing_ok=True)
+
+
 def rank_commands(
     command: Command,
     folder: RunFolder,

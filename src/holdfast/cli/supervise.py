@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.fence import fence
-from holdfast.agent.launch import Command
+from holdfast.agent.launch import Command, forget_imports
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
@@ -116,7 +116,10 @@ def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Car
     if job.cache is not None:
         warn = partial(screen.say, "warning")
         supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))
-    finish = supervisor.run(_opened(folder, job.memory))
+    try:
+        finish = supervisor.run(_opened(folder, job.memory))
+    finally:
+        forget_imports(job.scratch)
     carrier.close(CARRY_LIMIT_S)
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")

@@ -117,6 +117,9 @@ class Attachment(ABC):
     def on_sigterm(self) -> None:
         """A SIGTERM came; called in a signal handler, so it only leaves a mark."""
 
+    def stepped(self) -> None:  # noqa: B027 - most have nobody to tell
+        """The first step is done."""
+
     def before_save(self) -> None:  # noqa: B027 - most have nothing to do
         """A checkpoint is about to be written, by the thread that writes them."""
 

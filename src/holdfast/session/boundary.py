@@ -66,6 +66,7 @@ class Boundary:
         self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
         self.hurry: Callable[[], None] = lambda: None
+        self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
         self.done = self._make_done()
 
@@ -108,6 +109,7 @@ class Boundary:
             self._prepared = True
             self._is_external = commit is not None
             self._saves.prepare(state)
+            self.stepped()
         if step == self._last_step:
             self._last_state = state
             self.slow_step = NO_STEP

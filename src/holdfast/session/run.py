@@ -56,6 +56,7 @@ class Run:
         self._boundary = Boundary(attachment.writer, saver)
         self._boundary.watch = completion.offer
         self._boundary.hurry = attachment.hurry
+        self._boundary.stepped = attachment.stepped
         self._restored = False
         self._stepped = False
         self._closed = False

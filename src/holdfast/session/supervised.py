@@ -16,7 +16,7 @@ from holdfast.journal import doorbell
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
-from holdfast.session import signals
+from holdfast.session import imports, signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
 from holdfast.session.leaving import end_soon
@@ -70,8 +70,13 @@ class Supervised(Attachment):
         if self._resume.set_name is not None:
             self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         answer_for_stacks(Path(environment.journal), writer.words)
+        self._imports = Path(environment.imports)
         self._keep_is_told = keep is None or self.rank != 0
         self.before_save()
+
+    def stepped(self) -> None:
+        """What has been imported by now, the next attempt's standby imports ahead."""
+        imports.tell(self._imports)
 
     def before_save(self) -> None:
         """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""

@@ -1,0 +1,49 @@
+"""What this process has imported by its first step: what a standby for the next attempt imports.
+
+By then everything is there that training needs, what is imported late included (PyTorch's first
+optimizer imports `torch._dynamo`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.session.crash import write_report
+
+FORMAT = 1
+
+
+def tell(path: Path) -> None:
+    """Write the list, in a thread: training does not wait for it, and can do without it."""
+    modules = list(sys.modules.items())
+    thread = threading.Thread(
+        target=_write, args=(path, modules), name="holdfast-imports", daemon=True
+    )
+    thread.start()
+
+
+def _write(path: Path, modules: Iterable[tuple[str, object]]) -> None:
+    write_report(path, {"format": FORMAT, "modules": list(_named(modules))})
+
+
+def _named(modules: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str | None]]:
+    """Names with their files, in the order in which their imports were complete.
+
+    What has no spec cannot be imported by its name.
+    """
+    for name, module in modules:
+        spec = _spec(module)
+        if spec is not None and isinstance(name, str):
+            yield name, spec.origin if spec.has_location else None
+
+
+def _spec(module: object) -> Any:
+    try:
+        # Past a module's own way to look things up: a lazy one would be loaded by being looked at.
+        return object.__getattribute__(module, "__dict__").get("__spec__")
+    except AttributeError:
+        return None

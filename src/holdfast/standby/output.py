@@ -1,0 +1,55 @@
+"""What imports print belongs to the attempt that they are made for: held back until it begins."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_CHUNK = 1 << 16
+
+
+class HeldOutput:
+    """Standard output and error lead into memory, in order where both are one file."""
+
+    def __init__(self) -> None:
+        self._saved: dict[int, int] = {}  # 1 and 2, and where they led
+        self._memory: dict[int, int] = {}
+        shared: dict[tuple[int, int], int] = {}
+        for fd in (1, 2):
+            try:
+                status = os.fstat(fd)
+            except OSError:
+                continue  # closed; so it stays
+            place = (status.st_dev, status.st_ino)
+            if place not in shared:
+                shared[place] = os.memfd_create("holdfast-standby")
+            self._saved[fd] = os.dup(fd)
+            self._memory[fd] = shared[place]
+            os.dup2(shared[place], fd)
+
+    def restore(self, *, say: bool) -> None:
+        """Lead them back; `say`: and let out what was printed meanwhile."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for fd, saved in self._saved.items():
+            os.dup2(saved, fd)
+            os.close(saved)
+        told = set()
+        for fd, memory in self._memory.items():
+            if memory not in told:
+                told.add(memory)
+                if say:
+                    _copy(memory, fd)
+                os.close(memory)
+
+
+def _copy(memory: int, fd: int) -> None:
+    offset = 0
+    while data := os.pread(memory, _CHUNK, offset):
+        offset += len(data)
+        while data:
+            try:
+                data = data[os.write(fd, data) :]
+            except OSError:
+                return  # nobody reads it; the program will find out by itself

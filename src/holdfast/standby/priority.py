@@ -1,0 +1,41 @@
+"""The standby's imports give way to the training beside them.
+
+SCHED_IDLE is as low as it goes, but an ordinary user may not be allowed to come back from it: that
+is tried in a child first. Where it is not, imports are paced instead (see `preload`).
+"""
+
+from __future__ import annotations
+
+import os
+
+_IDLE = os.SCHED_IDLE
+
+
+def lower() -> bool:
+    """Be idle, if the way back is open; whether this process is idle now by our doing."""
+    if os.sched_getscheduler(0) != os.SCHED_OTHER or not _can_come_back():
+        return False
+    os.sched_setscheduler(0, _IDLE, os.sched_param(0))
+    return True
+
+
+def restore() -> None:
+    """Back to normal, threads that an import has started included."""
+    for name in os.listdir("/proc/self/task"):
+        try:
+            if os.sched_getscheduler(int(name)) == _IDLE:
+                os.sched_setscheduler(int(name), os.SCHED_OTHER, os.sched_param(0))
+        except OSError:
+            continue  # a thread that has ended meanwhile
+
+
+def _can_come_back() -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            os.sched_setscheduler(0, _IDLE, os.sched_param(0))
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,66 @@
+"""A program cannot tell that it was a standby: everything that it can see is as in a cold start."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import standing
+from corpus import BESIDE, FORMS, PROGRAMS
+
+CASES = {
+    **{name: ([f"see_{name}.py"], ["one", "two"]) for name in PROGRAMS},
+    **FORMS,
+}
+SIGNALS = {"terminated": signal.SIGTERM, "handled": signal.SIGTERM}
+# numpy starts threads and changes the list of warnings, whoever imports it.
+WITH_NUMPY = ("late_import", "learned_import", "random_numbers")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    programs = {f"see_{name}.py": text for name, text in PROGRAMS.items()}
+    for name, text in (programs | BESIDE).items():
+        path = tmp_path / "work" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return tmp_path / "work"
+
+
+def plain(text: str) -> str:
+    """Without what differs between any two processes."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_the_same_program(
+    name: str,
+    folder: Path,
+    imports: Path,
+    imports_with_numpy: Path,
+    surroundings: dict[str, str],
+    stand: Callable[..., standing.Standing],
+) -> None:
+    words, arguments = CASES[name]
+    argv = [sys.executable, *words, *arguments]
+    number = SIGNALS.get(name)
+    want = standing.cold(argv, folder, surroundings, number)
+    for cache in folder.rglob("__pycache__"):
+        shutil.rmtree(cache)
+    learned = imports_with_numpy if name in WITH_NUMPY else imports
+    standby = stand(argv, learned, folder)
+    ready = standby.told()
+    assert ready["event"] == "ready", ready
+    standby.wake()
+    got = standby.result(number)
+    woken = standby.told()
+    assert woken["event"] == "warm", woken
+    assert plain(got.stdout) == plain(want.stdout)
+    assert plain(got.stderr) == plain(want.stderr)
+    assert got.code == want.code
