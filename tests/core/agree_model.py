@@ -5,6 +5,10 @@ collective blocks until every rank has entered it. A store becomes visible to it
 later, in order per writer and reader; the reader may miss all values but the last. The answer
 limit may pass too early (a false NACK), a rank may die, the deadline may come, a save may fail.
 
+With buffers copies go into memory, by the real rules of `core.buffers`. A copy takes time: a rank
+that dies in it leaves half of one. Seals and drains happen whenever they like, and read what the
+ranks have left there; a rank whose order comes late may be writing at that very moment.
+
 States are tuples of small integers: ranks and controllers are interned, their own moves are
 computed once each. Ranks are interchangeable, so worlds that differ in their numbering are one.
 """
@@ -26,10 +30,12 @@ from holdfast.core.agree_rank import (
     between_steps,
     while_waiting,
 )
-from holdfast.core.word import Agreed, Order, pack, unpack
+from holdfast.core.buffers import Buffers, Kept
+from holdfast.core.word import Agreed, Order, buffer_of, pack, unpack
 
 DEADLINE_NS = 10**15
 STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
+NOTHING = (0, 0)
 
 
 class Broken(AssertionError):
@@ -37,7 +43,8 @@ class Broken(AssertionError):
 
 
 class Rank(NamedTuple):
-    at: str  # load, wait, poll (between steps), run (it has entered step n + 1), after; see GONE
+    # load, wait, poll (between steps), run (it has entered step n + 1), after, copy; see GONE
+    at: str
     n: int  # last boundary reached
     committed: int  # the COMMITTED word, or where it began
     out: tuple[ev.RankWords, ...]  # its words: as last read by the controller, then as stored
@@ -47,12 +54,30 @@ class Rank(NamedTuple):
     order: int = 0  # as visible to this rank
     verdict: int = 0
     coming: tuple[tuple[str, int], ...] = ()  # stores of the controller not yet visible here
+    shards: tuple[tuple[int, int], ...] = ()  # what it has in each buffer: (epoch, step)
+    copying: tuple[int, str] = (0, "")  # into which buffer, and where it is afterwards
 
     def stores(self, **words: object) -> Rank:
         return self._replace(out=(*self.out, replace(self.out[-1], **words)))  # type: ignore[arg-type]
 
 
 GONE = ("saved", "finished", "unsaved", "dead")
+
+
+class Control(NamedTuple):
+    """What the controller knows: `drained` is on its way from memory to the disk."""
+
+    agreement: Agreement
+    buffers: Buffers
+    drained: Kept | None = None
+
+    @property
+    def phase(self) -> Phase:
+        return self.agreement.phase
+
+    @property
+    def pinned(self) -> tuple[int, ...]:
+        return () if self.drained is None else (self.drained.buffer,)
 
 
 class Rest(NamedTuple):
@@ -63,11 +88,13 @@ class Rest(NamedTuple):
     deaths: int
     fails: int
     deadline: bool
+    copies: int = 0  # saves to memory that may still be asked,
+    drains: int = 0  # and how many may be drained
 
 
 class World(NamedTuple):
     ranks: tuple[int, ...]  # interned Rank
-    control: int  # interned Agreement
+    control: int  # interned Control
     rest: Rest
 
 
@@ -93,6 +120,9 @@ class House:
         save_at_once: bool = False,
         save_lead: int = 1,
         polls: bool = False,
+        buffers: int = 0,
+        copies: int = 0,
+        drains: int = 0,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
@@ -103,16 +133,19 @@ class House:
         self._ranks: list[Rank] = []
         self._rank_ids: dict[Rank, int] = {}
         self._rank_moves: list[list[tuple[str, int]] | None] = []
-        self._controls: list[Agreement] = []
-        self._control_ids: dict[Agreement, int] = {}
+        self._controls: list[Control] = []
+        self._control_ids: dict[Control, int] = {}
         self._looked: dict[tuple[int, int, int], tuple[tuple[str, int, int, Stores], ...]] = {}
+        self._copy = ev.SaveAsked(0, "every 2 steps", lead=save_lead, in_memory=True)
         self._unheard_ids: dict[int, int] = {}
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
-        rank = self._rank_id(Rank("run", 1, 0, (ev.RankWords(step=1),)))
-        control = Agreement.start(ranks, 0)
+        shards = (NOTHING,) * buffers
+        rank = self._rank_id(Rank("run", 1, 0, (ev.RankWords(step=1),), shards=shards))
+        agreement = Agreement.start(ranks, 0)
         for number in range(ranks):
-            control, _ = agree.step(control, ev.Progress(0, number, 1))
-        rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline)
+            agreement, _ = agree.step(agreement, ev.Progress(0, number, 1))
+        control = Control(agreement, Buffers((buffers,) * ranks))
+        rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains)
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
             self.start = self._hear(self.start, rest, self._save)
@@ -127,12 +160,14 @@ class House:
             self._rank_moves.append(None)
         return known
 
-    def _control_id(self, control: Agreement) -> int:
-        if not control.why.startswith("no step"):  # words do not decide, but they tell ranks apart
-            control = replace(control, why="")
-        if control.phase is Phase.OVER:  # and then nothing that it knows matters any more
-            fresh = Agreement.start(len(control.ranks), 0)
-            control = replace(fresh, phase=Phase.OVER, why=control.why)
+    def _control_id(self, control: Control) -> int:
+        agreement = replace(control.agreement, free_buffers=())
+        if not agreement.why.startswith("no step"):  # words do not decide, but tell ranks apart
+            agreement = replace(agreement, why="")
+        if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
+            fresh = Agreement.start(len(agreement.ranks), 0)
+            agreement = replace(fresh, phase=Phase.OVER, why=agreement.why)
+        control = control._replace(agreement=agreement)
         known = self._control_ids.get(control)
         if known is None:
             known = self._control_ids[control] = len(self._controls)
@@ -149,9 +184,10 @@ class House:
         key = (control, order)
         permuted = self._permuted.get(key)
         if permuted is None:
-            old = self._controls[control]
+            old = self._controls[control].agreement
             new = replace(old, ranks=tuple(old.ranks[i] for i in order))
-            permuted = self._permuted[key] = self._control_id(new)
+            changed = self._controls[control]._replace(agreement=new)
+            permuted = self._permuted[key] = self._control_id(changed)
         return World(tuple(ids[i] for i in order), permuted, rest)
 
     def _unheard(self, rank_id: int) -> int:
@@ -166,7 +202,7 @@ class House:
 
     def moves(self, world: World) -> list[Move]:
         found = list(self._moves(world))
-        control = self._controls[world.control]
+        control = self._controls[world.control].agreement
         if control.late_since_ns is not None:
             # Time may pass too early a few times, and does pass when nothing else can happen.
             quiet = not any(fair for _, _, fair in found)
@@ -185,6 +221,7 @@ class House:
             head, tail = ids[:number], ids[number + 1 :]
             for what, after in self._moves_of(rank_id):
                 self._check_leaving(world, self._ranks[after])
+                self._check_copying(world, rank_id, self._ranks[after])
                 yield f"{number} {what}", self._world((*head, after, *tail), control, rest), True
             rank = self._ranks[rank_id]
             if rank.at == "run" and rank.n < entered:
@@ -196,6 +233,7 @@ class House:
             yield from self._mishaps(world, number)
         if self._controls[control].phase is not Phase.OVER:
             yield from self._moves_of_control(world)
+        yield from self._moves_in_memory(world)
 
     def _moves_of(self, rank_id: int) -> list[tuple[str, int]]:
         known = self._rank_moves[rank_id]
@@ -214,7 +252,12 @@ class House:
             (epoch, step), rest = rank.writing[0], rank.writing[1:]
             durable = Agreed(epoch, 0, step)
             yield "is durable", rank._replace(writing=rest).stores(durable=durable)
-        if rank.at == "load":
+        if rank.at == "copy":
+            (buffer, at), made = rank.copying, (rank.epoch, rank.answer)
+            copied = rank._replace(at=at, copying=(0, ""), shards=_with(rank.shards, buffer, made))
+            copied = copied.stores(snap=Agreed(rank.epoch, 0, rank.answer))
+            yield f"has copied {rank.answer} for {rank.epoch}", self._runs(copied)
+        elif rank.at == "load":
             yield from self._answer(rank, at_boundary(rank.n, rank.order, rank.epoch)[0])
         elif rank.at == "wait":
             answer = while_waiting(rank.order, rank.verdict, rank.epoch, rank.n)[0]
@@ -234,6 +277,15 @@ class House:
         if answer is Answer.SNAPSHOT:
             epoch, flags, _ = unpack(rank.order)
             at = "after" if after else "wait" if flags & Order.STOP else self.between
+            buffer = buffer_of(flags)
+            if buffer is not None:
+                torn = _with(rank.shards, buffer, NOTHING)
+                begun = rank._replace(epoch=epoch, answer=rank.n, shards=torn)
+                yield (
+                    f"copies {rank.n} into {buffer}",
+                    begun._replace(at="copy", copying=(buffer, at)),
+                )
+                return
             writing = (*rank.writing, (epoch, rank.n))
             copied = rank._replace(at=at, epoch=epoch, answer=rank.n, writing=writing)
             copied = copied.stores(snap=Agreed(epoch, 0, rank.n))
@@ -265,7 +317,7 @@ class House:
         self, control: int, number: int, rank_id: int
     ) -> Iterator[tuple[str, int, int, Stores]]:
         rank = self._ranks[rank_id]
-        known = self._controls[control]
+        known = self._controls[control].agreement
         if known.phase is Phase.OVER or known.ranks[number].gone:
             return
         for index in range(1, len(rank.out)):
@@ -287,6 +339,12 @@ class House:
         if rest.deaths:
             after = self._world(dead, control, rest._replace(deaths=rest.deaths - 1))
             yield f"{number} dies", after, False
+        if rest.fails and rank.at == "copy":
+            left = rank._replace(at=rank.copying[1], copying=(0, ""))
+            left = left.stores(failed=Agreed(rank.epoch, 0, rank.answer))
+            moved = (*head, self._rank_id(self._runs(left)), *tail)
+            after = self._world(moved, control, rest._replace(fails=rest.fails - 1))
+            yield f"{number} cannot copy", after, False
         if rest.fails and rank.writing:
             (epoch, step), left = rank.writing[0], rank.writing[1:]
             failed = rank._replace(writing=left).stores(failed=Agreed(epoch, 0, step))
@@ -300,7 +358,7 @@ class House:
 
     def _moves_of_control(self, world: World) -> Iterator[Move]:
         rest = world.rest
-        control = self._controls[world.control]
+        control = self._controls[world.control].agreement
         if control.phase is Phase.COMMITTING:
             made = (control.epoch, control.step)
             self._check_commit(world, made)
@@ -313,12 +371,73 @@ class House:
         if rest.saves:
             less = rest._replace(saves=rest.saves - 1)
             yield "a save", self._hear(world, less, self._save), False
+        if rest.copies:
+            less = rest._replace(copies=rest.copies - 1)
+            yield "a save to memory", self._hear(world, less, self._copy), False
         if rest.stops:
             less = rest._replace(stops=rest.stops - 1)
             yield "a stop", self._hear(world, less, STOP), False
         elif rest.deadline:
             less = rest._replace(deadline=False)
             yield "the deadline", self._hear(world, less, ev.Tick(DEADLINE_NS)), False
+
+    def _moves_in_memory(self, world: World) -> Iterator[Move]:
+        """Seals and drains, which know nothing of the ranks but what lies in the buffers."""
+        rest = world.rest
+        control = self._controls[world.control]
+        if control.buffers.sealing:
+            kept = control.buffers.sealing[0]
+            self._check_kept(world, kept, "sealed")
+            yield f"{kept.step} is sealed", self._sealed(world, kept), True
+            if rest.fails:
+                less = rest._replace(fails=rest.fails - 1)
+                yield f"{kept.step} is not sealed", self._not_sealed(world, less, kept), False
+        newest = control.buffers.newest
+        if control.drained is not None:
+            yield f"{control.drained.step} is drained", self._drained(world), True
+        elif newest is not None and newest.step > control.agreement.committed_step and rest.drains:
+            less = rest._replace(drains=rest.drains - 1)
+            begun = self._replace_control(world, control._replace(drained=newest))
+            yield f"a drain of {newest.step}", begun._replace(rest=less), False
+
+    def _sealed(self, world: World, kept: Kept) -> World:
+        """What somebody waits for is drained, as soon as the drain under way is over."""
+        control = self._controls[world.control]
+        control = control._replace(buffers=control.buffers.over(kept, is_sealed=True))
+        world = self._replace_control(world, control)
+        if not _is_awaited(control.agreement, kept):
+            return world
+        if control.drained is not None and control.drained.step != kept.step:
+            world = self._drained(world)
+            control = self._controls[world.control]
+        if control.agreement.committed_step >= kept.step:
+            done = ev.Committed(0, control.agreement.epoch, kept.step)
+            return self._hear(world, world.rest, done)
+        return self._replace_control(world, control._replace(drained=control.drained or kept))
+
+    def _drained(self, world: World) -> World:
+        control, rest = self._controls[world.control], world.rest
+        kept = control.drained
+        assert kept is not None
+        self._check_kept(world, kept, "drained")
+        made = (kept.epoch, kept.step)
+        rest = rest._replace(commits=(*rest.commits, made))
+        world = self._replace_control(world, control._replace(drained=None))
+        if _is_awaited(control.agreement, kept) and not control.buffers.sealing:
+            return self._hear(world, rest, ev.Committed(0, control.agreement.epoch, kept.step))
+        return self._hear(world, rest, ev.DurableBeside(0, kept.step))
+
+    def _not_sealed(self, world: World, rest: Rest, kept: Kept) -> World:
+        control = self._controls[world.control]
+        control = control._replace(buffers=control.buffers.over(kept, is_sealed=False))
+        after = self._replace_control(world, control)
+        is_this = control.agreement.epoch == kept.epoch
+        if not (is_this and _is_awaited(control.agreement, kept)):
+            return after._replace(rest=rest)
+        return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
+
+    def _replace_control(self, world: World, control: Control) -> World:
+        return world._replace(control=self._control_id(control))
 
     # --- the controller, for real ---------------------------------------------------------------
 
@@ -330,8 +449,22 @@ class House:
         """What the real controller makes of it, and what it stores in the ranks' words."""
         stores: list[tuple[str, int]] = []
         for event in events:
-            control, actions = agree.step(self._controls[control_id], event)
-            control_id = self._control_id(control)
+            agreement, buffers, _ = known = self._controls[control_id]
+            if buffers.count:
+                agreement = replace(agreement, free_buffers=buffers.free(known.pinned))
+            agreement, actions = agree.step(agreement, event)
+            for action in actions:
+                if isinstance(action, ev.Seal):
+                    buffers = buffers.copied(Kept(0, action.epoch, action.step, action.buffer))
+                elif isinstance(action, ev.PublishOrder):
+                    buffer = buffer_of(action.flags)
+                    newest = buffers.newest
+                    buffers = buffers if buffer is None else buffers.ordered(buffer)
+                    if buffers.count > 1 and buffers.newest != newest:
+                        raise Broken(f"the newest set is given away: {newest}")
+            control_id = self._control_id(known._replace(agreement=agreement, buffers=buffers))
+            if isinstance(event, ev.DurableBeside):  # PublishCommitted
+                stores.append(("committed", agreement.committed_step))
             for action in actions:
                 if isinstance(action, ev.PublishOrder):
                     stores.append(("order", pack(action.epoch, action.step, action.flags)))
@@ -359,14 +492,29 @@ class House:
             rank = self._ranks[i]
             if (rank.epoch, rank.answer) != made or made in rank.writing:
                 raise Broken(f"{made} is committed without a durable copy of {rank}")
-        if any(epoch >= made[0] or step >= made[1] for epoch, step in world.rest.commits):
+        # The same step may be committed twice: once from memory, once by the ranks themselves.
+        if any(epoch >= made[0] or step > made[1] for epoch, step in world.rest.commits):
             raise Broken(f"{made} is committed after {world.rest.commits}")
+
+    def _check_kept(self, world: World, kept: Kept, done: str) -> None:
+        made = (kept.epoch, kept.step)
+        for i in world.ranks:
+            if self._ranks[i].shards[kept.buffer] != made:
+                raise Broken(f"{made} is {done}, and a buffer holds {self._ranks[i].shards}")
+
+    def _check_copying(self, world: World, before: int, after: Rank) -> None:
+        """What is overwritten is no set that anybody is reading."""
+        if after.at != "copy" or self._ranks[before].at == "copy":
+            return
+        control, buffer = self._controls[world.control], after.copying[0]
+        if buffer in control.pinned or any(k.buffer == buffer for k in control.buffers.sealing):
+            raise Broken(f"{after} overwrites what is being read: {control}")
 
     def _check_leaving(self, world: World, rank: Rank) -> None:
         if rank.at in ("saved", "finished") and all(s != rank.n for _, s in world.rest.commits):
             raise Broken(f"left before the commit: {rank}")
         if rank.at == "unsaved":
-            control = self._controls[world.control]
+            control = self._controls[world.control].agreement
             if control.phase is not Phase.OVER:
                 raise Broken(f"left in the middle: {rank}, {control}")
             if self.faultless and not control.why.startswith("no step"):
@@ -386,6 +534,18 @@ class House:
 def _gone(rank: Rank, how: str) -> Rank:
     """Leave; what the process had not stored is lost, what nobody will look at is forgotten."""
     return rank._replace(at=how, coming=(), order=0, verdict=0)
+
+
+def _with(
+    shards: tuple[tuple[int, int], ...], place: int, made: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    return (*shards[:place], made, *shards[place + 1 :])
+
+
+def _is_awaited(agreement: Agreement, kept: Kept) -> bool:
+    """As `core.keeping` has it: the agreement waits for this set to become durable."""
+    is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
+    return is_written and agreement.step == kept.step
 
 
 def answer_due_ns(control: Agreement) -> int:

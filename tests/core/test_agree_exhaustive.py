@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.core import agree
 from holdfast.core.agree_rank import Answer
+from holdfast.core.buffers import Buffers
 from holdfast.core.word import Order, unpack
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -104,6 +105,14 @@ WALKS = [
     (2, 1, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
     (2, 1, {"stops": 1, "deaths": 1, "deadline": True, "polls": True}),
     (3, 1, {"stops": 1, "delays": False, "polls": True}),
+    (1, 2, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (2, 3, {"buffers": 2, "copies": 2}),
+    (2, 2, {"buffers": 3, "copies": 2, "drains": 1, "delays": False}),
+    (2, 2, {"buffers": 1, "copies": 2, "drains": 1, "delays": False}),
+    (2, 1, {"buffers": 2, "copies": 1, "saves": 1}),
+    (2, 1, {"buffers": 2, "copies": 1, "stops": 1}),
+    (2, 1, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "polls": True}),
+    (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -122,6 +131,14 @@ LARGER_WALKS = [
     (2, 2, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
     (2, 1, {"stops": 1, "fails": 2, "false_nacks": 1, "polls": True}),
     (3, 1, {"stops": 1, "polls": True}),
+    (1, 3, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (2, 2, {"buffers": 2, "copies": 1, "stops": 1}),
+    (2, 2, {"buffers": 2, "copies": 1, "saves": 1, "delays": False}),
+    (2, 2, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "delays": False}),
+    (2, 2, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "deaths": 1, "delays": False}),
+    (2, 1, {"buffers": 3, "copies": 1, "drains": 1, "stops": 1, "fails": 1, "delays": False}),
+    (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "false_nacks": 1, "deaths": 1, "fails": 1}),
+    (3, 1, {"buffers": 2, "copies": 1, "stops": 1, "delays": False}),
 ]
 
 
@@ -224,6 +241,44 @@ def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monk
     monkeypatch.setattr(agree, "_is_early_answered", lambda state: False)
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1, polls=True)
+
+
+def test_finds_a_buffer_that_is_overwritten_while_it_is_sealed(monkeypatch):
+    free = Buffers.free
+
+    def careless(buffers, pinned=()):
+        return free(replace(buffers, sealing=()), pinned)
+
+    monkeypatch.setattr(Buffers, "free", careless)
+    with pytest.raises(Broken, match="overwrites what is being read"):
+        walk(2, 2, buffers=2, copies=2, delays=False)
+
+
+def test_finds_a_buffer_that_is_overwritten_while_it_is_drained(monkeypatch):
+    free = Buffers.free
+    monkeypatch.setattr(Buffers, "free", lambda buffers, pinned=(): free(buffers))
+    with pytest.raises(Broken, match="overwrites what is being read"):
+        walk(2, 3, buffers=2, copies=3, drains=1, delays=False)
+
+
+def test_finds_the_newest_set_overwritten(monkeypatch):
+    def free(buffers, pinned=()):
+        sealing = [kept.buffer for kept in buffers.sealing]
+        return tuple(b for b in range(buffers.count) if b not in (*pinned, *sealing))
+
+    monkeypatch.setattr(Buffers, "free", free)
+    with pytest.raises(Broken, match="the newest set is given away"):
+        walk(2, 3, buffers=2, copies=2, delays=False)
+
+
+def test_finds_a_controller_that_seals_what_not_all_have_copied(monkeypatch):
+    def judge(state, at_ns):
+        answers = [rank.answer for rank in state.ranks if rank.answer is not None]
+        return agree._agreed(replace(state, step=answers[0]), at_ns) if answers else (state, ())
+
+    monkeypatch.setattr(agree, "_judge", judge)
+    with pytest.raises(Broken, match="is sealed, and a buffer holds"):
+        walk(2, 2, buffers=2, copies=1, delays=False)
 
 
 # --- why not `progress >= S` on a margin --------------------------------------------------------

@@ -318,8 +318,7 @@ def _noted(state: Agreement, event: Committed | DurableBeside) -> _Result:
 def _noted_beside(state: Agreement, event: DurableBeside) -> _Result:
     """A stop that waits for a step which nobody has come to need not wait any longer."""
     state, _ = _noted(state, event)
-    is_answered = any(rank.answer is not None for rank in state.ranks)
-    if state.is_stop and state.is_saved and not is_answered:
+    if state.is_stop and state.is_saved:  # an answer of a later step would have made it later
         return _leave(state, f"no step completed since the save of step {state.committed_step}")
     return state, ()
 

@@ -27,6 +27,11 @@ class Kept:
     step: int
     buffer: int
 
+    @property
+    def name(self) -> tuple[int, int]:
+        """What makes it a set: copies of one step in one attempt are alike."""
+        return self.attempt, self.step
+
 
 @dataclass(frozen=True, slots=True)
 class Buffers:

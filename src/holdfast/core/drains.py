@@ -51,14 +51,18 @@ class Drains:
         return len(self.durable) == self.ranks
 
     def want(self, wanted: Wanted) -> tuple[Drains, tuple[act.Action, ...]]:
-        """Drain it now, or next; or faster, if it is under way and has become urgent."""
+        """Drain it now, or next; or faster, if it is under way and has become urgent.
+
+        A copy of the same step elsewhere in memory is as good as the one under way.
+        """
         now = self.under_way
         if now is None:
             return replace(self, under_way=wanted, durable=()), (_drain(wanted),)
-        if now.kept == wanted.kept:
+        if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
                 return self, ()
-            return replace(self, under_way=wanted), (_drain(wanted),)
+            faster = replace(now, why=wanted.why, is_urgent=True)
+            return replace(self, under_way=faster), (_drain(faster),)
         waits = self.waiting
         if waits is not None and waits.kept == wanted.kept and waits.is_urgent:
             return self, ()

@@ -71,23 +71,26 @@ class Keeping:
 
     # --- seals and drains -------------------------------------------------------------------
 
-    def _is_awaited(self, attempt: int, epoch: int) -> bool:
-        """Whether the agreement waits for this very set to become durable."""
+    def _is_awaited(self, attempt: int, step: int) -> bool:
+        """Whether the agreement waits for that step to become durable, from whichever buffer."""
         agreement = self._saving.agreement
         is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
-        return is_written and (attempt, epoch) == (self._tier.attempt, agreement.epoch)
+        return is_written and (attempt, step) == (self._tier.attempt, agreement.step)
 
     def _on_seal(self, event: ev.Sealed | ev.SealFailed, is_running: bool) -> list[act.Action]:
         counts = self._tier.seal_over(event)
-        is_awaited = self._is_awaited(event.of_attempt, event.epoch)
-        newest = self._tier.newest
+        agreement, newest = self._saving.agreement, self._tier.newest
+        is_awaited = self._is_awaited(event.of_attempt, event.step)
         if counts and is_awaited and newest is not None:
-            why = self._saving.agreement.why
-            return list(self._tier.drain(event.at_ns, Wanted(newest, why, is_urgent=True)))
+            if agreement.committed_step >= event.step:  # drained meanwhile, from another buffer
+                done = news.Committed(event.at_ns, agreement.epoch, event.step)
+                return self._tell(done, is_running)
+            wanted = Wanted(newest, agreement.why, is_urgent=True)
+            return list(self._tier.drain(event.at_ns, wanted))
         if not isinstance(event, ev.SealFailed):
             return []
         words = f"step {event.step} could not be sealed in memory: {event.why}"
-        if is_awaited:
+        if is_awaited and agreement.epoch == event.epoch:
             failed = news.NotWritten(event.at_ns, event.epoch, event.step, words)
             return self._tell(failed, is_running)
         return [act.Say("warning", words)]
@@ -104,14 +107,16 @@ class Keeping:
         kept, at_ns = over.kept, event.at_ns
         self.last_problem = over.why_not
         answer = list(actions)
+        is_awaited = self._is_awaited(kept.attempt, kept.step) and not self._tier.is_sealing
+        epoch = self._saving.agreement.epoch
         if over.why_not:
             words = f"step {kept.step} could not be made durable: {over.why_not}"
-            if self._is_awaited(kept.attempt, kept.epoch):
-                failed = news.NotWritten(at_ns, kept.epoch, kept.step, words)
+            if is_awaited:
+                failed = news.NotWritten(at_ns, epoch, kept.step, words)
                 return answer + self._tell(failed, is_running)
             return [*answer, act.Say("warning", f"{words}; it stays in memory")]
-        if self._is_awaited(kept.attempt, kept.epoch):
-            done = news.Committed(at_ns, kept.epoch, kept.step)
+        if is_awaited:
+            done = news.Committed(at_ns, epoch, kept.step)
             return answer + self._tell(done, is_running)
         if not self._tier.is_on_lineage(kept):
             return answer

@@ -1,0 +1,197 @@
+"""Buffers and drains, whatever happens to them: what must be there is never given away."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.buffers import Buffers, Kept
+from holdfast.core.drains import Drains, Wanted
+from holdfast.core.tiers import MemoryTier
+
+A = Kept(0, 1, 10, 0)
+B = Kept(0, 2, 20, 1)
+C = Kept(0, 3, 30, 2)
+
+
+def three() -> Buffers:
+    return Buffers((3, 3))
+
+
+def sealed(buffers: Buffers, *kept: Kept) -> Buffers:
+    for one in kept:
+        buffers = buffers.ordered(one.buffer).copied(one).over(one, is_sealed=True)
+    return buffers
+
+
+def test_a_rank_without_buffers_means_no_memory_tier() -> None:
+    assert Buffers.start(2).free() == ()
+    assert Buffers.start(2).has(0, 3).count == 0
+    assert Buffers.start(2).has(0, 3).has(1, 2).count == 2
+    assert Buffers.start(1).has(0, 99).count == 3
+
+
+def test_the_newest_sealed_set_is_kept_and_so_is_what_waits_for_its_seal() -> None:
+    buffers = sealed(three(), A, B)
+    assert buffers.newest == B
+    assert buffers.free() == (0, 2)
+    copied = buffers.ordered(2).copied(C)
+    assert copied.free() == (0,)
+    assert copied.over(C, is_sealed=True).free() == (0, 1)
+    assert copied.over(C, is_sealed=False).newest == B
+    assert copied.over(C, is_sealed=False).free() == (0, 2)
+
+
+def test_a_drain_takes_one_more_and_with_two_buffers_it_pauses_the_saves() -> None:
+    two = sealed(Buffers((2,)), A, B)
+    assert two.free(pinned=(0,)) == ()
+    assert two.free(pinned=(1,)) == (0,)
+    assert sealed(three(), A, B).free(pinned=(0,)) == (2,)
+
+
+def test_a_single_buffer_is_overwritten_unless_somebody_reads_it() -> None:
+    one = sealed(Buffers((1,)), A)
+    assert one.free() == (0,)
+    assert one.free(pinned=(0,)) == ()
+    assert one.begin(A).has(0, 1).free() == ()
+    assert one.begin(A).has(0, 1).restored().free() == (0,)
+    assert one.ordered(0).newest is None
+
+
+def test_a_buffer_that_ranks_may_still_write_into_is_ordered_again() -> None:
+    buffers = sealed(three(), A).ordered(2)
+    assert buffers.free() == (2, 1)
+    assert buffers.ordered(2).copied(C).free() == (1,)
+
+
+def test_an_attempt_keeps_what_it_starts_from_and_nothing_else() -> None:
+    buffers = sealed(three(), A, B).begin(A)
+    assert buffers.sealed == (A,)
+    assert buffers.count == 0
+    assert buffers.has(0, 3).has(1, 3).free() == (1, 2)
+    assert three().ordered(2).copied(C).begin(None).has(0, 3).has(1, 3).free() == (0, 1)
+
+
+# --- drains -------------------------------------------------------------------------------------
+
+
+def committed(kept: Kept) -> ev.DrainCommitted:
+    return ev.DrainCommitted(9, kept.attempt, kept.epoch, kept.step)
+
+
+def test_one_drain_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
+    drains, actions = Drains(1).want(Wanted(A, "every 10 steps"))
+    assert actions == (act.Drain(0, 1, 10, 0, "every 10 steps", False),)
+    drains, actions = drains.want(Wanted(B, "later"))
+    assert actions == ()
+    drains, _ = drains.want(Wanted(C, "SIGTERM", is_urgent=True))
+    assert drains.pinned == (0, 2)
+    drains, actions = drains.drained(ev.Drained(5, 0, 0, 1, 10))
+    assert actions == (act.CommitDrained(0, 1, 10),)
+    drains, over, actions = drains.ended(committed(A))
+    assert over is not None
+    assert (over.kept, over.why_not) == (A, "")
+    assert actions == (act.Drain(0, 3, 30, 2, "SIGTERM", True),)
+
+
+def test_a_drain_that_becomes_urgent_is_hurried_once() -> None:
+    drains, _ = Drains(1).want(Wanted(A, "every 10 steps"))
+    drains, actions = drains.want(Wanted(A, "SIGTERM", is_urgent=True))
+    assert actions == (act.Drain(0, 1, 10, 0, "SIGTERM", True),)
+    assert drains.want(Wanted(A, "SIGTERM", is_urgent=True))[1] == ()
+    elsewhere = Kept(0, 7, 10, 2)  # a copy of the same step: what is under way will do
+    assert drains.want(Wanted(elsewhere, "the last step", is_urgent=True))[1] == ()
+
+
+def test_news_of_another_drain_changes_nothing() -> None:
+    drains, _ = Drains(2).want(Wanted(B, "now"))
+    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (drains, ())
+    assert drains.ended(committed(A)) == (drains, None, ())
+
+
+def test_a_drain_that_fails_is_tried_later_and_later() -> None:
+    tier = MemoryTier(1)
+    tier.begin(0, 0, ev.Resume(None, 0, None))
+    tier.has(0, 3)
+    tier.ordered(0)
+    tier.copied(1, 1, 10, 0)
+    assert tier.seal_over(ev.Sealed(2, 0, 1, 10, 0))
+    at_ns, waits = 10**9, []
+    for _ in range(8):
+        kept = tier.may_drain(at_ns, 0)
+        assert kept is not None
+        tier.drain(at_ns, Wanted(kept, "due"))
+        assert tier.may_drain(at_ns, 0) is None
+        tier.drain_over(ev.DrainFailed(at_ns, 0, 1, 10, "disk full"))
+        failed_ns = at_ns
+        while tier.may_drain(at_ns, 0) is None:
+            at_ns += 10**9
+        waits.append((at_ns - failed_ns) // 10**9)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert tier.may_drain(at_ns, 10) is None  # durable by now
+
+
+class Shaken:
+    """A memory tier under random news, and what may never be so."""
+
+    def __init__(self, ranks: int, count: int) -> None:
+        self.tier = MemoryTier(ranks)
+        self.tier.begin(0, 0, ev.Resume(None, 0, None))
+        for rank in range(ranks):
+            self.tier.has(rank, count)
+        self.count, self.step, self.at_ns = count, 0, 0
+        self.drains: list[act.Drain] = []
+
+    def do(self, what: str, choice: int) -> None:
+        tier = self.tier
+        self.at_ns += 1
+        match what:
+            case "save" if tier.free:
+                newest, buffer = tier.newest, tier.free[0]
+                assert buffer not in tier.drains.pinned
+                assert all(buffer != kept.buffer for kept in tier.buffers.sealing)
+                tier.ordered(buffer)
+                assert self.count == 1 or tier.newest == newest, "the newest set was given away"
+                if choice % 3:  # else it is called off, and the next order names it again
+                    self.step += 1
+                    tier.copied(self.at_ns, self.step, self.step, buffer)
+                else:
+                    assert tier.free[0] == buffer
+            case "seal" if tier.buffers.sealing:
+                kept = tier.buffers.sealing[0]
+                names = (kept.attempt, kept.epoch, kept.step, kept.buffer)
+                event = ev.SealFailed(self.at_ns, *names, "no") if choice == 0 else None
+                counts = tier.seal_over(event or ev.Sealed(self.at_ns, *names))
+                assert counts == (event is None)
+                if counts:
+                    assert tier.newest == kept, "seals come in order"
+            case "drain" if tier.newest is not None:
+                wanted = Wanted(tier.newest, "due", is_urgent=choice > 2)
+                self.note(tier.drain(self.at_ns, wanted))
+            case "drained" if tier.drains.under_way is not None:
+                kept = tier.drains.under_way.kept
+                names = (kept.attempt, kept.epoch, kept.step)
+                done = ev.DrainCommitted(self.at_ns, *names)
+                failed = ev.DrainFailed(self.at_ns, *names, "no")
+                over, actions = tier.drain_over(failed if choice == 0 else done)
+                assert over is not None
+                self.drains.clear()
+                self.note(actions)
+
+    def note(self, actions: tuple[act.Action, ...]) -> None:
+        self.drains += [action for action in actions if isinstance(action, act.Drain)]
+        assert len({(one.attempt, one.step) for one in self.drains}) <= 1, "two drains at a time"
+
+
+things = st.tuples(st.sampled_from(["save", "save", "seal", "drain", "drained"]), st.integers(0, 5))
+
+
+@given(ranks=st.integers(1, 3), count=st.integers(1, 3), happening=st.lists(things, max_size=60))
+def test_whatever_happens_the_newest_set_stays(
+    ranks: int, count: int, happening: list[tuple[str, int]]
+) -> None:
+    shaken = Shaken(ranks, count)
+    for what, choice in happening:
+        shaken.do(what, choice)
