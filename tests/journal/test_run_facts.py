@@ -228,6 +228,17 @@ def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
     assert told.of(RunFact)[0].ended_ns is None
 
 
+def test_the_last_word_on_how_often_is_saved_counts(controller, tmp_path):
+    for at, words in ((1, "every step"), (5, "every 14 steps"), (3, "every 2 steps")):
+        fact = {"fact": "saving", "at_ns": at * S, "words": f"saving {words} to memory"}
+        controller.note(NoteType.FACT, fact)
+    facts = RunFacts(tmp_path, Told())
+    assert facts.saving is None
+    facts.refresh()
+    assert facts.saving == "saving every 14 steps to memory"
+    assert facts.notes() == []
+
+
 def test_what_is_open_is_told_until_it_is_closed(make_writer, tmp_path):
     writer = make_writer(rank_file(0), clock=(0, 1000 * S))
     writer.append(1 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)

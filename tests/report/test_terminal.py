@@ -55,6 +55,12 @@ def test_the_compile_row_says_what_was_found_compiled(findings: Findings) -> Non
     assert "compiling" in row(replace(findings, compilations=None))
 
 
+def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) -> None:
+    words = "saving every 14 steps to memory, every 9 min to disk, because a copy blocks 1.2 ms"
+    assert words in shown(replace(findings, saving=words), 110)
+    assert "to memory" not in shown(findings)
+
+
 def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
     text = shown(findings, 110)
     assert "attempt 0 after 31.0 s: a maintenance notice" in text

@@ -123,6 +123,7 @@ def _of_run(
         evidence=tuple(evidence),
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
+        saving=recorded.facts.saving,
         compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
     )

@@ -172,11 +172,15 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     rate = f"   {1 / step_s:.2f} steps/s" if step_s else ""
     rows = [("step", f"{step}{rate}")]
     saved = f"step {saving.committed_step}" if saving.committed_step else "none yet"
-    at_risk = max(0, saving.fastest_step - saving.committed_step)
+    newest = max(saving.committed_step, saving.tier.newest.step if saving.tier.newest else 0)
+    if newest > saving.committed_step:
+        saved = f"step {newest} in memory, {saved.removeprefix('step ')} on disk"
+    at_risk = max(0, saving.fastest_step - newest)
     cost = f", blocked {saving.cost.blocked_ns / 1e6:.0f} ms" if saving.cost.blocked_ns else ""
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
-    if saving.reason:
-        rows.append(("saving", saving.reason))
+    words = supervisor.machine.keeping.words
+    if words or saving.reason:
+        rows.append(("saving", words or saving.reason))
     if supervisor.standbys.words:
         rows.append(("standby", supervisor.standbys.words))
     stop = supervisor.machine.stop

@@ -16,6 +16,7 @@ from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
 from holdfast.config.settings import INSTANCE, Settings
 from holdfast.core import events as ev
+from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.facts import DONE
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
@@ -137,13 +138,14 @@ def _working_directory() -> str:
 
 def _opened(folder: RunFolder, memory: MemoryJob | None) -> ev.Opened:
     known = attempts(folder)
-    observed_ns, failures = _past(known)
+    observed_ns, failures, memory_lost = _past(known)
     return ev.Opened(
         now_ns(),
         next_attempt=next_number(folder),
         high_water=_high_water(folder, known, memory),
         failures_seen=failures,
         observed_ns=observed_ns,
+        memory_lost=memory_lost,
         wishes=standing_wishes(folder, known),
     )
 
@@ -157,14 +159,15 @@ def _high_water(folder: RunFolder, known: Attempts, memory: MemoryJob | None) ->
     return max((one.step for one in newest_first(sets, chain)), default=0)
 
 
-def _past(known: Attempts) -> tuple[int, int]:
-    """How long this run has been watched, and how many failures that brought."""
-    observed_ns = failures = 0
+def _past(known: Attempts) -> tuple[int, int, int]:
+    """How long this run has been watched, how many failures that brought, of how many hosts."""
+    observed_ns = failures = memory_lost = 0
     for record in known.records:
         if record.end is not None:
             observed_ns += max(0, record.end.ended_unix_ns - record.created_unix_ns)
             failures += record.end.cause not in FREE_CAUSES
-    return observed_ns, failures
+            memory_lost += record.end.cause == HISTORY_CAUSE[ExitCause.HOST_LOST]
+    return observed_ns, failures, memory_lost
 
 
 def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:

@@ -39,6 +39,11 @@ class Keeping:
             answer += self._announced.news(event.at_ns)
         return answer
 
+    @property
+    def words(self) -> str:
+        """How often is saved to which tier, and why, as last told; empty: only to one."""
+        return self._announced.words
+
     def drain_if_due(self, at_ns: int) -> list[act.Action]:
         """Begin to drain the newest set in memory, if the durable tier's policy says so."""
         kept = self._tier.may_drain(at_ns, self._saving.committed_step)

@@ -23,10 +23,7 @@ class Announced:
     def __init__(self, saving: Saving) -> None:
         self._saving = saving
         self._told: tuple[Pace, Pace] | None = None
-
-    def words(self, at_ns: int) -> str:
-        """The sentence as it is now."""
-        return saving_words(*self._paces(at_ns))
+        self.words = ""
 
     def news(self, at_ns: int) -> list[act.Action]:
         """Say it and put it on record, if it has changed so much that somebody may care."""
@@ -36,8 +33,8 @@ class Announced:
         if self._told is not None and all(map(_is_alike, self._told, paces)):
             return []
         self._told = paces
-        words = saving_words(*paces)
-        return [records.saving(at_ns, words), act.Say("info", words)]
+        self.words = saving_words(*paces)
+        return [records.saving(at_ns, self.words), act.Say("info", self.words)]
 
     def _paces(self, at_ns: int) -> tuple[Pace, Pace]:
         saving = self._saving

@@ -28,6 +28,7 @@ from holdfast.journal.statements import (
     AttemptStarted,
     RunEnded,
     RunStated,
+    SavingStated,
     Statement,
 )
 
@@ -132,6 +133,7 @@ class RunFacts:
         self._controllers: list[Source] = []
         self._stated: list[RunStated] = []
         self._ended_ns: list[int] = []
+        self._saving: SavingStated | None = None
         self._told_run: RunFact | None = None
         self._seen_ns: list[int] = []
         self._kept_seen_ns = 0
@@ -140,6 +142,11 @@ class RunFacts:
     def requested_ns(self) -> int | None:
         """When the run's resources were asked for: the origin of its time line."""
         return None if self._told_run is None else self._told_run.requested_ns
+
+    @property
+    def saving(self) -> str | None:
+        """How often is saved to which tier, and why, as last decided; None: nobody said."""
+        return None if self._saving is None else self._saving.words
 
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
@@ -284,6 +291,9 @@ class RunFacts:
                 attempt.ended_ns, attempt.cause = at_ns, cause
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
+            case SavingStated():
+                if self._saving is None or statement.at_ns >= self._saving.at_ns:
+                    self._saving = statement
             case _:
                 facts.append(statement)
 

@@ -50,11 +50,20 @@ class RunEnded:
     at_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class SavingStated:
+    """How often was saved to which tier from then on, and why."""
+
+    at_ns: int
+    words: str
+
+
 Statement = (
     RunStated
     | AttemptStarted
     | AttemptEnded
     | RunEnded
+    | SavingStated
     | WaitFact
     | FaultFact
     | NoticeFact
@@ -94,6 +103,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return AttemptEnded(attempt(), at("at_ns"), cause)
         case "run_end":
             return RunEnded(at("at_ns"))
+        case "saving":
+            return SavingStated(at("at_ns"), text(payload, "words"))
         case "wait":
             start_ns, kind = at("start_ns"), text(payload, "kind")
             if kind not in WAIT_KINDS:

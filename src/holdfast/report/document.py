@@ -46,6 +46,7 @@ def document(findings: Findings) -> dict[str, Any]:
             }
             for r in findings.rollbacks
         ],
+        "saving": findings.saving,
         "compile_cache": _compilations(findings),
         "notes": list(findings.notes),
     }

@@ -89,6 +89,7 @@ class Findings:
     evidence: tuple[Evidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     rollbacks: tuple[RolledBack, ...] = ()
+    saving: str | None = None  # how often is saved to which tier, and why
     compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
 

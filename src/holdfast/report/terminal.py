@@ -103,6 +103,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield _table(findings, page)
     yield Text()
     yield from _disruptions(findings, page, every_story)
+    if findings.saving is not None:
+        yield Text(clean(findings.saving))
     for one in findings.rollbacks:
         yield Text(clean(one.words), style_of("lost").colour)
     for note in findings.notes:
