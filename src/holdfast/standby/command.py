@@ -90,8 +90,11 @@ def _read_letters(word: str, rest: list[str], flags: list[str]) -> tuple[str, st
 
 
 def standby_argv(argv: Sequence[str]) -> tuple[list[str] | None, str]:
-    """What to start as the standby of this command; None and the reason when it can have none."""
+    """What to start as the standby of this command; None and the reason when it can have none.
+
+    Without `site`, whose customisations the program is to meet once.
+    """
     command = read(argv)
     if isinstance(command, str):
         return None, command
-    return [command.python, *command.flags, INTERPRETER], ""
+    return [command.python, "-I", "-S", INTERPRETER], ""

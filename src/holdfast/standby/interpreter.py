@@ -1,4 +1,4 @@
-"""The first of a standby's three lives: a script, started as `python [flags] interpreter.py`.
+"""The first of a standby's three lives: a script, started as `python -I -S interpreter.py`.
 
 It is replaced by itself once, and by the user's command at last; see `stages`.
 """

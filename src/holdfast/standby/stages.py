@@ -1,7 +1,7 @@
 """A standby's three lives, in one process.
 
-1. `python [flags] interpreter.py` sees whether the command's interpreter can be held up, and
-   executes itself again with our `sitecustomize` on PYTHONPATH.
+1. `python -I -S interpreter.py` sees whether the command's interpreter can be held up, and executes
+   itself again: with the command's flags, and our `sitecustomize` on PYTHONPATH.
 2. If that file runs, this interpreter, with these flags and in this environment, does as it
    should: it executes the user's very command line. If it does not, interpreter.py finds itself run
    a second time, and the standby is unfit.
@@ -22,12 +22,14 @@ import sys
 
 from . import priority, waiting
 from .channel import Task, default_signals, wait_cold
-from .command import read
+from .command import INTERPRETER, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import NoReturn
+
+    from .command import PythonCommand
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 OLDEST = (3, 11)
@@ -42,11 +44,14 @@ def begin() -> NoReturn:
     task = Task.take()
     if task.stage == "probe":
         wait_cold(task, "its interpreter does not import sitecustomize from PYTHONPATH")
-    why = _unfit(task)
+    command = read(task.argv)
+    if isinstance(command, str):
+        wait_cold(task, command)
+    why = _unfit(task, command)
     if why:
         wait_cold(task, why)
     task.is_lowered = priority.lower()
-    _become(task, "probe", sys.orig_argv)
+    _become(task, "probe", [command.python, *command.flags, INTERPRETER])
 
 
 def hold_up(before: AbstractSet[str]) -> BaseException | None:
@@ -76,15 +81,10 @@ def _become(task: Task, stage: str, argv: list[str]) -> NoReturn:
     os.execvpe(argv[0], argv, environment)  # noqa: S606 - no shell
 
 
-def _unfit(task: Task) -> str:
+def _unfit(task: Task, command: PythonCommand) -> str:
     """Why nothing could be gained, or something might go wrong; empty: nothing."""
-    command = read(task.argv)
-    if isinstance(command, str):
-        return command
     if sys.version_info < OLDEST or sys.implementation.name != "cpython":
         return f"its interpreter is not CPython {'.'.join(map(str, OLDEST))} or newer"
-    if sys.flags.ignore_environment or sys.flags.no_site:
-        return "its interpreter ignores the environment, or does without `site`"
     if not os.path.exists(task.imports):
         return "nothing has been learned yet"
     if not _is_direct(command.python):
