@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Compilations, Evidence, Findings, RolledBack
+from holdfast.report.findings import Compilations, Evidence, Findings, Resumed, RolledBack, Saves
 
 
 def ns(**kinds: float) -> dict[str, int]:
@@ -45,6 +45,8 @@ def findings() -> Findings:
             RolledBack(2, 20, 0, 20, "loss is NaN"),
             RolledBack(3, 0, None, 0, "holdfast rollback by me@here"),
         ),
+        resumed=(Resumed(1, 131, from_memory=False), Resumed(2, 1400, from_memory=True)),
+        saves=Saves(1200, 1_440_000_000, 9, 8, 4_000_000_000),
         compilations=Compilations(12, 1, round(3.4 * NS_PER_S)),
         notes=("12 records were dropped: the disk was full",),
     )

@@ -40,6 +40,19 @@ def test_the_compilation_cache_is_told_if_there_was_one(findings: Findings) -> N
     assert document(replace(findings, compilations=None))["compile_cache"] is None
 
 
+def test_saves_and_restores_are_told(findings: Findings) -> None:
+    told = document(findings)
+    assert told["resumed"][1] == {"attempt": 2, "step": 1400, "from_memory": True}
+    assert told["saves"] == {
+        "memory": 1200,
+        "memory_blocked_s": 1.44,
+        "disk": 9,
+        "drains": 8,
+        "drained_s": 4.0,
+    }
+    assert document(replace(findings, saves=None))["saves"] is None
+
+
 def keys_of(value: object) -> set[str]:
     """All keys at any depth, except those of maps by kind of time."""
     if isinstance(value, list):

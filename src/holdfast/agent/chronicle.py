@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.agent.tally import Tally
+from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.journal.clocks import boot_id
@@ -22,6 +24,7 @@ class Chronicle:
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
         self._seen_ns = 0
+        self._tally = Tally()
 
     @staticmethod
     def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
@@ -47,6 +50,12 @@ class Chronicle:
             self._writer.record(event.at_ns, Kind.PROGRESS, told.rank, told.step, event.attempt)
         else:
             self._writer.note(NoteType.INPUT, ev.encode(event))
+        if self._tally.event(event):
+            self.fact(self._tally.fact)
+
+    def action(self, action: act.Action, at_ns: int) -> None:
+        """What the machine answered; it follows from the inputs, so only some of it is told."""
+        self._tally.action(action, at_ns)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """A fact for the ledger."""

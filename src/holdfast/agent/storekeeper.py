@@ -89,6 +89,7 @@ class Storekeeper:
                     resume_step=action.resume.step,
                     restore_set=action.resume.set_name,
                     skip_batches=action.resume.skip_batches,
+                    from_memory=action.resume.buffer is not None,
                     rollback=action.rollback,
                     epoch=self._lease.epoch,
                     **facts,

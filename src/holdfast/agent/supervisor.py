@@ -294,6 +294,7 @@ class Supervisor:
             self._read_progress()  # an order must be ahead of where the ranks are now
         self._chronicle.event(event)
         for action in self.machine.handle(event):
+            self._chronicle.action(action, event.at_ns)
             DO[type(action)](self, action)
 
     # --- actions ----------------------------------------------------------------------------

@@ -22,7 +22,14 @@ from holdfast.journal.lease import view
 if TYPE_CHECKING:
     from holdfast.journal.recorded import Recorded
     from holdfast.journal.store import RunFolder
-    from holdfast.report.findings import Checkpoint, Compilations, Findings, RolledBack
+    from holdfast.report.findings import (
+        Checkpoint,
+        Compilations,
+        Findings,
+        Resumed,
+        RolledBack,
+        Saves,
+    )
 
 NS_PER_S = 1_000_000_000
 
@@ -124,6 +131,8 @@ def _of_run(
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
         saving=recorded.facts.saving,
+        resumed=_resumed(launched),
+        saves=_saves(recorded),
         compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
     )
@@ -146,6 +155,26 @@ def _compilations(recorded: Recorded) -> Compilations | None:
 
     hits, misses, saved_ns = recorded.facts.compilations()
     return Compilations(hits, misses, saved_ns) if hits or misses else None
+
+
+def _saves(recorded: Recorded) -> Saves | None:
+    """How often was saved, by all supervisors; None: never."""
+    from holdfast.report.findings import Saves
+
+    told = recorded.facts.saves()
+    saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
+    return saves if saves.memory or saves.disk else None
+
+
+def _resumed(launched: Sequence[AttemptRecord]) -> tuple[Resumed, ...]:
+    """The attempts that did not begin from scratch."""
+    from holdfast.report.findings import Resumed
+
+    return tuple(
+        Resumed(one.attempt, one.resume_step, one.from_memory)
+        for one in launched
+        if one.restore_set is not None
+    )
 
 
 def _rollbacks(launched: Sequence[AttemptRecord]) -> tuple[RolledBack, ...]:

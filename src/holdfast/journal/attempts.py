@@ -74,6 +74,7 @@ class AttemptRecord:
     created_unix_ns: int
     command: tuple[str, ...] = ()
     skip_batches: int = 0
+    from_memory: bool = False  # the restored set was read from memory
     rollback: Rollback | None = None
     end: AttemptEnd | None = None  # None: it runs, or nobody was left to record its end
 
@@ -110,6 +111,7 @@ def create_attempt(
     incarnation: str = "",
     command: Sequence[str] = (),
     skip_batches: int = 0,
+    from_memory: bool = False,
     rollback: Rollback | None = None,
 ) -> AttemptRecord:
     """Create attempt `number`, which must be the next one, and its folders.
@@ -142,6 +144,7 @@ def create_attempt(
         created_unix_ns=time.time_ns(),
         command=tuple(command),
         skip_batches=skip_batches,
+        from_memory=from_memory,
         rollback=rollback,
     )
     make_part(folder.attempt_dir(number))
@@ -315,6 +318,7 @@ def _record_to_json(record: AttemptRecord) -> dict[str, Any]:
         "created_unix_ns": record.created_unix_ns,
         "command": list(record.command),
         "skip_batches": record.skip_batches,
+        "from_memory": record.from_memory,
         "rollback": None if record.rollback is None else _rollback_to_json(record.rollback),
     }
 
@@ -347,6 +351,7 @@ def _read_record(path: Path, number: int) -> AttemptRecord:
             created_unix_ns=whole(raw, "created_unix_ns"),
             command=texts(raw, "command"),
             skip_batches=whole(raw, "skip_batches") if "skip_batches" in raw else 0,
+            from_memory=raw.get("from_memory") is True,
             rollback=_rollback_from_json(raw.get("rollback")),
         )
     except ValueError as error:

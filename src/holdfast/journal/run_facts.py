@@ -28,6 +28,7 @@ from holdfast.journal.statements import (
     AttemptStarted,
     RunEnded,
     RunStated,
+    SavesStated,
     SavingStated,
     Statement,
 )
@@ -134,6 +135,7 @@ class RunFacts:
         self._stated: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: SavingStated | None = None
+        self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
         self._seen_ns: list[int] = []
         self._kept_seen_ns = 0
@@ -171,6 +173,17 @@ class RunFacts:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
         return notes
 
+    def saves(self) -> SavesStated:
+        """All saves of the run, by all its supervisors."""
+        told = self._saves.values()
+        return SavesStated(
+            memory=sum(one.memory for one in told),
+            memory_blocked_ns=sum(one.memory_blocked_ns for one in told),
+            disk=sum(one.disk for one in told),
+            drains=sum(one.drains for one in told),
+            drained_ns=sum(one.drained_ns for one in told),
+        )
+
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""
         words = [source.words for source in self._sources.values()]
@@ -199,7 +212,7 @@ class RunFacts:
             if source.track is not None:  # a controller's spans would belong to no attempt
                 spans += [(source.identity.attempt, rows) for rows in news.spans]
             for statement in news.statements:
-                self._take(statement, facts)
+                self._take(source.path, statement, facts)
         facts += self._thinned(seen_ns)
         self._tell(facts, spans)
         return records
@@ -280,8 +293,10 @@ class RunFacts:
 
     # --- statements -------------------------------------------------------------------------
 
-    def _take(self, statement: Statement, facts: list[Fact]) -> None:
+    def _take(self, place: Path, statement: Statement, facts: list[Fact]) -> None:
         match statement:
+            case SavesStated():
+                self._saves[place] = statement
             case RunStated():
                 self._stated.append(statement)
             case AttemptStarted(number, at_ns):

@@ -14,6 +14,7 @@ from holdfast.journal.fields import MAX_ATTEMPT, text, whole
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
 
+_SAVES = ("memory", "memory_blocked_ns", "disk", "drains", "drained_ns")
 MAX_CHIPS = 2**31 - 1
 
 
@@ -58,12 +59,28 @@ class SavingStated:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class SavesStated:
+    """A supervisor's saves so far: how many to memory and to disk, and what they cost.
+
+    `memory_blocked_ns`: training stood still for the copies. `drained_ns`: what taking `drains` of
+    the sets from memory to disk took, beside the training.
+    """
+
+    memory: int
+    memory_blocked_ns: int
+    disk: int
+    drains: int
+    drained_ns: int
+
+
 Statement = (
     RunStated
     | AttemptStarted
     | AttemptEnded
     | RunEnded
     | SavingStated
+    | SavesStated
     | WaitFact
     | FaultFact
     | NoticeFact
@@ -105,6 +122,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return RunEnded(at("at_ns"))
         case "saving":
             return SavingStated(at("at_ns"), text(payload, "words"))
+        case "saves":
+            return SavesStated(*(whole(payload, key) for key in _SAVES))
         case "wait":
             start_ns, kind = at("start_ns"), text(payload, "kind")
             if kind not in WAIT_KINDS:

@@ -6,11 +6,12 @@ knows beside it stands under keys of its own, so a reader of one reads the other
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Disruption
-from holdfast.report.findings import Findings
+from holdfast.report.findings import Findings, Saves
 
 FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
@@ -47,6 +48,8 @@ def document(findings: Findings) -> dict[str, Any]:
             for r in findings.rollbacks
         ],
         "saving": findings.saving,
+        "resumed": [asdict(one) for one in findings.resumed],
+        "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
         "notes": list(findings.notes),
     }
@@ -70,6 +73,16 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
         "exits": list(evidence.exits),
         "last_lines": list(evidence.last_lines),
         "traceback": evidence.traceback,
+    }
+
+
+def _saves(saves: Saves) -> dict[str, Any]:
+    return {
+        "memory": saves.memory,
+        "memory_blocked_s": saves.memory_blocked_ns / NS_PER_S,
+        "disk": saves.disk,
+        "drains": saves.drains,
+        "drained_s": saves.drained_ns / NS_PER_S,
     }
 
 

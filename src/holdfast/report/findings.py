@@ -55,6 +55,45 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """What an attempt started from: a step, read from memory or from disk."""
+
+    attempt: int
+    step: int
+    from_memory: bool
+
+    @property
+    def words(self) -> str:
+        """All of it in a few words."""
+        return f"resumed at step {self.step:,}, from {'memory' if self.from_memory else 'disk'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """How many saves there were, and what they cost."""
+
+    memory: int
+    memory_blocked_ns: int  # training stood still
+    disk: int
+    drains: int  # of those to disk: taken there from memory, beside the training
+    drained_ns: int
+
+    @property
+    def words(self) -> str:
+        """All of it in a few words."""
+        told = []
+        if self.memory:
+            each = duration(self.memory_blocked_ns // self.memory)
+            told.append(f"{counted(self.memory, 'save')} to memory, {each} each")
+        if self.disk:
+            words = f"{self.disk:,} to disk" if told else f"{counted(self.disk, 'save')} to disk"
+            if self.drains:
+                words += f", {duration(self.drained_ns // self.drains)} each beside the training"
+            told.append(words)
+        return "; ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
 class Compilations:
     """How many programs were found compiled, by all ranks of all attempts, and what that saved."""
 
@@ -90,6 +129,8 @@ class Findings:
     checkpoints: tuple[Checkpoint, ...] = ()
     rollbacks: tuple[RolledBack, ...] = ()
     saving: str | None = None  # how often is saved to which tier, and why
+    resumed: tuple[Resumed, ...] = ()
+    saves: Saves | None = None  # None: there were none
     compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
 
@@ -97,6 +138,11 @@ class Findings:
     def origin_ns(self) -> int:
         """Where the run began on the account's clock, as far as that is known."""
         return self.account.start_ns if self.requested_ns is None else self.requested_ns
+
+    def resumed_after(self, disruption: Disruption) -> Resumed | None:
+        """How the attempt after a disrupted one began; None: from scratch, or not at all."""
+        after = disruption.attempt + 1
+        return next((one for one in self.resumed if one.attempt == after), None)
 
     def evidence_for(self, disruption: Disruption) -> Evidence:
         """What is known about a disruption; empty evidence if nothing is."""

@@ -102,6 +102,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield Text()
     yield _table(findings, page)
     yield Text()
+    if findings.saves is not None:
+        yield Text(findings.saves.words, "dim")
     yield from _disruptions(findings, page, every_story)
     if findings.saving is not None:
         yield Text(clean(findings.saving))
@@ -286,6 +288,9 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     if not fits:
         yield Padding(told, (0, 0, 0, 2))
     yield from _waterfall(disruption, page)
+    resumed = findings.resumed_after(disruption)
+    if resumed is not None:
+        yield Text(f"  {resumed.words}", "dim")
     if disruption.cause not in LEFT_IN_ORDER:
         yield from _last_words(evidence, page)
 

@@ -1,0 +1,58 @@
+"""How many saves there were, to memory and to disk, and what they cost, for the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+
+
+class Tally:
+    """Of one supervisor, from what its run's machine hears and answers."""
+
+    def __init__(self) -> None:
+        self._memory = self._memory_blocked_ns = 0
+        self._disk = self._drains = self._drained_ns = 0
+        self._blocked_ns: list[int] = []  # by each rank's copy of what is not sealed yet
+        self._draining_since_ns: int | None = None
+
+    @property
+    def fact(self) -> dict[str, Any]:
+        """Sums of the supervisor's whole life: of several the last counts."""
+        return {
+            "fact": "saves",
+            "memory": self._memory,
+            "memory_blocked_ns": self._memory_blocked_ns,
+            "disk": self._disk,
+            "drains": self._drains,
+            "drained_ns": self._drained_ns,
+        }
+
+    def event(self, event: ev.Event) -> bool:
+        """Count it; whether it is time to tell: a set is durable, or an attempt is over."""
+        if isinstance(event, ev.SaveTook):
+            self._blocked_ns.append(event.blocked_ns)
+        elif isinstance(event, ev.Sealed):
+            self._memory += 1
+            self._memory_blocked_ns += max(self._blocked_ns, default=0)
+            self._blocked_ns.clear()
+        elif isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
+            self._draining_since_ns = None
+        elif isinstance(event, ev.DrainCommitted):
+            self._disk += 1
+            if self._draining_since_ns is not None:
+                self._drains += 1
+                self._drained_ns += event.at_ns - self._draining_since_ns
+                self._draining_since_ns = None
+            return True
+        elif isinstance(event, ev.Heard) and isinstance(event.news, news.Committed):
+            self._disk += 1
+            return True
+        return isinstance(event, ev.TreeGone)
+
+    def action(self, action: act.Action, at_ns: int) -> None:
+        """Take the time from which a drain lasts."""
+        if isinstance(action, act.Drain) and self._draining_since_ns is None:
+            self._draining_since_ns = at_ns

@@ -1,0 +1,277 @@
+"""Sets in memory: what a restart finds there, and what becomes of them. Real processes, real kills.
+
+The trainer takes a step only when it may, and every step is wanted in memory, so what is there when
+somebody is killed is known. To disk goes next to nothing, unless a test wants it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SAVED,
+    FAR,
+    House,
+    Process,
+    children,
+    command_line,
+    expected_digest,
+    is_alive,
+    kill,
+    ranks_of,
+)
+
+from holdfast.errors import JournalError
+from holdfast.journal.layout import Word
+from holdfast.journal.words import WordsPage
+from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
+
+SELDOM = ("--save-every", FAR)
+IN_MEMORY = ("--snapshot-every", 1, *SELDOM)
+
+
+def buffers(house: House) -> list[SealedBuffer]:
+    """The sets in memory, oldest first."""
+    found: list[SealedBuffer] = []
+    for place in (house.folder.parent / "memory").glob("holdfast-*/*/ram"):
+        found += sealed_buffers(place)[0]
+    return found
+
+
+def newest(house: House) -> int:
+    """The newest step that is in memory; 0: none is."""
+    return max((one.info.step for one in buffers(house)), default=0)
+
+
+def all_ready(house: House, ranks: int) -> bool:
+    """Whether so many ranks have made their buffers."""
+    ready = 0
+    for live in (house.folder.parent / "scratch").rglob("rank-*.hfj"):
+        with contextlib.suppress(JournalError):  # it is being made, or was brought home
+            page = WordsPage.open(live)
+            ready += page.load(Word.BUFFERS) > 0
+            page.detach()
+    return ready >= ranks
+
+
+def train(house: House, run: Process, step: int = 1, ranks: int = 1) -> int:
+    """Let it train from that step on until a newer one is in memory; the last that was taken."""
+    beyond = newest(house)
+    while True:
+        house.allow(step)
+        if step == 2:  # the first boundary makes room
+            house.eventually(lambda: all_ready(house, ranks))
+        for rank in range(ranks):
+            run.saw(rf"\[{rank}\] did {step}$")
+        if newest(house) > beyond:
+            return step
+        step += 1
+
+
+def start(house: House, *options: object, ranks: int = 1, **env: object) -> Process:
+    house.allow(1)
+    return house.run("--ranks", ranks, *IN_MEMORY, *options, steps=FAR, **env)
+
+
+def drainers_of(supervisor: Process) -> list[int]:
+    """The pids of the drain processes."""
+    return [pid for pid in children(supervisor.pid) if "agent.drainer" in command_line(pid)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_rank_costs_a_few_steps(house: House, ranks: int) -> None:
+    run = start(house, ranks=ranks)
+    step = train(house, run, train(house, run, ranks=ranks), ranks=ranks)
+    known = newest(house)
+    kill(ranks_of(run)[-1])
+    back = int(run.saw(r"\] from (\d+)", count=ranks + 1).group(1))
+    assert known <= back <= step
+    run.saw(f"step {back} of attempt 0 .*it is read from memory")
+    assert house.sets() == []
+    house.allow(step + 5)
+    run.saw(f"did {step + 5}$", count=ranks)
+    run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes("--ranks", ranks)
+
+
+def test_nothing_is_left_in_memory_when_it_is_done(house: House) -> None:
+    run = start(house)
+    train(house, run)
+    run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    assert buffers(house) == []
+    house.finishes(*IN_MEMORY)
+    assert buffers(house) == []
+
+
+def test_a_killed_supervisor_is_succeeded_from_memory(house: House) -> None:
+    run = start(house)
+    train(house, run)
+    step = newest(house)
+    kill(run.pid)
+    run.wait(-signal.SIGKILL)
+    assert house.sets() == []
+    newest_step = newest(house)
+    assert newest_step >= step
+    house.allow(FAR)
+    out = house.run(*IN_MEMORY, steps=newest_step + 5).wait(EXIT_DONE)
+    assert re.search(rf"step {newest_step} of attempt 0 .*read from memory", out), out
+    assert f"from {newest_step}" in out
+    assert f"final {expected_digest(newest_step + 5)}" in out
+
+
+def test_what_is_only_in_memory_is_taken_to_disk_before_the_run_gives_up(house: House) -> None:
+    run = start(house, "--max-failures", 1)
+    train(house, run)
+    kill(ranks_of(run)[0])
+    back = int(run.saw(r"\] from (\d+)", count=2).group(1))
+    assert house.sets() == []
+    house.allow(back)  # no further
+    house.eventually(lambda: ranks_of(run))
+    kill(ranks_of(run)[0])
+    out = run.wait(EXIT_FAILED)
+    assert "what is in memory is taken to the run store" in out
+    assert house.saved_step() == back
+    assert buffers(house) == []
+
+
+def test_a_flipped_bit_in_memory_is_noticed_and_another_copy_is_used(house: House) -> None:
+    run, step = house_with_disk(house)
+    train(house, run, step)
+    spoil(house)
+    kill(ranks_of(run)[0])
+    run.saw("cannot be trusted")
+    run.saw("passed over in memory")
+    house.allow(FAR)
+    run.send(signal.SIGTERM)
+    run.wait(EXIT_SAVED)
+    house.finishes()
+
+
+def house_with_disk(house: House) -> tuple[Process, int]:
+    """A run with a set in the store; and its next step."""
+    house.allow(1)
+    run = house.run("--snapshot-every", 1, "--save-every", 4, "--keep", 100, steps=FAR)
+    step = 1
+    while not house.sets():
+        house.allow(step)
+        run.saw(f"did {step}$")
+        step += 1
+    return run, step
+
+
+def spoil(house: House) -> None:
+    """Flip one bit in each set in memory; the rank waits for leave to take its next step."""
+    house.eventually(lambda: all_sealed(house))
+    for one in buffers(house):
+        shard = one.info.path / "rank-00000.safetensors"
+        with shard.open("r+b") as file:
+            file.seek(-20, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-20, os.SEEK_END)
+            file.write(bytes([byte ^ 1]))
+
+
+def all_sealed(house: House) -> bool:
+    """Whether every set that was copied to memory whole has its checksums."""
+    shards = (house.folder.parent / "memory").rglob("rank-00000.safetensors")
+    written = [shard.parent for shard in shards if any(shard.read_bytes()[:8])]
+    return written != [] and all((place / "manifest.json").exists() for place in written)
+
+
+def test_where_memory_is_short_the_disk_is_enough(house: House, small_memory: Path) -> None:
+    house.allow(FAR)
+    out = house.run(
+        "--memory-dir", small_memory, "--save-every", 3, steps=10, HOLDFAST_SNAPSHOT_EVERY=1
+    ).wait(EXIT_DONE)
+    assert f"final {expected_digest(10)}" in out
+    assert house.saved_step() == 10
+
+
+@pytest.fixture
+def small_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory with room for next to nothing."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_without_a_memory_folder_the_disk_is_enough(house: House) -> None:
+    house.allow(FAR)
+    away = house.folder / "nowhere"
+    out = house.run("--memory-dir", away, "--save-every", 3, steps=10).wait(EXIT_DONE)
+    assert f"{away} is not there; what is saved is saved to the run store alone" in out
+    assert house.saved_step() == 10
+
+
+def test_memory_can_be_turned_off(house: House) -> None:
+    house.allow(FAR)
+    run = house.run("--memory", "off", "--save-every", 3, steps=10)
+    run.wait(EXIT_DONE)
+    assert not any((house.folder.parent / "memory").iterdir())
+
+
+def test_two_runs_share_a_host(house: House) -> None:
+    first, second = (house.run(*IN_MEMORY, steps=FAR, name=name) for name in ("a", "b"))
+    for run in (first, second):
+        run.saw("from 0")
+    house.allow(1)
+    house.eventually(lambda: all_ready(house, 2))
+    step = 1
+    while len({one.info.path.parent for one in buffers(house)}) < 2:
+        house.allow(step)
+        first.saw(f"did {step}$")
+        second.saw(f"did {step}$")
+        step += 1
+    kill(ranks_of(first)[0])
+    first.saw(r"\] from [1-9]")
+    for run in (first, second):
+        run.send(signal.SIGTERM)
+    house.allow(FAR)
+    for run in (first, second):
+        run.wait(EXIT_SAVED)
+    for name in ("a", "b"):
+        house.finishes(name=name)
+
+
+def test_the_drain_processes_end_with_the_supervisor(house: House) -> None:
+    run = start(house)
+    train(house, run)
+    pids = drainers_of(run)
+    assert pids
+    kill(run.pid)
+    run.wait(-signal.SIGKILL)
+    house.eventually(lambda: not any(map(is_alive, pids)))
+    house.allow(FAR)
+    house.run(steps=newest(house) + 1).wait(EXIT_DONE)
+
+
+def test_a_killed_drain_process_is_started_again(house: House) -> None:
+    run = start(house)
+    step = train(house, run)
+    for pid in drainers_of(run):
+        kill(pid)
+    train(house, run, step + 1)
+    run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()
