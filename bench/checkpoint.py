@@ -4,8 +4,8 @@
 
 Floors: a copy of the same bytes into warm memory (one thread); write + fsync of the same bytes to a
 new file; a read of the same bytes from the page cache into a warm buffer. A ratio is a median over
-the rounds of (measured / the same round's floor). Needs three times `--gib` of free disk and five
-times of memory. `JAX_PLATFORMS=cpu` unless it is set.
+the rounds of (measured / the same round's floor). Needs three times `--gib` of free disk and eight
+times of memory, three of them in /dev/shm. `JAX_PLATFORMS=cpu` unless it is set.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
+from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.memory import reserve, touch
+from holdfast.snapshot.ram import Buffers
+from holdfast.snapshot.ram_folder import BASE, claim_ram
 from holdfast.snapshot.restore import prepare, read_set
+from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
@@ -64,18 +68,23 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"))
+    parser.add_argument("--memory-dir", type=Path, default=BASE)
     parser.add_argument("--no-orbax", action="store_true")
+    parser.add_argument("--memory-only", action="store_true", help="the memory tier alone")
     args = parser.parse_args()
 
     folder = Path(tempfile.mkdtemp(prefix="checkpoint-bench-", dir=args.dir))
+    ram = claim_ram(args.memory_dir, folder.name)
     try:
-        clock = run(folder, int(args.gib * 2**30), args.rounds, orbax=not args.no_orbax)
+        tiers = (not args.memory_only, not (args.memory_only or args.no_orbax))
+        clock = run(folder, ram.path, int(args.gib * 2**30), args.rounds, *tiers)
     finally:
+        ram.remove()
         shutil.rmtree(folder)
     show(clock, args.gib)
 
 
-def run(folder: Path, size_bytes: int, rounds: int, *, orbax: bool) -> Clock:
+def run(folder: Path, ram: Path, size_bytes: int, rounds: int, disk: bool, orbax: bool) -> Clock:
     clock = Clock()
     elements = size_bytes // 4 // ARRAYS
     keys = jax.random.split(jax.random.key(0), ARRAYS)
@@ -86,11 +95,15 @@ def run(folder: Path, size_bytes: int, rounds: int, *, orbax: bool) -> Clock:
     touch(warm)
     measures: list[Callable[[int], None]] = [
         lambda _: copy_floor(clock, sources, warm),
-        lambda number: write_floor(clock, folder / f"floor-{number}", warm),
-        holdfast_save(clock, folder, state),
-        lambda _: read_floor(clock, folder, warm),
-        lambda _: holdfast_restore(clock, folder, state),
+        holdfast_memory(clock, ram, state),
     ]
+    if disk:
+        measures += [
+            lambda number: write_floor(clock, folder / f"floor-{number}", warm),
+            holdfast_save(clock, folder, state),
+            lambda _: read_floor(clock, folder, warm),
+            lambda _: holdfast_restore(clock, folder, state),
+        ]
     if orbax:
         measures += orbax_measures(clock, folder, state)
     for measure in measures:  # a round that does not count: imports, first allocations, page cache
@@ -148,12 +161,36 @@ def holdfast_save(clock: Clock, folder: Path, state: Any) -> Callable[[int], Non
     def measure(number: int) -> None:
         place = folder / "ckpt" / set_name(0, number)
         shutil.rmtree(folder / "ckpt", ignore_errors=True)
+        (folder / "ckpt").mkdir()
         with clock.time("Holdfast save, total"):
             with clock.time("Holdfast save, blocked"):
                 captured = staging.capture({"state": state})
             write_shard(place, captured, attempt=0, step=number, rank=0, world_size=1)
             captured.release()
             commit(place, 1)
+
+    return measure
+
+
+def holdfast_memory(clock: Clock, ram: Path, state: Any) -> Callable[[int], None]:
+    """A copy into a buffer, sealed as the drain process does it, and read as the next life does."""
+    buffers = Buffers(ram, wanted=3, rank=0, world_size=1, local_world_size=1)
+    tree = {"state": state}
+    why = buffers.prepare(buffers.measure(tree))  # a thread of the session does this
+    assert buffers.ready == 3, why
+    like = {"state": jax.eval_shape(lambda: state)}
+
+    def measure(number: int) -> None:
+        place = ram / buffer_name(number % 3)
+        with clock.time("Holdfast memory save, blocked"):
+            buffers.capture(number % 3, tree, attempt=0, step=number)
+        with clock.time("Holdfast memory seal"):
+            seal_buffer(place, 1, attempt=0, step=number)
+        room = prepare(place)  # a thread of the session does this while the script imports
+        with clock.time("Holdfast memory restore, verified"):
+            restored = read_set(place, like, room=room)
+            jax.block_until_ready(restored)
+        check(restored["state"], state)
 
     return measure
 
@@ -213,6 +250,9 @@ def orbax_measures(clock: Clock, folder: Path, state: Any) -> list[Callable[[int
 
 
 FLOORS = {
+    "memory save, blocked": ("copy into warm memory", 1.3),
+    "memory seal": ("copy into warm memory", None),
+    "memory restore, verified": ("copy into warm memory", 2.0),
     "save, blocked": ("copy into warm memory", 1.5),
     "save, async, blocked": ("copy into warm memory", None),
     "save, total": ("write + fsync", 1.3),
@@ -226,7 +266,7 @@ FLOORS = {
 
 def show(clock: Clock, gib: float) -> None:
     print(f"{machine()}; jax {jax.__version__}; {gib:g} GiB of float32 in {ARRAYS} arrays")
-    print(f"{'':32}{'median s':>10}{'min':>8}{'max':>8}{'x floor':>10}{'target':>8}")
+    print(f"{'':36}{'median s':>10}{'min':>8}{'max':>8}{'x floor':>10}{'target':>8}")
     for name, seconds in clock.seconds.items():
         if not name:
             continue
@@ -234,7 +274,7 @@ def show(clock: Clock, gib: float) -> None:
         row = f"{clock.median(name):10.3f}{min(seconds):8.3f}{max(seconds):8.3f}"
         ratio = f"{clock.ratio(name, floor):10.2f}" if floor else ""
         goal = f"{target:8.1f}" if target and name.startswith("Holdfast") else ""
-        print(f"{name:32}{row}{ratio}{goal}")
+        print(f"{name:36}{row}{ratio}{goal}")
 
 
 def machine() -> str:
