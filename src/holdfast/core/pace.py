@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from holdfast.core.agree import lead_steps
 
@@ -12,6 +13,13 @@ STRETCH_NS = 250_000_000
 STRETCHES = 8
 ENOUGH_STEPS = 50  # of each kind, to tell steps beside a drain from others
 PPM = 1_000_000
+COSTS = 9  # of the last so many of a kind the median counts: a single one may have been disturbed
+
+
+def median(values: Iterable[int]) -> int:
+    """The lower median; 0 of nothing."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
 class Pace:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil
 from typing import NamedTuple
 
 from holdfast.core.optimum import exact_interval_s
@@ -288,26 +287,46 @@ class Optimal(SavePolicy):
         total_s, mtbf = view.save_total_ns / SECOND_NS, _time(self.mtbf_s(view))
         if view.tier is Tier.MEMORY:
             because = f"a copy blocks {_time(view.save_blocked_ns / SECOND_NS)}"
-            because += f" and failures come every {mtbf}"
+            because += f" and {self._failures_in_words(view)}"
         elif view.tier is Tier.DURABLE:
             slows = view.slowdown_ppm
             how = "" if slows is None else f", slowing the steps by {slows / 1e4:.1f} %,"
-            because = f"a drain takes {_time(total_s)}{how} and memory is lost every {mtbf}"
+            lost = "is lost" if view.failures_seen else "may be lost"
+            because = f"a drain takes {_time(total_s)}{how} and memory {lost} every {mtbf}"
         else:
             because = f"a save takes {_time(total_s)} and failures come every {mtbf}"
         if view.tier is not Tier.MEMORY or view.step_time_ns <= 0:
             return Pace(f"every {_time(interval_s)}", because, interval_s)
         step_s = view.step_time_ns / SECOND_NS
-        steps = max(1, ceil(interval_s / step_s - 1e-6))
+        steps = max(1, round(interval_s / step_s))
         words = "every step" if steps == 1 else f"every {steps} steps"
         return Pace(words, because, steps * step_s)
+
+    def _failures_in_words(self, view: SaveView) -> str:
+        mtbf_s = self.mtbf_s(view)
+        if self.burst_s is None or view.calm_ns is None:
+            return f"failures come every {_time(mtbf_s)}"
+        calm_s = view.calm_ns / SECOND_NS
+        if mtbf_s < calm_s + self.burst_s:
+            return f"failures come every {_time(mtbf_s)}"
+        since = "the last failure was" if view.failures_seen else "the run began"
+        return f"{since} {_time(calm_s)} ago"
 
 
 LEAST_SHARE = 0.005  # of a drain's time: what no measurement of steps can tell from nothing
 
-# Copies are cheap and failures of processes come in bursts. What runs beside training (the seal)
-# bounds the rate, and no copy is made twice in 5 ms: that is about what an order takes.
-IN_MEMORY = Optimal(burst_s=15.0, min_s=0.005, max_s=600.0, first_s=1.0, first_steps=2)
+# Copies are cheap and failures of processes come in bursts. No copy is made twice in 5 ms, which is
+# about what an order takes. A seal stands back behind everything else, so it is long and costs next
+# to nothing; where seals do not keep up, no buffer is free, which is bound enough.
+IN_MEMORY = Optimal(
+    burst_s=15.0,
+    background_share=LEAST_SHARE,
+    max_duty=1.0,
+    min_s=0.005,
+    max_s=600.0,
+    first_s=1.0,
+    first_steps=2,
+)
 
 
 _UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))

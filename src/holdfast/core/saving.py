@@ -10,12 +10,13 @@ order follows at once, so that it reaches the ranks while they work on the steps
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 
 from holdfast.core import agree_events as news
 from holdfast.core.agree import Agreement, Phase, lead_steps, step, wake_at_ns
 from holdfast.core.events import Resume
-from holdfast.core.pace import Pace
+from holdfast.core.pace import COSTS, Pace, median
 from holdfast.core.saves import Never, SavePolicy, SaveView, Tier
 from holdfast.core.tiers import MemoryTier
 from holdfast.core.word import buffer_of
@@ -59,6 +60,7 @@ class Saving:
         self.ranks = ranks
         self.tier = MemoryTier(ranks)
         self.cost = SaveCost()
+        self._blocked_ns: deque[int] = deque(maxlen=COSTS)
         self.reason = ""
         self.pace = Pace()
         self.failures_seen, self.observed_ns = NO_FAILURES
@@ -258,8 +260,9 @@ class Saving:
         return lead_steps(self.step_time_ns, self._request_reaction_ns)
 
     def note_cost(self, blocked_ns: int) -> None:
-        """The slowest rank was blocked this long by the last copy."""
+        """A rank was blocked this long by the last copy."""
         self.cost = replace(self.cost, blocked_ns=blocked_ns)
+        self._blocked_ns.append(blocked_ns)
 
     # --- what is due ------------------------------------------------------------------------
 
@@ -290,7 +293,8 @@ class Saving:
             view = self.view(at_ns + (lead - 1) * self.step_time_ns, lead)
             return self.policy.decide(view)
         at_ns = max(at_ns, self._known_ns + lead * self.step_time_ns)
-        due, reason = self.memory_policy.decide(self.memory_view(at_ns, lead))
+        nearest_ns = at_ns + self.step_time_ns // 2  # the nearest boundary, not the next one
+        due, reason = self.memory_policy.decide(self.memory_view(nearest_ns, lead))
         if due:
             return due, reason
         # A durable save that no set in memory will do for: at a certain step, or none is ever made.
@@ -326,11 +330,13 @@ class Saving:
         """What the memory tier's policy sees: sets in memory stand for durable ones."""
         tier = self.tier
         observed_ns = self.observed_ns + (at_ns - self._started_ns)
+        blocked_ns = median(self._blocked_ns)
         return replace(
             self.view(at_ns, lead),
+            save_blocked_ns=blocked_ns,
             last_committed_step=tier.copied_step,
             last_committed_ns=tier.copied_ns,
-            save_total_ns=self.cost.blocked_ns + tier.seal_ns if tier.seal_ns else 0,
+            save_total_ns=blocked_ns + tier.seal_ns if tier.seal_ns else 0,
             calm_ns=observed_ns - self._failed_at_ns,
             tier=Tier.MEMORY,
         )

@@ -7,7 +7,7 @@ from holdfast.core import records
 from holdfast.core.saves import Pace
 from holdfast.core.saving import Saving
 
-TELL_AGAIN = 2.0  # times: an optimum is flat, and half or double the interval hardly costs more
+TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
 
 
 def saving_words(memory: Pace, durable: Pace) -> str:

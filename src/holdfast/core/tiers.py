@@ -7,10 +7,13 @@ attempts. Pure: times come in with the events.
 
 from __future__ import annotations
 
+from collections import deque
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.buffers import Buffers, Kept
 from holdfast.core.drains import Drains, Over, Wanted
+from holdfast.core.pace import COSTS, median
 
 SECOND_NS = 1_000_000_000
 FIRST_RETRY_NS = SECOND_NS
@@ -26,8 +29,8 @@ class MemoryTier:
         self.attempt = -1
         self.copied_step = 0  # the newest step that all ranks have copied, or resumed from
         self.copied_ns = 0
-        self.seal_ns = 0  # what the last seal took; 0: none yet
-        self.drain_ns = 0  # the same for the last drain, from its start to its commit
+        self._seals_ns: deque[int] = deque(maxlen=COSTS)
+        self._drains_ns: deque[int] = deque(maxlen=COSTS)
         self.resume = ev.Resume(None, 0, None)
         self._sealing_ns: tuple[tuple[Kept, int], ...] = ()
         self._drain_started_ns = 0
@@ -50,6 +53,16 @@ class MemoryTier:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
         self.drains = self.drains.forget()
+
+    @property
+    def seal_ns(self) -> int:
+        """What a seal takes; 0: there was none yet."""
+        return median(self._seals_ns)
+
+    @property
+    def drain_ns(self) -> int:
+        """What a drain takes, from its start to its commit; 0: there was none yet."""
+        return median(self._drains_ns)
 
     @property
     def is_there(self) -> bool:
@@ -99,7 +112,7 @@ class MemoryTier:
         kept = Kept(event.of_attempt, event.epoch, event.step, event.buffer)
         for known, since_ns in self._sealing_ns:
             if known == kept:
-                self.seal_ns = max(1, event.at_ns - since_ns)
+                self._seals_ns.append(max(1, event.at_ns - since_ns))
         self._sealing_ns = tuple(pair for pair in self._sealing_ns if pair[0] != kept)
         # A set of an attempt that is over came too late for the choice: it is off the lineage.
         counts = isinstance(event, ev.Sealed) and event.of_attempt == self.attempt
@@ -144,7 +157,7 @@ class MemoryTier:
             self._failures += 1
             self._not_before_ns = event.at_ns + delay_ns
         else:
-            self.drain_ns = max(1, event.at_ns - self._drain_started_ns)
+            self._drains_ns.append(max(1, event.at_ns - self._drain_started_ns))
             self._failures = self._not_before_ns = 0
         self._note_start(event.at_ns, before)
         return over, actions

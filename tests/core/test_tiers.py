@@ -1,0 +1,260 @@
+"""Two tiers, two policies: how often each is saved to, by what was measured, and why in words."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core.agree import Phase
+from holdfast.core.pace import Pace, median
+from holdfast.core.saves import (
+    IN_MEMORY,
+    EverySeconds,
+    EverySteps,
+    Never,
+    Optimal,
+    SavePolicy,
+    SaveView,
+    Tier,
+)
+from holdfast.core.saving import Saving
+from holdfast.core.tier_words import Announced, saving_words
+from holdfast.core.word import buffer_of
+
+MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
+
+
+def view(**known: int | Tier | None) -> SaveView:
+    told: dict[str, int | Tier | None] = {
+        "now_ns": 0, "step": 1, "last_committed_step": 0, "last_committed_ns": 0,
+        "step_time_ns": 50 * MS, "save_blocked_ns": 1 * MS, "save_total_ns": 2 * MS,
+        "tier": Tier.MEMORY, **known,
+    }  # fmt: skip
+    return SaveView(**told)  # type: ignore[arg-type]
+
+
+# --- the interval ---------------------------------------------------------------------------------
+
+
+def test_failures_in_quick_succession_bring_saves_in_quick_succession() -> None:
+    calm = {f"{s} s": IN_MEMORY.interval_s(view(calm_ns=s * SECOND))[0] for s in (0, 60, 7200)}
+    assert calm["0 s"] < 0.2 < calm["60 s"] < 0.5 < 3 < calm["7200 s"] < 5
+    often = view(calm_ns=HOUR, failures_seen=200, observed_ns=HOUR)
+    assert IN_MEMORY.mtbf_s(often) < 100 < HOUR
+
+
+def test_without_a_burst_the_rate_is_that_of_prior_and_observation() -> None:
+    plain = Optimal()
+    assert plain.mtbf_s(view(calm_ns=5 * SECOND)) == 4 * 3600
+
+
+def test_behind_a_memory_tier_only_what_takes_the_memory_along_counts() -> None:
+    durable = view(tier=Tier.DURABLE, save_blocked_ns=0, save_total_ns=SECOND)
+    assert Optimal().mtbf_s(durable) == 24 * 3600
+    alone = view(tier=Tier.ALONE, save_blocked_ns=0, save_total_ns=SECOND)
+    assert Optimal().interval_s(durable)[0] > 2 * Optimal().interval_s(alone)[0]
+
+
+def test_a_measured_slowdown_replaces_the_assumed_one() -> None:
+    def interval_s(slowdown_ppm: int | None) -> float:
+        drain = view(
+            tier=Tier.DURABLE,
+            save_blocked_ns=0,
+            save_total_ns=SECOND,
+            slowdown_ppm=slowdown_ppm,
+        )
+        return Optimal().interval_s(drain)[0]
+
+    assert interval_s(50_000) == interval_s(None)
+    assert interval_s(200_000) == pytest.approx(2 * interval_s(None), rel=0.01)
+    assert interval_s(0) == interval_s(5_000)  # what no measurement can tell from nothing
+
+
+def test_a_prior_that_says_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="says nothing"):
+        Optimal(prior_loss_every_s=0)
+
+
+# --- what is ordered ------------------------------------------------------------------------------
+
+
+class Trained:
+    """One rank that answers every order, with a drain and a seal that take their time."""
+
+    def __init__(
+        self,
+        memory: SavePolicy = IN_MEMORY,
+        durable: SavePolicy | None = None,
+        *,
+        blocked_ns: int = 1 * MS,
+        resume: ev.Resume | None = None,
+    ) -> None:
+        self.saving = Saving(1, durable or Never(), memory_policy=memory)
+        self.resume = resume or ev.Resume(None, 0, None)
+        self.saving.begin(0, self.resume.durable_step, attempt=0, resume=self.resume)
+        self.saving.tier.has(0, 3)
+        self.at_ns, self.step, self.blocked_ns = 0, self.resume.step, blocked_ns
+        self.order: news.PublishOrder | None = None
+        self.copied: list[tuple[int, int]] = []
+
+    def heard(self, what: news.Event) -> None:
+        for action in self.saving.hear(what):
+            if isinstance(action, news.PublishOrder):
+                assert action.step > self.step, "ordered too late"
+                self.order = action
+            elif isinstance(action, news.Seal):
+                self.copied.append((self.step, action.buffer))
+                done = ev.Sealed(self.at_ns, 0, action.epoch, action.step, action.buffer)
+                self.saving.tier.seal_over(done)
+
+    def train(self, steps: int, step_ns: int = 50 * MS, look_every: int = 5) -> None:
+        for _ in range(steps):
+            self.at_ns += step_ns
+            self.step += 1
+            if self.order is not None and self.order.step == self.step:
+                self.saving.note_cost(self.blocked_ns)
+                self.heard(news.Snapped(self.at_ns, 0, self.order.epoch, self.step))
+            if self.step % look_every == 0:
+                self.heard(news.Progress(self.at_ns, 0, self.step))
+
+
+def test_cheap_copies_of_a_young_run_are_made_every_few_steps() -> None:
+    run = Trained()
+    run.train(400)
+    gaps = [b - a for (a, _), (b, _) in pairwise(run.copied)]
+    assert max(gaps[5:]) <= 6
+    assert sum(gaps[5:]) / len(gaps[5:]) <= 5
+
+
+def test_at_every_step_if_that_is_what_is_wanted_and_each_into_another_buffer() -> None:
+    run = Trained(EverySteps(1))
+    run.train(100)
+    assert [step for step, _ in run.copied][-50:] == list(range(51, 101))
+    assert {buffer for _, buffer in run.copied} == {0, 1, 2}
+    assert all(a != b for (_, a), (_, b) in pairwise(run.copied))
+
+
+def test_dear_copies_are_made_seldom() -> None:
+    run = Trained(blocked_ns=500 * MS)
+    run.train(2000)
+    gaps = [b - a for (a, _), (b, _) in pairwise(run.copied)]
+    assert min(gaps[2:]) > 50
+
+
+def test_a_durable_save_at_a_certain_step_is_copied_at_that_step() -> None:
+    run = Trained(EverySteps(7), EverySteps(20))
+    run.train(100, look_every=1)
+    steps = [step for step, _ in run.copied]
+    assert {20, 40, 60, 80, 100} <= set(steps)
+    assert {7, 14, 21, 28} <= set(steps)
+    assert run.saving.drain_due(run.at_ns, 100) == (True, "every 20 steps")
+
+
+def test_no_copy_is_asked_of_the_ranks_where_a_set_in_memory_will_do() -> None:
+    run = Trained(EverySteps(10), EverySeconds(2.0))
+    run.train(200)
+    assert all(step % 10 == 0 for step, _ in run.copied[1:])
+
+
+def test_orders_that_come_too_late_are_given_earlier() -> None:
+    run = Trained(EverySteps(1))
+    run.train(20)
+    for _ in range(6):
+        order = run.order
+        assert order is not None
+        run.step = order.step + 3  # the rank was past it already
+        run.heard(news.Progress(run.at_ns, 0, run.step))
+    run.train(600)
+    after = [step for step, _ in run.copied if step > 20]
+    gaps = [b - a for a, b in pairwise(after)]
+    assert gaps[0] > 4
+    assert gaps[-1] == 1, "it is forgotten again"
+
+
+def test_somebody_who_asks_does_not_wait_for_a_copy_that_is_only_ordered() -> None:
+    run = Trained(EverySteps(100))
+    run.train(55)
+    assert run.order is None or run.order.step == 100
+    for action in run.saving.ask(run.at_ns, "holdfast save"):
+        if isinstance(action, news.PublishOrder):
+            assert action.step <= 57
+    assert not run.saving.agreement.in_memory
+    assert run.saving.agreement.phase is Phase.COLLECTING
+
+
+def test_nothing_is_ordered_into_what_ranks_still_read() -> None:
+    resume = ev.Resume("0000-000000000040", 40, 0, buffer=1, committed_step=20)
+    run = Trained(EverySteps(1), resume=resume)
+    assert run.saving.tier.free == (0, 2)
+    assert run.saving.committed_step == 20
+    assert run.saving.slowest_step == 40
+    run.train(20, look_every=1)
+    assert {buffer for _, buffer in run.copied} == {0, 1, 2}
+    assert run.order is None or buffer_of(run.order.flags) is not None
+
+
+# --- the pace -------------------------------------------------------------------------------------
+
+
+def test_what_drains_cost_the_steps_is_measured() -> None:
+    pace = Pace()
+    at_ns = step = 0
+    assert pace.slowdown_ppm is None
+    for block in range(20):
+        for _ in range(10):
+            busy = block % 2 == 1
+            at_ns += (55 if busy else 50) * MS
+            step += 1
+            pace.note(at_ns, step, step, 0)
+            pace.beside(busy)
+    assert pace.slowdown_ppm == pytest.approx(1e6 * (1 - 50 / 55), rel=0.02)
+
+
+def test_the_median_of_few_and_of_none() -> None:
+    assert median([]) == 0
+    assert median([5, 1, 900]) == 5
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+
+def test_the_sentence_names_both_tiers_and_the_reason_of_each() -> None:
+    memory = IN_MEMORY.pace(view(calm_ns=240 * SECOND))
+    durable = Optimal().pace(
+        view(
+            tier=Tier.DURABLE,
+            save_blocked_ns=0,
+            save_total_ns=8 * SECOND,
+            slowdown_ppm=31_000,
+        )
+    )
+    assert saving_words(memory, durable) == (
+        "saving every 14 steps to memory, every 3.4 min to disk, because a copy blocks 1 ms and "
+        "the run began 4 min ago, and a drain takes 8 s, slowing the steps by 3.1 %, and memory "
+        "may be lost every 24 h"
+    )
+
+
+def test_what_the_user_has_set_needs_no_reason() -> None:
+    memory, durable = EverySteps(2).pace(view()), EverySeconds(600).pace(view(tier=Tier.DURABLE))
+    assert saving_words(memory, durable) == "saving every 2 steps to memory, every 10 min to disk"
+
+
+def test_it_is_told_when_it_has_changed_and_not_for_every_wobble() -> None:
+    run = Trained()
+    told = Announced(run.saving)
+    assert told.news(0) != []
+    said = 0
+    for _ in range(60):
+        run.train(100)
+        said += sum(isinstance(action, act.Say) for action in told.news(run.at_ns))
+    assert 1 <= said <= 4
+    assert told.words.startswith("saving every ")
+
+
+def test_without_a_memory_tier_there_is_nothing_to_tell() -> None:
+    assert Announced(Saving(1, Optimal())).news(0) == []
