@@ -30,18 +30,23 @@ class Memory:
     shards: dict[tuple[int, int], Shard] = field(default_factory=dict)
     sealed: dict[int, Shard] = field(default_factory=dict)
     busy: dict[int, list[str]] = field(default_factory=dict)
+    counting: list[Shard] = field(default_factory=list)  # sealed, and of the lineage
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
 
     def lose(self) -> None:
         """The host is gone, or gives its memory back."""
-        self.shards, self.sealed = {}, {}
+        self.shards, self.sealed, self.counting = {}, {}, []
+
+    def launch(self, buffer: int | None) -> None:
+        """An attempt starts from what is in that buffer, or from the disk: all else is void."""
+        self.counting = [] if buffer is None else [self.sealed[buffer]]
 
     def copying(self, rank: int, buffer: int) -> None:
         """A rank begins to overwrite its shard."""
         assert not self.busy.get(buffer), f"buffer {buffer}: {self.busy[buffer]}, and overwritten"
         here = self.sealed.get(buffer)
-        if here is not None and self.buffers > 1:
-            newest = max(self.sealed.values(), key=lambda one: (one.attempt, one.step))
+        if here is not None and self.buffers > 1 and self.counting:
+            newest = max(self.counting, key=lambda one: (one.attempt, one.step))
             assert here != newest, f"the newest set in memory ({here}) is overwritten"
         self.sealed.pop(buffer, None)
         self.shards.pop((buffer, rank), None)
@@ -68,6 +73,7 @@ class Memory:
             f"{shard} is sealed, and buffer {buffer} holds no such set"
         )
         self.sealed[buffer] = shard
+        self.counting.append(shard)
         self.ever.add((shard.attempt, shard.step))
 
     def sets(self) -> list[tuple[int, SetInfo]]:

@@ -440,6 +440,7 @@ class World:
         self._launch = action
         self.launches.append(action)
         resume = action.resume
+        self.memory.launch(resume.buffer)
 
         def job() -> None:
             if self.store.is_hung:

@@ -44,7 +44,6 @@ __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "Sta
 
 
 STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
-SEAL_LIMIT_NS = 30 * SECOND_NS  # for a seal that does not end
 LAST = "the run ends here"
 # What a dying attempt may still say of its saves.
 LAST_WORDS = agree_events.Committed | agree_events.Durable | agree_events.Snapped
@@ -118,7 +117,7 @@ class RunMachine:
         self.state = State.CHOOSING
         self._choice_waits = self.saving.tier.is_sealing and not self.rollbacks.standing
         if self._choice_waits:
-            return [act.SetTimer(Timer.SEAL, at_ns + SEAL_LIMIT_NS)]
+            return [act.SetTimer(Timer.SEAL, at_ns + self.saving.tier.seal_limit_ns)]
         wish, why = self.rollbacks.take_up()
         if wish is None:
             return [act.Choose()]

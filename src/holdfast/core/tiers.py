@@ -18,6 +18,7 @@ from holdfast.core.pace import COSTS, median
 SECOND_NS = 1_000_000_000
 FIRST_RETRY_NS = SECOND_NS
 LAST_RETRY_NS = 60 * SECOND_NS
+LONGEST_SEAL_NS = 30 * SECOND_NS
 
 
 class MemoryTier:
@@ -58,6 +59,12 @@ class MemoryTier:
     def seal_ns(self) -> int:
         """What a seal takes; 0: there was none yet."""
         return median(self._seals_ns)
+
+    @property
+    def seal_limit_ns(self) -> int:
+        """How long to wait for one: far beyond what they take, where that is known."""
+        known_ns = SECOND_NS + 8 * self.seal_ns if self.seal_ns else LONGEST_SEAL_NS
+        return min(known_ns, LONGEST_SEAL_NS)
 
     @property
     def drain_ns(self) -> int:
