@@ -188,7 +188,7 @@ class Optimal(SavePolicy):
     takes the memory along, and the prior is one in `prior_loss_every_s`. With `burst_s`, the mean
     is never taken to be longer than the time since the last failure (or since the run began) plus
     that: failures are likeliest in young runs and soon after others. It costs little where copies
-    are cheap: over a time T without failure, √2 of what the exact rate would.
+    are cheap: over a time T without failure, twice the copies of one who expects one failure in T.
 
     Cost of a save: the time it blocks training, and `background_share` of the time it writes
     beside training, which takes processors, memory bandwidth and disk from it. Not less than
