@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from holdfast.journal.words import WordsPage
 from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 
 SELDOM = ("--save-every", FAR)
+EVERY = 4  # steps, to disk where it is wanted there
 IN_MEMORY = ("--snapshot-every", 1, *SELDOM)
 
 
@@ -165,7 +168,8 @@ def test_a_flipped_bit_in_memory_is_noticed_and_another_copy_is_used(house: Hous
 def house_with_disk(house: House) -> tuple[Process, int]:
     """A run with a set in the store; and its next step."""
     house.allow(1)
-    run = house.run("--snapshot-every", 1, "--save-every", 4, "--keep", 100, steps=FAR)
+    to_disk = ("--save-every", EVERY, "--keep", 100)
+    run = house.run("--snapshot-every", 1, *to_disk, steps=FAR)
     step = 1
     while not house.sets():
         house.allow(step)
@@ -275,3 +279,94 @@ def test_a_killed_drain_process_is_started_again(house: House) -> None:
     house.allow(FAR)
     run.wait(EXIT_SAVED)
     house.finishes()
+
+
+def held_drain(house: House) -> tuple[Process, int, int]:
+    """A run with a drain under way that does not end, the drain process, and the next step."""
+    run, step = house_with_disk(house)
+    house.eventually(lambda: giving_way(run))
+    (pid,) = giving_way(run)
+    kill(pid, signal.SIGSTOP)
+    step = train(house, run, step)
+    for _ in range(2 * EVERY):  # by now one is due, or even two
+        step += 1
+        house.allow(step)
+        run.saw(rf"\] did {step}$")
+    return run, pid, step + 1
+
+
+def giving_way(supervisor: Process) -> list[int]:
+    """The drain process that gives way to the training; the other one seals."""
+    return [pid for pid in drainers_of(supervisor) if command_line(pid).split()[-1] != "0"]
+
+
+def test_a_drain_is_finished_though_its_trainer_is_dead(house: House) -> None:
+    run, pid, step = held_drain(house)
+    before = house.saved_step()
+    kill(ranks_of(run)[0])
+    run.saw(r"\] from [1-9]")
+    kill(pid, signal.SIGCONT)
+    house.eventually(lambda: house.saved_step() > before)
+    assert house.sets()[-1].name.startswith("0000-")  # the dead trainer's
+    house.allow(step + 1)
+    run.saw(rf"\] did {step + 1}$")
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()
+
+
+def test_a_drain_that_was_cut_off_with_its_supervisor_is_done_anew(house: House) -> None:
+    run, pid, step = held_drain(house)
+    kill(run.pid)
+    run.wait(-signal.SIGKILL)
+    house.eventually(lambda: not is_alive(pid))
+    back = newest(house)
+    assert back > house.saved_step()
+    house.allow(FAR)
+    out = house.run("--snapshot-every", 1, "--save-every", EVERY, steps=step + 20).wait(EXIT_DONE)
+    assert f"from {back}" in out
+    assert f"final {expected_digest(step + 20)}" in out
+    assert house.saved_step() == step + 20
+    for place in (house.store / "r" / "ckpt").glob("*-*"):
+        assert place.is_file() or (place / "manifest.json").exists(), f"{place} is half a set"
+
+
+ODD = """
+import os, signal, subprocess, sys, time
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: {"w": np.zeros(64)})
+print("from", run.resume_step, flush=True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+if os.fork() == 0:
+    time.sleep(1000)
+os.closerange(3, 1 << 16)
+for step in run.steps(1_000_000):
+    state["w"] += 1
+    run.done(step, state)
+    print("did", step, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_a_script_of_bad_manners(house: House) -> None:
+    """It ignores SIGTERM, leaves children that hold its memory, and closes every descriptor."""
+    script = house.script(ODD)
+    run = house.holdfast("run", "--name", "r", *IN_MEMORY, "--", sys.executable, script)
+    run.saw("did 1$")
+    house.eventually(lambda: newest(house) > 0)
+    known = newest(house)
+    kill(ranks_of(run)[0])
+    back = int(run.saw(r"\] from ([1-9]\d*)").group(1))
+    assert back >= known
+    run.saw(f"did {back + 1}$")
+    run.send(signal.SIGINT)
+    run.saw("stopping")
+    run.send(signal.SIGINT)
+    run.wait()
+    for folder in (house.folder.parent / "memory").glob("holdfast-*"):
+        shutil.rmtree(folder)  # told to stop now, it leaves what is only there
