@@ -144,7 +144,7 @@ def torchft(place: Place) -> Start:
     (port,) = free_ports(1)
     lighthouse = [
         str(BIN / "torchft_lighthouse"), "--bind", f"127.0.0.1:{port}", "--min_replicas", "1",
-        "--heartbeat_timeout_ms", "1000",  # 5000 by default
+        "--heartbeat_timeout_ms", "500",  # 5000 by default
         "--quorum_tick_ms", "50",  # 100 by default
         "--join_timeout_ms", "1000",  # 60000 by default
     ]  # fmt: skip

@@ -3,6 +3,10 @@
 A replica that comes back heals from a living one. Heartbeats and timeouts are short (its examples:
 5 s process group, 30 s manager); the state is also written to a file now and then, as its guide
 tells for the case that all die.
+
+The gradients are averaged by `Manager.allreduce` itself, as one flat bucket: the wrapper
+`torchft.DistributedDataParallel` 0.2.0 fails an assertion in the survivor when its peer dies in the
+middle of the exchange, and takes the survivor down with it.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from datetime import timedelta
 import torch
 from lm_torch import Training, arguments, boot_ns, loss
 from torch_save import load, save
-from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+from torchft import Manager, Optimizer, ProcessGroupGloo
 
 
 def main() -> None:
@@ -46,15 +50,15 @@ def main() -> None:
         init_sync=False,  # all replicas draw the same weights from the same seed
     )
     manager.load_state_dict({"step": after, "batches_committed": after * replicas})
-    parallel = DistributedDataParallel(manager, training.model)
     optimizer = Optimizer(manager, training.optimizer)
     begun = False
     while manager.current_step() < args.steps:
         batch = torch.from_numpy(next(training.batches))
         since_ns = boot_ns()
         optimizer.zero_grad()
-        value = loss(parallel, batch)
+        value = loss(training.model, batch)
         value.backward()
+        average(manager, training.model)
         before = manager.current_step()
         optimizer.step()
         value.item()
@@ -68,6 +72,16 @@ def main() -> None:
         training.stamps.step(step, since_ns)
         if manager.participating_rank() == 0 and step % args.save_every == 0:
             save(training, step, path)
+
+
+def average(manager: Manager, model: torch.nn.Module) -> None:
+    """Over the replicas that take part in this step."""
+    gradients = [weights.grad for weights in model.parameters()]
+    flat = torch.cat([one.view(-1) for one in gradients])
+    manager.allreduce(flat).wait()
+    parts = flat.split([one.numel() for one in gradients])
+    for one, part in zip(gradients, parts, strict=True):
+        one.copy_(part.view_as(one))
 
 
 if __name__ == "__main__":
