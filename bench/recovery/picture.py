@@ -14,6 +14,7 @@ import math
 import sys
 from pathlib import Path
 
+from systems import LEVELS
 from table import Row, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +120,8 @@ def main() -> None:
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--to", type=Path, default=ROOT / "docs" / "images" / "recovery.svg")
     args = p.parse_args()
-    found = rows(args.results / f"{args.ranks}-ranks")
+    levels = {system.name for system in LEVELS}
+    found = [r for r in rows(args.results / f"{args.ranks}-ranks") if r.name not in levels]
     if not found:
         sys.exit(f"no results in {args.results}: run bench/recovery/race.py")
     args.to.write_text(picture(found, args.ranks))

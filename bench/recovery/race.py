@@ -9,6 +9,7 @@ is configured and why, `ruler.py` what is measured. Results go to `--out`, one f
 is there already with the same settings is not run again unless `--fresh`.
 
     … --systems holdfast --seconds 600 --every 3 --only-kills       200 kills, one each 3 s
+    … --levels --only-kills                                         what each kind of standby buys
     … --smoke                                                       a minute each, for trying
 """
 
@@ -30,7 +31,7 @@ from pathlib import Path
 import family
 from bout import Rules, turn
 from faults import kills
-from systems import NAMES, SYSTEMS, Place
+from systems import LEVELS, NAMES, SYSTEMS, Place
 from table import table
 
 CORPUS_BYTES = 4_000_000
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--every", type=float, default=20.0, help="seconds between kills, on average")
     p.add_argument("--seed", type=int, default=20)
     p.add_argument("--systems", help="names with commas between them; all by default")
+    p.add_argument("--levels", action="store_true", help="Holdfast's kinds of standby instead")
     p.add_argument("--out", type=Path, default=Path("build/recovery"), help="results, per system")
     p.add_argument("--work", type=Path, help="folder for what the systems write")
     p.add_argument("--only-kills", action="store_true", help="no stop, no hang")
@@ -60,7 +62,8 @@ def main() -> None:
     args = parser().parse_args()
     if args.smoke:
         args.seconds = 60.0
-    names = args.systems.split(",") if args.systems else [s.name for s in SYSTEMS]
+    field = LEVELS if args.levels else SYSTEMS
+    names = args.systems.split(",") if args.systems else [system.name for system in field]
     if unknown := [name for name in names if name not in NAMES]:
         raise SystemExit(f"no such systems: {unknown}; there are {', '.join(NAMES)}")
     folder = args.out / f"{args.ranks}-ranks"

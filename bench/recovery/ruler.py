@@ -184,22 +184,42 @@ class Recovery:
 
 
 def recovery(lives: dict[int, list[Life]], fault_ns: int, until_ns: int | None = None) -> Recovery:
-    """What one fault cost. `until_ns`: when the next one struck, if another did."""
+    """What one fault cost. `until_ns`: when the next one struck, if another did.
+
+    A rank that was not hit may still finish the step that it was in; that is reached, but it is no
+    recovery. So the steps of lives that the fault ended count as done before it.
+    """
     end_ns = until_ns if until_ns is not None else 1 << 62
+    begun = [x for of in lives.values() for x in of if fault_ns < x.at_ns <= end_ns]
+    replaced = {life.rank for life in begun}
+    working = [
+        life
+        for of_rank in lives.values()
+        for life in of_rank
+        if life.at_ns <= end_ns and (life.at_ns > fault_ns or life.rank not in replaced)
+    ]
     before = max(
-        (s.number for s in _steps(lives) if s.at_ns <= fault_ns),
+        (
+            step.number
+            for of_rank in lives.values()
+            for life in of_rank
+            for step in life.steps
+            if step.at_ns <= fault_ns or (life.at_ns <= fault_ns and life.rank in replaced)
+        ),
         default=0,
     )
-    begun = [x for of in lives.values() for x in of if fault_ns < x.at_ns <= end_ns]
     firsts = [life.steps[0].at_ns for life in begun if life.steps]
-    news = [first_above(lives[rank], before, fault_ns, end_ns) for rank in lives]
+    news = [
+        first_above([life for life in working if life.rank == rank], before, fault_ns, end_ns)
+        for rank in lives
+    ]
     seen = [at for at in news if at is not None]
-    lost = [_lost(lives[life.rank], life) for life in begun[:1]]
+    lost = [_lost(lives[life.rank], life) for life in begun]
     return Recovery(
         lost_steps=max(lost, default=0 if seen else None),
         again_s=_since(fault_ns, min(firsts, default=None)),
         new_s=_since(fault_ns, min(seen, default=None)),
-        whole_s=_since(fault_ns, max(seen) if len(seen) == len(lives) and seen else None),
+        whole_s=_since(fault_ns, max(seen) if seen and len(seen) == len(lives) else None),
     )
 
 
@@ -222,10 +242,6 @@ def _lost(of_rank: Iterable[Life], life: Life) -> int:
         (s.number for one in of_rank for s in one.steps if s.at_ns < life.at_ns), default=0
     )
     return max(reached - life.after, 0)
-
-
-def _steps(lives: dict[int, list[Life]]) -> Iterable[Step]:
-    return (step for of_rank in lives.values() for life in of_rank for step in life.steps)
 
 
 def _since(fault_ns: int, at_ns: int | None) -> float | None:

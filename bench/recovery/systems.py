@@ -164,7 +164,7 @@ def torchft(place: Place) -> Start:
     return Start(commands)
 
 
-def holdfast(script: str) -> Callable[[Place], Start]:
+def holdfast(script: str, *flags: str, more: tuple[str, ...] = ()) -> Callable[[Place], Start]:
     """The command of the README. Everything is at its default but the deadline for a hang."""
 
     def start(place: Place) -> Start:
@@ -173,8 +173,8 @@ def holdfast(script: str) -> Callable[[Place], Start]:
             "--store", str(place.folder / "store"), "--scratch", str(place.folder / "scratch"),
             "--ranks", str(place.ranks), "--chips", str(place.ranks), "--hang", str(HANG_S),
             "--grace", "30", "--status", "off", "--log-level", "info",
-            *place.options.get("holdfast", "").split(), "--",
-            sys.executable, *place.script(script),
+            *flags, *place.options.get("holdfast", "").split(), "--",
+            sys.executable, *place.script(script, *more),
         ]  # fmt: skip
         return Start([(command, {})])
 
@@ -199,7 +199,31 @@ SYSTEMS = [
     System("loop-jax", "bare loop, Orbax async", "jax", bare("jax_orbax.py", SAVE_EVERY_SYNC)),
     System("holdfast-jax", "Holdfast (JAX)", "jax", holdfast("jax_holdfast.py")),
 ]
-NAMES = {system.name: system for system in SYSTEMS}
+# Holdfast against itself: what each kind of standby buys. `race.py --levels` runs them.
+LEVELS = [
+    System(
+        "holdfast-cold", "no standby", "torch", holdfast("torch_holdfast.py", "--standby", "off")
+    ),
+    System(
+        "holdfast-hot", "hot standby", "torch", holdfast("torch_holdfast.py", "--standby", "hot")
+    ),
+    System(
+        "holdfast-jax-cold", "no standby", "jax", holdfast("jax_holdfast.py", "--standby", "off")
+    ),
+    System(
+        "holdfast-jax-compiled",
+        "standby, run.compile",
+        "jax",
+        holdfast("jax_holdfast.py", more=("--compiled",)),
+    ),
+    System(
+        "holdfast-jax-hot",
+        "hot standby, run.compile",
+        "jax",
+        holdfast("jax_holdfast.py", "--standby", "hot", more=("--compiled",)),
+    ),
+]
+NAMES = {system.name: system for system in [*SYSTEMS, *LEVELS]}
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from systems import SYSTEMS
+from systems import LEVELS, SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Row:
 def rows(folder: Path) -> list[Row]:
     """In the order of the systems; those that were not run are left out."""
     found = []
-    for system in SYSTEMS:
+    for system in [*SYSTEMS, *LEVELS]:
         path = folder / f"{system.name}.json"
         if path.exists():
             result = json.loads(path.read_text())
@@ -105,14 +105,17 @@ def hang_words(result: dict[str, Any]) -> str:
     hang = result.get("hang")
     if hang is None:
         return "–"
-    return f"{hang['new_s']:.1f} s" if hang["back"] else "never"
+    if hang["new_s"] is None:
+        return "never"
+    # A survivor went on without the frozen one, which nobody replaced.
+    return f"{hang['new_s']:.1f} s" if hang["back"] else f"{hang['new_s']:.1f} s *"
 
 
 def ratios(found: list[Row]) -> list[str]:
     """Holdfast beside the best peer of its framework, and its report beside the ruler."""
     out = []
     for ours in found:
-        if not ours.name.startswith("holdfast") or ours.goodput is None:
+        if ours.name not in ("holdfast", "holdfast-jax") or ours.goodput is None:
             continue
         peers = [
             row

@@ -92,6 +92,24 @@ def test_new_is_what_any_rank_does_first_and_whole_is_when_all_have():
     assert seen.whole_s == pytest.approx(0.90)
 
 
+def test_a_step_that_the_survivor_was_in_is_no_recovery():
+    """It ends 10 ms after the kill, and what it did is lost with all the rest."""
+    hit = [life(0, 0, 0, 100, 200, 300, 400), life(0, 2, 1000, 1100, 1200, 1300, 1400)]
+    survivor = [life(1, 0, 0, 100, 200, 300, 400, 460), life(1, 2, 1000, *range(1100, 1600, 100))]
+    seen = recovery({0: hit, 1: survivor}, 450 * MS)
+    assert seen.new_s == pytest.approx(0.95)  # step 6: step 5 had been reached
+    assert seen.lost_steps == 3
+
+
+def test_a_survivor_that_trains_on_is_a_recovery():
+    hit = [life(0, 0, 0, 100, 200), life(0, 6, 800, 900, 1000)]
+    survivor = [life(1, 0, 0, 100, 200, 400, 500, 600, 700, 900, 1000)]
+    seen = recovery({0: hit, 1: survivor}, 250 * MS)
+    assert seen.new_s == pytest.approx(0.15)
+    assert seen.whole_s == pytest.approx(0.65)
+    assert seen.lost_steps == 0
+
+
 def test_a_run_that_did_not_come_back_has_no_times():
     seen = recovery({0: KILLED[:1]}, 450 * MS)
     assert (seen.again_s, seen.new_s, seen.whole_s, seen.lost_steps) == (None, None, None, None)

@@ -34,6 +34,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--heads", type=int, default=5)
     p.add_argument("--context", type=int, default=64)
     p.add_argument("--batch", type=int, default=4)
+    p.add_argument("--compiled", action="store_true", help="the step through run.compile")
     return p.parse_args()
 
 
