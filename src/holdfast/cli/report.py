@@ -120,7 +120,7 @@ def _of_run(
     state, why = state_of(view(folder), launched[-1] if launched else None, time.time_ns())
     findings = Findings(
         account,
-        store=str(folder.path.parent),
+        store=folder.store,
         command=folder.identity.command,
         state=state,
         why=why,

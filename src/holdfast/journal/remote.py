@@ -29,7 +29,7 @@ class Remote(Protocol):
         """The names of its runs."""
 
     def fetch(self, run: str) -> None:
-        """Bring all records of a run up to date; UnknownRun when there is no such run."""
+        """Bring all records of a run up to date; FileNotFoundError when there is no such run."""
 
     def push(self, run: str, *, everything: bool = False) -> int:
         """Take home what was changed here; the number of files. Large ones not every time."""

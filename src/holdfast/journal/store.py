@@ -89,6 +89,11 @@ class RunFolder:
         return f"{self.identity.name}-{self.identity.run_id}"
 
     @property
+    def store(self) -> str:
+        """The store that it is in, for people."""
+        return _shown_place(self.path.parent)
+
+    @property
     def lease_dir(self) -> Path:
         """Claims and heartbeats of supervisors."""
         return self.path / "lease"
@@ -251,8 +256,9 @@ class RunStore:
         try:
             create_exclusive(path / RUN_FILE, encode_json(_to_json(identity)))
         except FileExistsError:
+            place = _shown_place(self.root)
             raise ConfigurationError(
-                f"a run named {name!r} already exists in {self.root}; use another name"
+                f"a run named {name!r} already exists in {place}; use another name"
             ) from None
         self._place_sets(folder)
         return folder
@@ -276,7 +282,12 @@ class RunStore:
         names = self.names()
         near = get_close_matches(name, names, n=3) or names[:5]
         hint = f"did you mean {' or '.join(near)}?" if near else "the store has no runs yet"
-        return f"no run is named {name!r} in {self.root}: {hint}"
+        return f"no run is named {name!r} in {_shown_place(self.root)}: {hint}"
+
+
+def _shown_place(root: Path) -> str:
+    remote = remote_of(root)
+    return str(root if remote is None else remote.place)
 
 
 def _folder_of(place: str) -> Path:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.errors import StoreUnavailable, UnknownRun
+from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, store_errors, write_plain
 from holdfast.journal.fields import load_json
 from holdfast.journal.objects import Bucket, Place
@@ -29,6 +29,8 @@ from holdfast.journal.remote import register
 
 RUN_FILE = "run.json"
 SETS = "ckpt"  # not records: `snapshot.vault` keeps them
+REQUESTS = "control"
+GROWING = {"journal", "logs"}  # a file here that is longer than the object is ahead of it
 MAX_FILE_BYTES = 1 << 40
 PUSH_BYTES_PER_S = 1 << 20  # a journal of 10 MiB goes home every 10 s
 
@@ -65,32 +67,31 @@ class WorkingCopy:
         return tuple(name for name in there if self.bucket.has(f"{name}/{RUN_FILE}"))
 
     def fetch(self, run: str) -> None:
-        """All records of a run; UnknownRun when there is none of that name, StoreUnavailable."""
+        """All records of a run; FileNotFoundError when there is no such run, StoreUnavailable."""
         if not self.bucket.has(f"{run}/{RUN_FILE}"):
-            raise UnknownRun(f"no run is named {run!r} in {self.place}")
-        with store_errors("keep records of the store", self.root):
+            raise FileNotFoundError(f"no run is named {run!r} in {self.place}")
+        there = dict(self.bucket.list_top(run))
+        for part in self.bucket.folders(run):
+            if part != SETS:
+                there |= self.bucket.list(f"{run}/{part}")
+        with self._lock, store_errors("keep records of the store", self.root):
             self._remember(run)
-            self._fetch(f"{run}/{RUN_FILE}", self.bucket.list_top(run)[f"{run}/{RUN_FILE}"].e_tag)
-            for key, entry in self.bucket.list_top(run).items():
+            for key, entry in there.items():
                 self._fetch(key, entry.e_tag)
-            for part in self.bucket.folders(run):
-                if part != SETS:
-                    self.pull(self.root / run / part)
             self._note(run)
 
     def pull(self, folder: Path) -> None:
-        """What is new below a folder of a run; what was taken away there goes here, too."""
+        """What is new below a folder of a run. Of requests, what was taken away goes here, too."""
         key = self._key(folder)
-        run = key.partition("/")[0]
-        there = self.bucket.list(key)
         with self._lock, store_errors("keep records of the store", folder):
-            self._remember(run)
+            self._remember(key.partition("/")[0])
+            known = [one for one in self._seen if one.startswith(f"{key}/")]
+            there = self.bucket.list(key)
             for name, entry in there.items():
                 self._fetch(name, entry.e_tag)
-            for name in [one for one in self._seen if one.startswith(f"{key}/")]:
-                if name not in there:
-                    del self._seen[name]
-                    (self.root / name).unlink(missing_ok=True)
+            for name in set(known) - set(there) if folder.name == REQUESTS else ():
+                self._seen.pop(name, None)
+                (self.root / name).unlink(missing_ok=True)
 
     def push(self, run: str, *, everything: bool = False) -> int:
         """Take home what was changed here; the number of files. Raises StoreUnavailable.
@@ -172,7 +173,8 @@ class WorkingCopy:
         except FileNotFoundError:
             return  # taken away since it was listed
         with contextlib.suppress(OSError):
-            if read_regular(path, MAX_FILE_BYTES).startswith(data):
+            here = read_regular(path, MAX_FILE_BYTES)
+            if here.startswith(data) or (len(here) > len(data) and GROWING & set(path.parts)):
                 self._seen[key] = Seen(version, len(data), 0)
                 return
         make_folder(path.parent, durable=False)

@@ -80,6 +80,7 @@ def test_stopped_here_taken_up_there(house: Any, bucket: str) -> None:
     elsewhere(house)
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     assert report["run"]["attempts"] == 2
+    assert report["run"]["store"] == f"s3://{bucket}/team"
     listed = house.holdfast("ckpt", "ls", "r", "--json").wait(EXIT_DONE)
     assert json.loads(listed)["checkpoints"][0]["step"] == saved + 3
     assert "every byte is what was written" in house.holdfast("ckpt", "verify", "r").wait(EXIT_DONE)
@@ -149,9 +150,9 @@ def test_the_store_goes_away_and_comes_back(house: Any, bucket: str, proxy: Any)
         run.saw(f"did {step}$")
         step += 1
         house.allow(step)
-    run.saw("training goes on")
+    run.saw("kept on this host meanwhile")
     proxy.up()
-    run.saw("can be reached again; nothing was lost")
+    run.saw("again; nothing was lost")
     before = max(sets(bucket))
     while max(sets(bucket)) <= before:
         run.saw(f"did {step}$")
@@ -163,6 +164,12 @@ def test_the_store_goes_away_and_comes_back(house: Any, bucket: str, proxy: Any)
     run.wait(EXIT_SAVED)
     again = house.run(steps=max(sets(bucket)) + 1)
     again.wait(EXIT_DONE)
+
+
+def test_a_run_that_is_not_there(house: Any, bucket: str) -> None:
+    house.run(steps=1, name="sparrow").wait(EXIT_DONE)
+    said = house.holdfast("report", "sparow").wait(EXIT_CONFIGURATION)
+    assert f"no run is named 'sparow' in s3://{bucket}/team: did you mean sparrow?" in said
 
 
 def test_a_store_that_is_away_at_the_start(house: Any, proxy: Any) -> None:

@@ -1,0 +1,220 @@
+"""Records of a run in a bucket: who wins, who is fenced, what comes and goes.
+
+Hosts are folders here, each with a working copy of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import AttemptExists, ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.journal import lease as leases
+from holdfast.journal import objects
+from holdfast.journal.attempts import create_attempt
+from holdfast.journal.carrier import Carrier
+from holdfast.journal.control import ControlInbox, request
+from holdfast.journal.holder import Holder
+from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.remote import remote_of
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.snapshot.retention import pin, read_pins
+
+
+class Hosts:
+    """Several hosts, each with a disk of its own, and one bucket."""
+
+    def __init__(self, place: str, folder: Path) -> None:
+        self.place = place
+        self.folder = folder
+
+    def store(self, host: str) -> RunStore:
+        return RunStore.at(self.place, mirror=str(self.folder / host), instance=False)
+
+    def run(self, host: str) -> RunFolder:
+        return self.store(host).open("r")
+
+
+@pytest.fixture
+def hosts(bucket: str, tmp_path: Path) -> Hosts:
+    return Hosts(f"s3://{bucket}/team", tmp_path)
+
+
+def somewhere_else() -> Holder:
+    """A supervisor of which this host's process table knows nothing."""
+    return replace(Holder.current(), host="other", boot_id="another-boot")
+
+
+def attempt_of(folder: RunFolder, who: str) -> None:
+    facts = {"parent": None, "resume_step": 0, "restore_set": None, "epoch": 1, "ranks": 1}
+    create_attempt(folder, 0, incarnation=who, **facts)
+
+
+def remote(folder: RunFolder) -> Any:
+    found = remote_of(folder.path)
+    assert found is not None
+    return found
+
+
+def test_all_open_the_same_run(hosts: Hosts) -> None:
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda host=host: found.append(hosts.run(host).identity.run_id))
+        for host in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert hosts.store("e").names() == ("r",)
+    with pytest.raises(ConfigurationError, match=r"already exists in s3://"):
+        hosts.store("e").create("r")
+
+
+def test_a_living_holder_elsewhere_is_left_alone(hosts: Hosts) -> None:
+    here, there = hosts.run("a"), hosts.run("b")
+    held = acquire(there, somewhere_else())
+    assert view(hosts.run("a")).state is LeaseState.UNKNOWN
+    # Fenced by pid: the test's process plays both, and only the holder's own renews.
+    held.holder = replace(held.holder, pid=Holder.current().pid)
+    with pytest.raises(RunHeld, match="is held by"):
+        acquire(here, sleep=lambda _s: held.renew(), clock=Clock(step_s=1.0))
+
+
+def test_a_silent_holder_elsewhere_is_fenced_off(hosts: Hosts) -> None:
+    here, there = hosts.run("a"), hosts.run("b")
+    old = acquire(there, somewhere_else())
+    new = acquire(here, sleep=lambda _s: None, clock=Clock(step_s=leases.SILENT_AFTER_S / 3))
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(RunHeld, match="was taken over"):
+        old.check()
+    new.check()
+    new.release()
+    assert acquire(there).epoch == new.epoch + 1, "released there is free here"
+
+
+def test_one_attempt_of_a_number(hosts: Hosts) -> None:
+    """Two that both believe in themselves: one creates it, the other has the winner's record."""
+    here, there = hosts.run("a"), hosts.run("b")
+    attempt_of(here, "a")
+    with pytest.raises(AttemptExists):
+        attempt_of(there, "b")
+    said = json.loads((there.attempt_dir(0) / "attempt.json").read_text())
+    assert said["incarnation"] == "a"
+
+
+def test_a_request_from_another_host(hosts: Hosts) -> None:
+    here, there = hosts.run("a"), hosts.run("b")
+    held = acquire(here)
+    remote(there).fetch("r")
+    request(there, "stop", now=True)
+    inbox = ControlInbox(here, held.epoch)
+    assert inbox.take().requests == ()
+    remote(here).pull(here.control_dir)
+    assert [one.verb for one in inbox.take().requests] == ["stop"]
+    assert list(remote(here).bucket.list("r/control")) == []
+    remote(there).pull(there.control_dir)
+    assert list(there.control_dir.iterdir()) == [], "what was taken is gone everywhere"
+
+
+def test_journals_and_logs_are_carried(hosts: Hosts) -> None:
+    here = hosts.run("a")
+    log = here.logs_dir(0) / "rank-00000.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    assert remote(here).push("r") == 1
+    assert remote(here).push("r") == 0, "what did not change stays"
+    log.write_text("one\ntwo\n")
+    assert remote(here).push("r") == 1
+    assert (hosts.run("b").logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+
+
+def test_what_is_ahead_here_is_kept(hosts: Hosts) -> None:
+    """A host that died before its log was home, and comes back; also without its notes."""
+    here = hosts.run("a")
+    log = here.logs_dir(0) / "rank-00000.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    remote(here).push("r")
+    log.write_text("one\ntwo\n")
+    shutil.move(here.path.parent.parent, hosts.folder / "again")
+    (hosts.folder / "again" / here.path.parent.name / ".seen-r.json").unlink()
+    again = hosts.run("again")
+    assert (again.logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+    remote(again).push("r")
+    assert (hosts.run("b").logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+
+
+def test_pins_are_there_at_once(hosts: Hosts) -> None:
+    here, name = hosts.run("a"), "0000-000000000001"
+    pin(here.pins_path, "best", name)
+    assert read_pins(hosts.run("b").pins_path) == {"best": name}
+    pin(hosts.run("b").pins_path, "worst", name)
+    assert read_pins(hosts.run("a").pins_path) == {"best": name, "worst": name}
+
+
+def test_a_carrier_says_what_is_wrong_once(
+    hosts: Hosts, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "QUICK_S", 0.5)
+    monkeypatch.setattr("holdfast.journal.carrier.PERIOD_S", 0.05)
+    said: list[str] = []
+    here = hosts.run("a")
+    carrier = Carrier(here, said.append)
+    proxy.down()
+    (here.path / "note.txt").write_text("x")
+    wait_for(lambda: said)
+    assert "training goes on" in said[0]
+    proxy.up()
+    wait_for(lambda: len(said) == 2)
+    assert "nothing was lost" in said[1]
+    proxy.down()
+    (here.path / "note.txt").write_text("y")
+    carrier.close(60.0)
+    assert f"they stay in {here.path}" in said[-1]
+    proxy.up()
+    remote(here).push("r", everything=True)
+    assert remote(here).bucket.get("r/note.txt", 10) == b"y"
+
+
+def test_without_the_store_nothing_is_created(
+    hosts: Hosts, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a claim or an attempt that only this host knows of."""
+    monkeypatch.setattr(objects, "QUICK_S", 0.5)
+    here = hosts.run("a")
+    proxy.down()
+    with pytest.raises(StoreUnavailable):
+        acquire(here)
+    with pytest.raises(StoreUnavailable):
+        attempt_of(here, "a")
+    assert list(here.lease_dir.iterdir()) == []
+    assert not (here.attempt_dir(0) / "attempt.json").exists()
+
+
+class Clock:
+    """Goes on by so much at each look."""
+
+    def __init__(self, step_s: float) -> None:
+        self._now_s = 0.0
+        self._step_s = step_s
+
+    def __call__(self) -> float:
+        self._now_s += self._step_s
+        return self._now_s
+
+
+def wait_for(predicate: Any, within_s: float = 30.0) -> None:
+    end = time.monotonic() + within_s
+    while not predicate():
+        assert time.monotonic() < end, "not true in time"
+        time.sleep(0.005)
