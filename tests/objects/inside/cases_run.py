@@ -87,18 +87,18 @@ def test_stopped_here_taken_up_there(house: Any, bucket: str) -> None:
     assert "r" in house.holdfast("ls").wait(EXIT_DONE)
 
 
-def test_a_killed_supervisor(house: Any, bucket: str) -> None:
+@pytest.mark.parametrize("memory", ["auto", "off"])
+def test_a_killed_supervisor(memory: str, house: Any, bucket: str) -> None:
     """The next one on this host starts at once, and closes the attempt that was left open."""
     house.allow(1)
-    run = house.run("--save-every", 1, steps=FAR)
-    until_saved(house, bucket, run, 2)
+    run = house.run("--save-every", 1, "--memory", memory, steps=FAR)
+    until = until_saved(house, bucket, run, 2) + 5
     os.kill(run.pid, signal.SIGKILL)
     run.close()
-    saved = max(sets(bucket))
     house.allow(FAR)
-    again = house.run(steps=saved + 2)
+    again = house.run("--memory", memory, steps=until)
     again.wait(EXIT_DONE)
-    assert max(sets(bucket)) == saved + 2
+    assert max(sets(bucket)) == until
     end = json.loads(there(bucket).get("r/attempts/0000/end.json", 1 << 20))
     assert end["cause"] != "done"
 
@@ -140,10 +140,13 @@ def test_a_second_supervisor_is_refused(house: Any, bucket: str, tmp_path: Path)
     assert not [key for key in keys(bucket) if key.startswith("r/control/")]
 
 
-def test_the_store_goes_away_and_comes_back(house: Any, bucket: str, proxy: Any) -> None:
+@pytest.mark.parametrize("memory", ["auto", "off"])
+def test_the_store_goes_away_and_comes_back(
+    memory: str, house: Any, bucket: str, proxy: Any
+) -> None:
     """Training goes on meanwhile; what could not be saved is saved later."""
     house.allow(1)
-    run = house.run("--save-every", 2, steps=FAR)
+    run = house.run("--save-every", 2, "--memory", memory, steps=FAR)
     step = until_saved(house, bucket, run, 1)
     proxy.down()
     for _ in range(30):
