@@ -8,7 +8,8 @@ from pathlib import Path
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import Tier
 from holdfast.core.actions import Finish
-from holdfast.errors import EXIT_DONE
+from holdfast.errors import EXIT_DONE, StoreUnavailable
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 CLOSE_LIMIT_S = 10.0
@@ -22,6 +23,10 @@ def seed_programs(
     Ranks that start before the seeding is over (a slow store) compile what is not there yet. Gives
     what is to be called in the end, with the run's outcome: of a run that is done nothing stays.
     """
+    try:
+        refresh(folder.cache_dir)
+    except StoreUnavailable as error:
+        say(f"{error}; programs are compiled that may be there")
     homing = Homing(Tier(local, say), Tier(folder.cache_dir, say), limit_bytes)
     homing.start()
     homing.wait_seeded()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_atomic
-from holdfast.journal.objects import Place, is_object_url, parse_place
+from holdfast.journal.objects import Place, parse_place
 
 ELSEWHERE = "elsewhere.json"
 
@@ -29,6 +29,7 @@ def elsewhere(folder: Path) -> Place | None:
     except FileNotFoundError as error:  # gone since we looked
         raise StoreUnavailable(f"{path} vanished; try again") from error
     url = said.get("url")
-    if not isinstance(url, str) or not is_object_url(url):
-        raise StoreUnavailable(f"{path} names no object store; move it away")
-    return parse_place(url, instance=said.get("instance_credentials") is True)
+    try:
+        return parse_place(str(url), instance=said.get("instance_credentials") is True)
+    except ConfigurationError as error:
+        raise StoreUnavailable(f"{path} names no object store ({error})") from error

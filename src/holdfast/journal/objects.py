@@ -179,8 +179,10 @@ class Bucket:
 
     def put_parts(
         self, key: str, data: Sequence[memoryview], stop: threading.Event | None = None
-    ) -> None:
+    ) -> str:
         """Write an object of these bytes, one after the other, in parts; durable on return.
+
+        Gives its version.
 
         Nobody sees it before it is whole. A part that fails is sent again, also for minutes; if it
         fails for good the parts are taken away. Raises Gone when `stop` is set meanwhile.
@@ -190,15 +192,19 @@ class Bucket:
         with self._told(f"write {self.where(key)}"):
             if size <= part_bytes:
                 _check(stop)
-                _lib().put(self._patient, self._full(key), b"".join(data), use_multipart=False)
-                return
-            _lib().put(
-                self._patient,
-                self._full(key),
-                _parts(data, part_bytes, stop),
-                use_multipart=True,
-                chunk_size=part_bytes,
-                max_concurrency=PARTS_AT_A_TIME,
+                whole = b"".join(data)
+                return _version(
+                    _lib().put(self._patient, self._full(key), whole, use_multipart=False)
+                )
+            return _version(
+                _lib().put(
+                    self._patient,
+                    self._full(key),
+                    _parts(data, part_bytes, stop),
+                    use_multipart=True,
+                    chunk_size=part_bytes,
+                    max_concurrency=PARTS_AT_A_TIME,
+                )
             )
 
     def list(self, prefix: str = "") -> Mapping[str, Entry]:

@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, store_errors, write_plain
 from holdfast.journal.fields import load_json
-from holdfast.journal.objects import Bucket, Place
+from holdfast.journal.objects import PART_BYTES, Bucket, Place
 from holdfast.journal.regular import is_real_folder, read_regular
 from holdfast.journal.remote import register
 
 RUN_FILE = "run.json"
 SETS = "ckpt"  # not records: `snapshot.vault` keeps them
 REQUESTS = "control"
+PROGRAMS = "cache"  # large, and only a supervisor wants them: it says so by `pull`
 GROWING = {"journal", "logs"}  # a file here that is longer than the object is ahead of it
 MAX_FILE_BYTES = 1 << 40
 PUSH_BYTES_PER_S = 1 << 20  # a journal of 10 MiB goes home every 10 s
@@ -72,7 +74,7 @@ class WorkingCopy:
             raise FileNotFoundError(f"no run is named {run!r} in {self.place}")
         there = dict(self.bucket.list_top(run))
         for part in self.bucket.folders(run):
-            if part != SETS:
+            if part not in (SETS, PROGRAMS):
                 there |= self.bucket.list(f"{run}/{part}")
         with self._lock, store_errors("keep records of the store", self.root):
             self._remember(run)
@@ -102,18 +104,33 @@ class WorkingCopy:
             self._remember(run)
             done = 0
             for folder in self._folders(run):
-                # A journal is read before the text that it points to, and put after it.
-                files = sorted(self._changed(folder, everything), key=lambda one: one.suffix)
-                read = [(path, path.stat().st_mtime_ns, _bytes(path)) for path in files]
-                for path, changed_ns, data in reversed(read):
-                    key = self._key(path)
-                    version = self.bucket.put(key, data)
-                    self._seen[key] = Seen(version, len(data), changed_ns)
-                    self._pushed_ns[key] = time.monotonic_ns()
-                    done += 1
-            if done:
+                files = sorted(self._changed(folder, everything))
+                for _, together in itertools.groupby(files, key=lambda one: one.stem):
+                    done += self._push_together(list(together))
+            gone = [
+                key
+                for key in self._seen
+                if key.startswith(f"{run}/{PROGRAMS}/") and not (self.root / key).exists()
+            ]
+            self.bucket.delete(gone)
+            for key in gone:
+                del self._seen[key]
+            if done or gone:
                 self._note(run)
             return done
+
+    def _push_together(self, files: Sequence[Path]) -> int:
+        """A journal is read before the text that it points to, and put after it."""
+        read = [(path, path.stat().st_mtime_ns, _bytes(path)) for path in files]
+        for path, changed_ns, data in reversed(read):
+            key = self._key(path)
+            if len(data) > PART_BYTES:
+                version = self.bucket.put_parts(key, [memoryview(data)])
+            else:
+                version = self.bucket.put(key, data)
+            self._seen[key] = Seen(version, len(data), changed_ns)
+            self._pushed_ns[key] = time.monotonic_ns()
+        return len(read)
 
     # --- the Remote of `journal.remote` -----------------------------------------------------
 

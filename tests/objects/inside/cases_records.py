@@ -23,7 +23,7 @@ from holdfast.journal.carrier import Carrier
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
-from holdfast.journal.remote import remote_of
+from holdfast.journal.remote import refresh, remote_of
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.retention import pin, read_pins
 
@@ -136,6 +136,22 @@ def test_journals_and_logs_are_carried(hosts: Hosts) -> None:
     log.write_text("one\ntwo\n")
     assert remote(here).push("r") == 1
     assert (hosts.run("b").logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+
+
+def test_compiled_programs_go_home_and_away(hosts: Hosts) -> None:
+    """Only who wants them fetches them; those that make room for others make it there, too."""
+    here = hosts.run("a")
+    here.cache_dir.mkdir()
+    for name in ("one", "two"):
+        (here.cache_dir / f"{name}.hfx").write_bytes(name.encode() * 3_000_000)
+    remote(here).push("r", everything=True)
+    there = hosts.run("b")
+    assert not there.cache_dir.exists()
+    refresh(there.cache_dir)
+    assert (there.cache_dir / "two.hfx").read_bytes() == b"two" * 3_000_000
+    (there.cache_dir / "one.hfx").unlink()
+    remote(there).push("r")
+    assert list(remote(there).bucket.list("r/cache")) == ["r/cache/two.hfx"]
 
 
 def test_what_is_ahead_here_is_kept(hosts: Hosts) -> None:
