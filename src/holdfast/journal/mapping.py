@@ -75,8 +75,18 @@ def private_words(length_bytes: int) -> Words:
     return memoryview(bytearray(length_bytes)).cast(WORD_FORMAT)
 
 
-def unmap(mapped: mmap.mmap, words: Words) -> None:
-    """Undo `map_words`; a view that somebody still uses keeps its mapping until they are done."""
+_abandoned: list[mmap.mmap] = []
+
+
+def unmap(mapped: mmap.mmap, words: Words, *, is_shaken: bool = False) -> None:
+    """Undo `map_words`; a view that somebody still uses keeps its mapping until they are done.
+
+    `is_shaken`: descriptors of this process were closed behind our back. Python's mapping has one
+    of its own and would close it, whosever it is by now: it is kept, to the process's end.
+    """
     words.release()
+    if is_shaken:
+        _abandoned.append(mapped)
+        return
     with contextlib.suppress(BufferError):  # another thread is using a slice: freed with that
         mapped.close()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from holdfast.journal.fields import load_json
 from holdfast.journal.layout import MAX_LINE_BYTES, SIDECAR_SUFFIX
+from holdfast.journal.own_file import OwnFile
 from holdfast.journal.regular import open_regular
 
 Payload = dict[str, Any]
@@ -31,26 +32,30 @@ def sidecar_path(journal: str | os.PathLike[str]) -> Path:
 class SidecarWriter:
     """Appends lines; never raises for want of space. Any thread, but no signal handler."""
 
-    __slots__ = ("_fd", "_lock", "_size_bytes", "_torn")
+    __slots__ = ("_file", "_lock", "_size_bytes", "_torn")
 
     def __init__(self, path: Path | None) -> None:
         """Create the file, mode 0600; None: a writer that writes nowhere. Raises OSError."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = -1 if path is None else os.open(path, flags, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._file: OwnFile | None = None
+        if path is not None:
+            fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = OwnFile(path, fd, flags)
         self._lock = threading.Lock()
         self._size_bytes = 0
         self._torn = False
 
     def write(self, payload: Payload) -> int | None:
         """Append one line; its byte offset, or None when it could not be written whole."""
-        if self._fd < 0:
+        file = self._file
+        if file is None:
             return None
         line = _encode(payload)
         with self._lock:
             if self._torn:  # close the half line that a full disk left behind
                 line = b"\n" + line
             try:
-                written = os.write(self._fd, line)
+                written = os.write(file.descriptor(), line)
             except OSError:
                 return None
             offset = self._size_bytes + self._torn
@@ -63,9 +68,9 @@ class SidecarWriter:
 
     def close(self) -> None:
         """Close the file; later writes go nowhere."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def _encode(payload: Payload) -> bytes:

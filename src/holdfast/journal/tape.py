@@ -40,6 +40,7 @@ from holdfast.journal.layout import (
     pack_kind,
 )
 from holdfast.journal.mapping import Words, map_words, private_words, reserve, unmap
+from holdfast.journal.own_file import OwnFile
 
 RETRY_DROPS = 1024  # after so many records lost for want of space, look for space again
 RETRY_NS = 1_000_000_000  # and at the latest after this long
@@ -64,13 +65,16 @@ class Tape(NamedTuple):
     detach: Callable[[], None]
 
 
-def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[str], int]) -> Tape:
-    """Operations that append to the file `fd` and store into the words `page`.
+def make_tape(
+    page: Words, own: OwnFile | None, kinds: dict[str, int], name_span: Callable[[str], int]
+) -> Tape:
+    """Operations that append to the file `own` and store into the words `page`.
 
-    `kinds` gives the id of a span kind; `name_span` finds one for a name that is not in it. With
-    fd -1 nothing is recorded; words are stored all the same.
+    `kinds` gives the id of a span kind; `name_span` finds one for a name that is not in it.
+    Without a file nothing is recorded; words are stored all the same.
     """
     words = page
+    file = own
     chunk: mmap.mmap | None = None
     records: Words = private_words(0)
     index = _CHUNK_WORDS  # where in `records` the next one goes
@@ -157,10 +161,12 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
 
     def next_chunk(now_ns: int) -> bool:
         nonlocal chunk, records, index, stopped, tried_ns
-        if fd >= 0 and (not stopped or dropped % RETRY_DROPS == 0 or now_ns - tried_ns >= RETRY_NS):
+        is_time = not stopped or dropped % RETRY_DROPS == 0 or now_ns - tried_ns >= RETRY_NS
+        if file is not None and is_time:
             tried_ns = now_ns
             try:
                 offset = HEADER_BYTES + count * RECORD_BYTES
+                fd = file.descriptor()
                 reserve(fd, offset, CHUNK_BYTES)
                 fresh, fresh_records = map_words(fd, offset, CHUNK_BYTES)
             except (OSError, ValueError, MemoryError):
@@ -169,7 +175,7 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
                 old, old_records = chunk, records
                 chunk, records, index, stopped = fresh, fresh_records, 0, False
                 if old is not None:
-                    unmap(old, old_records)
+                    unmap(old, old_records, is_shaken=file.is_shaken)
                 return True
         stopped = True
         count_drop()
@@ -241,13 +247,14 @@ def make_tape(page: Words, fd: int, kinds: dict[str, int], name_span: Callable[[
         drain(clock(clock_id))
 
     def detach() -> None:
-        nonlocal words, records, chunk, fd, index, limit
+        nonlocal words, records, chunk, file, index, limit
         old, old_records = chunk, records
         words, records, chunk = private_words(PAGE_BYTES), private_words(0), None
-        fd, index, limit = -1, _CHUNK_WORDS, 0
+        is_shaken = file is not None and file.is_shaken
+        file, index, limit = None, _CHUNK_WORDS, 0
         handed_over.clear()
         if old is not None:
-            unmap(old, old_records)
+            unmap(old, old_records, is_shaken=is_shaken)
 
     return Tape(
         append=append,

@@ -44,6 +44,7 @@ from holdfast.journal.mapping import (
     reserve,
     unmap,
 )
+from holdfast.journal.own_file import OwnFile
 from holdfast.journal.sidecar import SidecarWriter, sidecar_path
 from holdfast.journal.tape import make_tape
 from holdfast.journal.words import WordsPage
@@ -100,7 +101,7 @@ class JournalWriter:
         self._owner = threading.get_ident()
         self._kinds = {name: number for number, name in enumerate(SPAN_KINDS)}
         self._naming = threading.Lock()
-        self._tape = tape = make_tape(self.words.page, header.fd, self._kinds, self._name_span)
+        self._tape = tape = make_tape(self.words.page, header.file, self._kinds, self._name_span)
         self.append = tape.append
         self.record_step = tape.record_step
         self.begin_step = tape.begin_step
@@ -236,6 +237,7 @@ class JournalWriter:
 
     def detach(self) -> None:
         """Let go of everything at once; from here on nothing is recorded, and nothing fails."""
+        self._header.let_go()  # first: the tape's mapping goes by what it finds
         self._tape.detach()
         self._header.detach()
         self._naming = threading.Lock()  # in a forked child the old one may be held for ever
@@ -245,12 +247,14 @@ class JournalWriter:
 
 
 class _Header:
-    """The two header pages of a journal being written, its file descriptor and its sidecar."""
+    """The two header pages of a journal being written, its file and its sidecar."""
 
-    __slots__ = ("_mapped", "_pages", "fd", "sidecar", "words")
+    __slots__ = ("_mapped", "_pages", "file", "sidecar", "words")
 
-    def __init__(self, fd: int, sidecar: SidecarWriter, mapped: Any, pages: Words) -> None:
-        self.fd = fd
+    def __init__(
+        self, file: OwnFile | None, sidecar: SidecarWriter, mapped: Any, pages: Words
+    ) -> None:
+        self.file = file
         self.sidecar = sidecar
         self._mapped = mapped
         self._pages = pages
@@ -268,15 +272,15 @@ class _Header:
             os.close(fd)
             path.unlink(missing_ok=True)
             raise
-        return cls(fd, sidecar, mapped, pages)
+        return cls(OwnFile(path, fd, os.O_RDWR | os.O_CLOEXEC), sidecar, mapped, pages)
 
     @classmethod
     def nowhere(cls) -> _Header:
-        return cls(-1, SidecarWriter(None), None, private_words(HEADER_BYTES))
+        return cls(None, SidecarWriter(None), None, private_words(HEADER_BYTES))
 
     def write_identity(self, identity: bytes) -> None:
-        if self.fd >= 0:
-            _write_identity(self.fd, identity)
+        if self.file is not None:
+            _write_identity(self.file.descriptor(), identity)
 
     def publish(self) -> None:
         """The file becomes a journal: its magic word is stored last."""
@@ -293,16 +297,18 @@ class _Header:
         pages[at], pages[at + 1] = read_clock_pair()
         pages[_CLOCKS_WORD] = pairs + 1
 
+    def let_go(self) -> None:
+        """Close the file; whether it was still ours says what became of the mappings' own."""
+        if self.file is not None:
+            self.file.close()
+
     def detach(self) -> None:
         self.words.detach()
         pages, self._pages = self._pages, private_words(HEADER_BYTES)
         mapped, self._mapped = self._mapped, None
         if mapped is not None:
-            unmap(mapped, pages)
+            unmap(mapped, pages, is_shaken=self.file is not None and self.file.is_shaken)
         self.sidecar.close()
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 def _write_identity(fd: int, identity: bytes) -> None:
