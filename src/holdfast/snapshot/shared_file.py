@@ -74,26 +74,23 @@ class SharedFile:
         try:
             found = os.fstat(descriptor)
             length = found.st_size if keep else max(found.st_size, size_bytes)
-            if length > found.st_size:
-                os.ftruncate(descriptor, length)
-            try:
-                self._map(descriptor, max(length, size_bytes))
-                for start, stop in _blocks(0, length, found.st_size):
-                    if stopped():
-                        raise InterruptedError(errno.EINTR, "not wanted any more", str(self.path))
-                    if stop <= found.st_size:
-                        self._populate(start, stop)
-                    else:
-                        self._make(descriptor, start, stop)
-                if length > found.st_size:
-                    os.posix_fallocate(descriptor, found.st_size, length - found.st_size)
-            except OSError:
-                os.ftruncate(descriptor, found.st_size)
-                raise
-            self.size = length
-            self._identity = (found.st_dev, found.st_ino)
+            self._map(descriptor, max(length, size_bytes))
         finally:
-            os.close(descriptor)
+            os.close(descriptor)  # at once: this is a thread, and the script may close everything
+        try:
+            if length > found.st_size:
+                os.truncate(self.path, length)
+            for start, stop in _blocks(0, length, found.st_size):
+                if stopped():
+                    raise InterruptedError(errno.EINTR, "not wanted any more", str(self.path))
+                if start >= found.st_size:
+                    self._collapse(start, stop)
+                self._populate(start, stop)
+        except OSError:
+            os.truncate(self.path, found.st_size)
+            raise
+        self.size = length
+        self._identity = (found.st_dev, found.st_ino)
 
     def resize(self, size_bytes: int) -> None:
         """Give the file exactly this length; what is new of it exists before this returns."""
@@ -132,23 +129,27 @@ class SharedFile:
         if old.size:
             _libc().munmap(old.ctypes.data, old.size)
 
-    def _make(self, descriptor: int, start: int, stop: int) -> None:
-        """New pages, huge ones where a whole one fits."""
+    def _collapse(self, start: int, stop: int) -> None:
+        """Make new pages huge ones, where a whole one fits. If that cannot be, they are small."""
         first = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
         last = stop // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-        for place in range(first, last, HUGE_PAGE_BYTES):
-            os.pwrite(descriptor, b"\0", place)  # an extent without any page is not collapsed
+        for place in range(first, last, HUGE_PAGE_BYTES):  # without any page none is collapsed
+            self._populate(place, place + mmap.PAGESIZE)
         if first < last:
             _advise(self.memory, first, last, _MADV_COLLAPSE)
-        self._populate(start, stop)
 
     def _populate(self, start: int, stop: int) -> None:
         """Have the pages in this process's tables; those that are not there are made."""
         start -= start % mmap.PAGESIZE
         problem = _advise(self.memory, start, stop, _MADV_POPULATE_WRITE)
-        if problem in (errno.EFAULT, errno.ENOMEM):
+        if problem == errno.EINVAL:  # an older kernel: they are reserved, and mapped when used
+            descriptor = self._descriptor(create=False)
+            try:
+                os.posix_fallocate(descriptor, start, stop - start)
+            finally:
+                os.close(descriptor)
+        elif problem:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        # Any other problem: an older kernel. The pages are reserved below, and touched when used.
 
 
 def _blocks(start: int, stop: int, cut: int) -> Iterator[tuple[int, int]]:
