@@ -121,6 +121,21 @@ def test_code_that_changed(folder: Path, learned: Path, library: Path, stand: St
     is_cold(standby, f"{module} has changed")
 
 
+def test_code_that_changes_while_it_is_imported(
+    folder: Path, learned: Path, library: Path, stand: Stand
+) -> None:
+    fifo = library / "fifo"
+    os.mkfifo(fifo)
+    module = library / "learned_one.py"
+    module.write_text(f"open({str(fifo)!r}).read()\n")
+    standby = stand(argv(), learned, folder)
+    with fifo.open("w"):  # it has read the file
+        module.write_text("VALUE = 2\n")
+    ready(standby)
+    standby.wake()
+    is_cold(standby, f"{module} has changed")
+
+
 @pytest.mark.parametrize("name", ["added.py", "added.pth"])
 def test_a_library_that_was_added(
     name: str, folder: Path, learned: Path, library: Path, stand: Stand

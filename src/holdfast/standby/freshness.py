@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import sys
+from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from .command import PythonCommand
@@ -19,23 +21,38 @@ Mark = tuple[int, int, int]
 class Freshness:
     """The imported files as they were, and the names that imports have asked for.
 
-    `missing`: names of top-level modules that were asked for and are not installed.
+    Made before the imports: a file is looked at before it is read, or one that is written
+    meanwhile would be taken for what was read.
     """
 
-    def __init__(self, libraries: Libraries, missing: AbstractSet[str]) -> None:
+    def __init__(self, libraries: Libraries) -> None:
+        self._libraries = libraries
+        self._marks: dict[str, Mark] = {}
+        self._look([*_module_files(), *_library_folders(libraries)])
+
+    def about_to_import(self, name: str, path: Sequence[str] | None) -> None:
+        """Look at the file that this module will be read from, if it is one."""
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.has_location and spec.origin is not None:
+            self._look([spec.origin])
+
+    def imported(self, missing: AbstractSet[str]) -> None:
+        """All is imported; `missing`: names that were asked for and are not installed."""
         self._missing = missing
         self._found = frozenset(
             name for name in sys.modules if "." not in name and name != "__main__"
         )
-        self._marks: dict[str, Mark] = {}
-        for path in {*_module_files(), *_library_folders(libraries)}:
-            mark = _mark(path)
-            if mark is not None:
-                self._marks[path] = mark
-        is_library = [libraries.hold_folder(path) for path in sys.path]
+        self._look(_module_files())  # what others than Python's own finder have found
+        is_library = [self._libraries.hold_folder(path) for path in sys.path]
         first = is_library.index(True) if True in is_library else len(is_library)
         self._in_front = sys.path[:first]
         self._behind = [path for path, yes in zip(sys.path, is_library, strict=True) if not yes]
+
+    def _look(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            mark = None if path in self._marks else _mark(path)
+            if mark is not None:
+                self._marks[path] = mark
 
     def change(self, command: PythonCommand, folder: str) -> str:
         """Why something must be imported anew; empty: nothing must."""
@@ -109,8 +126,6 @@ def _script_folder(command: PythonCommand, folder: str) -> list[str]:
 
 
 def _is_module(folder: str, entry: str, may_be_namespace: bool) -> bool:
-    import importlib.machinery
-
     path = os.path.join(folder, entry)
     if "." not in entry:
         if not os.path.isdir(path):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import ModuleType
 
+    from .freshness import Freshness
     from .learned import Libraries, Never
 
 BURST_S = 0.005
@@ -38,23 +39,27 @@ class Refused(Exception):  # noqa: N818 - it says what happened
 
 
 class Gate:
-    """First in sys.meta_path: keeps shunned modules out, and the pace down.
+    """First in sys.meta_path: keeps shunned modules out, and the pace down; has files looked at.
 
     Half of the time is left to the training, unless the process is idle anyhow. Once somebody
     wakes us there is nothing to wait for.
     """
 
-    def __init__(self, never: Never, wake_fd: int, *, is_lowered: bool) -> None:
+    def __init__(
+        self, never: Never, freshness: Freshness, wake_fd: int, *, is_lowered: bool
+    ) -> None:
         self._never = never
+        self._freshness = freshness
         self._wake_fd = wake_fd
         self._is_lowered = is_lowered
         self._since_s = time.monotonic()
         self.is_woken = False
 
-    def find_spec(self, name: str, _path: Sequence[str] | None, _target: object = None) -> None:
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: object = None) -> None:
         """Called for each module that is about to be imported; leaves finding it to the others."""
         if self._never.shuns(name):
             raise Shunned(name)
+        self._freshness.about_to_import(name, path)
         burst_s = time.monotonic() - self._since_s
         is_pause = burst_s > BURST_S and not self._is_lowered
         self.look(burst_s if is_pause else 0)
@@ -83,27 +88,33 @@ class Missing:
 
 
 def import_all(
-    names: Iterable[str], never: Never, libraries: Libraries, wake_fd: int, *, is_lowered: bool
-) -> set[str]:
-    """Import these until all are there, or we are woken; returns what was missing on the way.
+    names: Iterable[str],
+    never: Never,
+    libraries: Libraries,
+    freshness: Freshness,
+    wake_fd: int,
+    *,
+    is_lowered: bool,
+) -> None:
+    """Import these until all are there, or we are woken.
 
     Raises Refused when one of them did what it must not.
     """
-    gate, missing = Gate(never, wake_fd, is_lowered=is_lowered), Missing()
+    gate, missing = Gate(never, freshness, wake_fd, is_lowered=is_lowered), Missing()
     sys.meta_path.insert(0, gate)
     sys.meta_path.append(missing)
     try:
         for name in names:
             for step in _steps(name):
                 if gate.look():
-                    return missing.names
+                    return
                 if step in never.entries:
                     break
                 _import(step, libraries)
     finally:
         sys.meta_path.remove(gate)
         sys.meta_path.remove(missing)
-    return missing.names
+        freshness.imported(missing.names)
 
 
 def _steps(name: str) -> Iterator[str]:

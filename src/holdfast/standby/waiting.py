@@ -79,9 +79,10 @@ def wait(task: Task, ours: AbstractSet[str], again: Callable[[], NoReturn]) -> N
         output.restore(say=False)
         wait_cold(task, f"what was learned cannot be read: {error}")
     never = learned.Never(task.imports)
+    freshness = Freshness(libraries)
     try:
         with surroundings, _MainFile(command):
-            missing = import_all(names, never, libraries, task.wake_fd, is_lowered=task.is_lowered)
+            import_all(names, never, libraries, freshness, task.wake_fd, is_lowered=task.is_lowered)
     except Refused as refused:
         output.restore(say=False)
         if len(never.entries) >= REFUSALS_MAX:
@@ -89,7 +90,6 @@ def wait(task: Task, ours: AbstractSet[str], again: Callable[[], NoReturn]) -> N
         never.add(refused.name, refused.kind, refused.why)
         again()
     _tidy()
-    freshness = Freshness(libraries, missing)
     if task.is_lowered:
         priority.restore()
     task.tell(
