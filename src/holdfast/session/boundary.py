@@ -20,7 +20,7 @@ from holdfast.core.agree_rank import (
     is_settled,
     while_waiting,
 )
-from holdfast.core.word import Order, is_durable, pack, unpack
+from holdfast.core.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
@@ -75,7 +75,7 @@ class Boundary:
     def _make_done(self) -> Callable[..., None]:
         record_step = self._writer.record_step
         slow = self._slow
-        settled = 0
+        settled = ahead = due = 0
 
         def done(
             step: int,
@@ -85,7 +85,7 @@ class Boundary:
             tokens: int | None = None,
             commit: Callable[[int], None] | None = None,
         ) -> None:
-            nonlocal settled
+            nonlocal settled, ahead, due
             if step != self.expected:
                 self._out_of_order(step)
             if step == self.slow_step:
@@ -96,7 +96,10 @@ class Boundary:
             if ready is not None:
                 self.watch(step + self.shift, ready)
             if order != settled or step == self.slow_step:
+                if order == ahead and step + self.shift < due and step != self.slow_step:
+                    return  # seen already, and its step is still to come
                 settled = slow(step + self.shift, state, order, commit)
+                ahead, due = order, order & MAX_STEP
 
         return done
 
