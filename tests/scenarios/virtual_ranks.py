@@ -239,8 +239,9 @@ class VirtualRank:
             return
         self._world.restored(self)
         self.buffers = self._world.shape.buffers
-        if self.resume.step >= self._world.shape.until:
-            self._loop_ended(self.resume.step)
+        if self.resume.step >= self._world.shape.until:  # `run.steps` has no step to give
+            self.words = replace(self.words, loop_ended=True, step=self.resume.step)
+            self._finish()
         else:
             self.doing = told.TRAINING
             self._enter(self.resume.step + 1)
@@ -353,10 +354,7 @@ class VirtualRank:
             step, self.order, self.verdict, self.committed, self._answered_epoch
         )
         if answer is Answer.LEAVE_SAVED:
-            self._waits = None
-            self.finished = True
-            self.doing = told.FINISHED
-            self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=0)))
+            self._finish()
         elif answer is Answer.LEAVE_UNSAVED:
             self._waits = None
             message = f"the last step, {step}, could not be saved ({why})"
@@ -372,6 +370,12 @@ class VirtualRank:
                 self.stored()
 
             self._copy(step, self.order, copied)
+
+    def _finish(self) -> None:
+        self._waits = None
+        self.finished = True
+        self.doing = told.FINISHED
+        self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=0)))
 
     def _leave(self) -> None:
         self._waits = None

@@ -38,6 +38,7 @@ from holdfast.core.stopping import Stopping
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
+    EXIT_UNAVAILABLE,
 )
 
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
@@ -557,6 +558,8 @@ class RunMachine:
         was_keeping, self.state = self.state is State.KEEPING, State.OVER
         finish, step = self._finish, self.saving.committed_step
         if self.keeping.is_ahead:
+            if finish.exit_code == EXIT_DONE:  # it was restored at its end, and never durable
+                finish = replace(finish, exit_code=EXIT_UNAVAILABLE)
             words = f"{finish.words}; memory holds more, and is kept for a start on this host"
             return [replace(finish, words=words, keep_memory=True)]
         if was_keeping:
