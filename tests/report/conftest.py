@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Compilations, Evidence, Findings, Resumed, RolledBack, Saves
+from holdfast.report.findings import (
+    Compilations,
+    Evidence,
+    Findings,
+    Restart,
+    Resumed,
+    RolledBack,
+    Saves,
+)
 
 
 def ns(**kinds: float) -> dict[str, int]:
@@ -39,6 +47,14 @@ def findings() -> Findings:
         attempts=4,
         evidence=(
             Evidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),
+            Evidence(
+                1,
+                restart=Restart(
+                    ns(detect=0.001, drain=0.008, launch=0.02, start=0.15),
+                    woken=(0, 1),
+                    cold={2: "train.py has changed since"},
+                ),
+            ),
             Evidence(2, None, (1,), ("one", "two"), "Traceback:\n  File x\nValueError: \x1b[31mno"),
         ),
         rollbacks=(

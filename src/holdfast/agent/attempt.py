@@ -21,6 +21,7 @@ from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
 
+NO_STANDBY = "no standby was there"
 Commands = Callable[[Sequence[RankOutput], Path], list[RankCommand]]
 
 
@@ -38,8 +39,14 @@ class LiveAttempt:
         commands: Commands,
         screen: Callable[[int, str], None],
         prepared: Prepared | None = None,
+        started: Callable[[int, str], None] = lambda _rank, _cold: None,
     ) -> None:
-        """`prepared`: where interpreters wait to become the ranks."""
+        """`prepared`: where interpreters wait to become the ranks.
+
+        `started(rank, cold)` is called when a rank begins: without a reason for a cold start it
+        was woken.
+        """
+        self._started = started
         self.attempt = attempt
         self.scratch = scratch / f"attempt-{attempt:04d}"
         self.scratch.mkdir(mode=0o700, exist_ok=True)
@@ -102,7 +109,11 @@ class LiveAttempt:
         now, fields = now_ns(), message.fields
         if message.event == "launched":
             self.pids = {int(rank): pid for rank, pid in fields["pids"].items()}
+            for rank in sorted(self.pids):
+                self._started(rank, "" if rank in fields["woken"] else NO_STANDBY)
             yield host.Spawned(now)
+        elif message.event == "standby" and fields["told"].get("event") == "cold":
+            self._started(fields["rank"], str(fields["told"].get("why", "")))
         elif message.event == "spawn_failed":
             yield host.SpawnFailed(now, _spawn_words(fields["failures"][0]))
         elif message.event == "exit":

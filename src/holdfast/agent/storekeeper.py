@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from holdfast.core.rollback import Wish
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.incidents import write_incident, write_stacks
+from holdfast.journal.incidents import write_incident, write_restart, write_stacks
 from holdfast.journal.lease import Lease
 from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
@@ -179,6 +180,15 @@ class Storekeeper:
 
         self._unrecorded.append((action.attempt, record))
         self._worker.submit(self._record_ends)
+
+    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
+        """Put on record how the restart after an attempt went."""
+
+        def job() -> None:
+            with contextlib.suppress(StoreUnavailable):  # nothing depends on it
+                write_restart(self._folder, attempt, story)
+
+        self._worker.submit(job)
 
     def _record_ends(self) -> None:
         """What a store that was away has not taken is tried again with whatever comes next."""

@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.attempt import LiveAttempt
+from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.launch import Command, rank_commands
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory, MemoryJob
 from holdfast.agent.output import RankOutput
+from holdfast.agent.restart_log import RestartLog
 from holdfast.agent.signals import watch
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
@@ -117,6 +118,7 @@ class Supervisor:
         self._incident_of: LiveAttempt | None = None
         say_later = self._say_later
         self.upkeep = Upkeep(lease, partial(say_later, "warning"), self._lease_lost)
+        self._restarts = RestartLog(job.policy.ranks)
         self.standbys = Standbys(
             job.policy.ranks, job.standby, self._selector, partial(screen.say, "warning")
         )
@@ -218,7 +220,14 @@ class Supervisor:
         self.standbys.look()
         if machine.stop is not None or machine.state is State.OVER:
             self.standbys.drop()
-        elif machine.state is State.RUNNING and self.standbys.are_wanted and self._is_well_on():
+        elif machine.state is State.RUNNING and self._is_well_on():
+            if told := self._restarts.take():
+                self._storekeeper.note_restart(*told)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        if self.standbys.are_wanted:
+            machine = self.machine
             to_be = partial(
                 self._commands,
                 scratch=self.job.scratch / "attempt-to-be",
@@ -293,6 +302,7 @@ class Supervisor:
         if isinstance(event, ev.StopAsked | ev.SaveAsked):
             self._read_progress()  # an order must be ahead of where the ranks are now
         self._chronicle.event(event)
+        self._restarts.hear(event)
         for action in self.machine.handle(event):
             self._chronicle.action(action, event.at_ns)
             DO[type(action)](self, action)
@@ -307,6 +317,7 @@ class Supervisor:
         ranks = tuple(range(self.job.policy.ranks))
 
         def created() -> None:
+            self._restarts.recorded(now_ns())
             self._on_host_event(host.Start(now_ns(), action.attempt, ranks))
 
         self._storekeeper.create_attempt(
@@ -332,10 +343,17 @@ class Supervisor:
             commands=commands,
             screen=self._screen.line,
             prepared=self.standbys.take(),
+            started=self._on_started,
         )
         self._incident_of = self.attempt
         self.attempt.register(self._selector)
         self.upkeep.add(self.attempt.live_files())
+
+    def _on_started(self, rank: int, cold: str) -> None:
+        if self.job.standby is not None:
+            self._restarts.started(rank, cold)
+            if cold and cold != NO_STANDBY:
+                self._screen.say("info", f"rank {rank} starts cold: {cold}")
 
     def _commands(
         self, outputs: Sequence[RankOutput], scratch: Path, *, attempt: int, resume: ev.Resume

@@ -24,6 +24,7 @@ from holdfast.journal.regular import open_regular
 from holdfast.journal.store import RunFolder
 
 INCIDENT_FILE = "incident.json"
+RESTART_FILE = "restart.json"
 KEPT_LINES = 40
 TAIL_BYTES = 1 << 16
 
@@ -37,6 +38,23 @@ def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) ->
     make_part(folder.incidents_dir(attempt))
     with contextlib.suppress(FileExistsError):
         create_exclusive(folder.incidents_dir(attempt) / INCIDENT_FILE, encode_json(dict(story)))
+
+
+def write_restart(folder: RunFolder, attempt: int, story: Mapping[str, Any]) -> None:
+    """Put on record how the restart after an attempt went; raises StoreUnavailable.
+
+    Keys: phases_ns (by name, in order), woken (ranks that began as standbys), cold (rank: why not).
+    """
+    path = folder.attempt_dir(attempt) / RESTART_FILE
+    write_atomic(path, encode_json(dict(story)), durable=False)
+
+
+def restart_of(folder: RunFolder, attempt: int) -> dict[str, Any] | None:
+    """What is on record of it; None when there is nothing that can be read."""
+    try:
+        return read_json(folder.attempt_dir(attempt) / RESTART_FILE)
+    except (FileNotFoundError, StoreUnavailable):
+        return None
 
 
 def incident_of(folder: RunFolder, attempt: int) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Disruption
-from holdfast.report.findings import Findings, Saves
+from holdfast.report.findings import Findings, Restart, Saves
 
 FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
@@ -73,6 +73,7 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
         "exits": list(evidence.exits),
         "last_lines": list(evidence.last_lines),
         "traceback": evidence.traceback,
+        "restart": None if evidence.restart is None else _restart(evidence.restart),
     }
 
 
@@ -91,6 +92,14 @@ def _compilations(findings: Findings) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"hits": found.hits, "misses": found.misses, "saved_s": found.saved_ns / NS_PER_S}
+
+
+def _restart(restart: Restart) -> dict[str, Any]:
+    return {
+        "phases_s": {name: ns / NS_PER_S for name, ns in restart.phases_ns.items()},
+        "woken": list(restart.woken),
+        "cold": {str(rank): why for rank, why in restart.cold.items()},
+    }
 
 
 def _iso(unix_ns: int | None) -> str | None:

@@ -1,6 +1,7 @@
 """Incident files: what a supervisor found out about an attempt that broke.
 
     attempts/0003/incidents/*.json   {attempt, cause, words, exits, last_lines, traceback}
+    attempts/0003/restart.json       {phases_ns, woken, cold}: how the attempt after it was started
 
 They are for people. A file that is damaged, or has other keys than these, is a note in the report
 and never an error: the numbers do not depend on it.
@@ -14,9 +15,12 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
 from holdfast.journal.fields import printable
+from holdfast.journal.incidents import restart_of
 from holdfast.journal.regular import is_real_folder
 from holdfast.journal.store import RunFolder
-from holdfast.report.findings import Evidence
+from holdfast.report.findings import Evidence, Restart
+
+MAX_RANK_DIGITS = 9
 
 
 def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Evidence], list[str]]:
@@ -28,9 +32,10 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
     notes: list[str] = []
     for attempt in attempts:
         place = folder.incidents_dir(attempt)
+        restart = _restart(restart_of(folder, attempt))
         for path in sorted(place.glob("*.json") if is_real_folder(place) else ()):
             try:
-                found.append(_evidence(attempt, read_json(path)))
+                found.append(_evidence(attempt, read_json(path), restart))
             except (StoreUnavailable, FileNotFoundError) as error:
                 notes.append(str(error))
             else:
@@ -38,7 +43,7 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
     return found, notes
 
 
-def _evidence(attempt: int, raw: dict[str, Any]) -> Evidence:
+def _evidence(attempt: int, raw: dict[str, Any], restart: Restart | None) -> Evidence:
     exits = raw.get("exits")
     lines = raw.get("last_lines")
     return Evidence(
@@ -47,6 +52,23 @@ def _evidence(attempt: int, raw: dict[str, Any]) -> Evidence:
         exits=tuple(e if isinstance(e, int) else None for e in _list(exits)),
         last_lines=tuple(printable(str(line)) for line in _list(lines)),
         traceback=_text(raw.get("traceback")),
+        restart=restart,
+    )
+
+
+def _restart(raw: dict[str, Any] | None) -> Restart | None:
+    """How the next attempt was started; None: it was not, or nobody says how."""
+    phases, woken, cold = ((raw or {}).get(key) for key in ("phases_ns", "woken", "cold"))
+    if not isinstance(phases, dict):
+        return None
+    return Restart(
+        {printable(str(k)): ns for k, ns in phases.items() if type(ns) is int and ns >= 0},
+        tuple(rank for rank in _list(woken) if type(rank) is int),
+        {
+            int(rank): printable(str(why))
+            for rank, why in (cold.items() if isinstance(cold, dict) else ())
+            if rank.isascii() and rank.isdigit() and len(rank) < MAX_RANK_DIGITS
+        },
     )
 
 

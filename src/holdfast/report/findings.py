@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.report.words import counted, duration
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How the attempt after a disruption was started, up to its sessions: what its journals tell.
+
+    `phases_ns` in their order; `cold` has the reason of each rank that no standby was woken for.
+    """
+
+    phases_ns: Mapping[str, int]
+    woken: tuple[int, ...] = ()
+    cold: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """All of it in a sentence."""
+        names = RESTART_PHASES
+        told = [f"{names.get(name, name)} {duration(ns)}" for name, ns in self.phases_ns.items()]
+        ranks = len(self.woken) + len(self.cold)
+        woken = f"; {len(self.woken)} of {counted(ranks, 'rank')} woken" if ranks else ""
+        why = "".join(f"; rank {rank} started cold: {why}" for rank, why in self.cold.items())
+        return f"restart: {', '.join(told)}{woken}{why}"
+
+
+RESTART_PHASES = {
+    "detect": "noticed in",
+    "drain": "ranks gone in",
+    "choose": "checkpoint chosen in",
+    "record": "attempt recorded in",
+    "launch": "ranks started in",
+    "start": "sessions there in",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +51,7 @@ class Evidence:
     exits: tuple[int | None, ...] = ()  # per rank: exit code, -signal, None: unknown
     last_lines: tuple[str, ...] = ()  # the end of the output of the rank that broke
     traceback: str | None = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)

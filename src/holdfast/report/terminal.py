@@ -291,6 +291,8 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     resumed = findings.resumed_after(disruption)
     if resumed is not None:
         yield Text(f"  {resumed.words}", "dim")
+    if evidence.restart is not None:
+        yield Padding(Text(clean(evidence.restart.words), "dim"), (0, 0, 0, 2))
     if disruption.cause not in LEFT_IN_ORDER:
         yield from _last_words(evidence, page)
 

@@ -1,0 +1,71 @@
+"""How a restart went, phase by phase: from the moment in which a rank broke to the next sessions.
+
+Fed with what the run's machine is fed with, and with what only the agent knows. What comes after
+that, the restore and the first step, the ranks' own journals tell. The ledger does not need any of
+this; people do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core import events as ev
+
+# In this order; each lasts until its own moment. What was over before the one above it took 0.
+PHASES = ("detect", "drain", "choose", "record", "launch", "start")
+
+
+class RestartLog:
+    """One restart at a time."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._of: int | None = None  # the attempt that broke
+        self._broke_ns = 0
+        self._moments: dict[str, int] = {}
+        self._joined: set[int] = set()
+        self._starts: dict[int, str] = {}  # by rank: why it started cold; "": it was woken
+
+    def hear(self, event: ev.Event) -> None:
+        """Take an input of the run's machine, as far as it says something."""
+        if isinstance(event, ev.RankExited):
+            if self._of != event.attempt:
+                self._begin(event.attempt, event.died_at_ns)
+            self._moments.setdefault("detect", event.at_ns)
+        elif self._of is None:
+            return
+        elif isinstance(event, ev.TreeGone) and event.attempt == self._of:
+            self._moments["drain"] = event.at_ns
+        elif isinstance(event, ev.Chosen):
+            self._moments["choose"] = event.at_ns
+        elif isinstance(event, ev.Launched):
+            self._moments["launch"] = event.at_ns
+        elif isinstance(event, ev.Joined):
+            self._joined.add(event.rank)
+            if len(self._joined) == self._ranks:
+                self._moments["start"] = event.at_ns
+
+    def _begin(self, attempt: int, broke_ns: int) -> None:
+        self._of, self._broke_ns = attempt, broke_ns
+        self._moments, self._joined, self._starts = {}, set(), {}
+
+    def recorded(self, at_ns: int) -> None:
+        """The next attempt is on record."""
+        self._moments["record"] = at_ns
+
+    def started(self, rank: int, cold: str) -> None:
+        """A rank began as a standby that was woken; or, with a reason, without one."""
+        self._starts[rank] = cold
+
+    def take(self) -> tuple[int, dict[str, Any]] | None:
+        """Once all ranks have shown themselves: the attempt that broke, and the story. Once."""
+        if self._of is None or "start" not in self._moments:
+            return None
+        attempt, self._of = self._of, None
+        phases, reached_ns = {}, self._broke_ns
+        for name in PHASES:
+            until_ns = max(reached_ns, self._moments.get(name, reached_ns))
+            phases[name], reached_ns = until_ns - reached_ns, until_ns
+        cold = {str(rank): why for rank, why in sorted(self._starts.items()) if why}
+        woken = [rank for rank, why in sorted(self._starts.items()) if not why]
+        return attempt, {"phases_ns": phases, "woken": woken, "cold": cold}

@@ -1,0 +1,67 @@
+"""The story of a restart: its phases add up, whatever order things come in."""
+
+from __future__ import annotations
+
+from holdfast.agent.restart_log import PHASES, RestartLog
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+
+RESUME = ev.Resume("0000-000000000004", 4, 0)
+
+
+def broken(log: RestartLog) -> None:
+    log.hear(ev.RankExited(110, 0, 1, 100, Exit(signal=9)))
+    log.hear(ev.RankExited(115, 0, 0, 114, Exit(signal=9)))
+    log.hear(ev.TreeGone(120, 0))
+    log.hear(ev.Chosen(150, RESUME, "newest"))
+
+
+def test_each_phase_lasts_until_its_moment():
+    log = RestartLog(2)
+    broken(log)
+    log.recorded(170)
+    log.started(0, "")
+    log.started(1, "train.py has changed")
+    log.hear(ev.Launched(180, 1))
+    log.hear(ev.Joined(200, 1, 0))
+    log.hear(ev.Joined(220, 1, 1))
+    attempt, story = log.take()
+    assert attempt == 0
+    assert list(story["phases_ns"]) == list(PHASES)
+    assert list(story["phases_ns"].values()) == [10, 10, 30, 20, 10, 40]
+    assert story["woken"] == [0]
+    assert story["cold"] == {"1": "train.py has changed"}
+    assert log.take() is None
+
+
+def test_what_overlaps_is_not_counted_twice():
+    """A rank may show itself before the last of them was started."""
+    log = RestartLog(1)
+    broken(log)
+    log.recorded(140)
+    log.hear(ev.Joined(160, 1, 0))
+    log.hear(ev.Launched(165, 1))
+    _, story = log.take()
+    assert story["phases_ns"]["record"] == 0
+    assert sum(story["phases_ns"].values()) == 165 - 100
+
+
+def test_a_restart_that_fails_begins_anew():
+    log = RestartLog(1)
+    broken(log)
+    log.hear(ev.Launched(180, 1))
+    log.hear(ev.RankExited(500, 1, 0, 490, Exit(code=1)))
+    assert log.take() is None
+    log.hear(ev.TreeGone(610, 1))
+    log.hear(ev.Launched(620, 2))
+    log.hear(ev.Joined(700, 2, 0))
+    attempt, story = log.take()
+    assert attempt == 1
+    assert sum(story["phases_ns"].values()) == 700 - 490
+
+
+def test_a_first_start_is_no_restart():
+    log = RestartLog(1)
+    log.hear(ev.Launched(10, 0))
+    log.hear(ev.Joined(20, 0, 0))
+    assert log.take() is None
