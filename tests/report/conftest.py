@@ -50,7 +50,14 @@ def findings() -> Findings:
             Evidence(
                 1,
                 restart=Restart(
-                    ns(detect=0.001, drain=0.008, launch=0.02, start=0.15),
+                    ns(
+                        detect=0.001,
+                        drain=0.008,
+                        choose=0.004,
+                        record=0.01,
+                        launch=0.02,
+                        start=0.15,
+                    ),
                     woken=(0, 1),
                     cold={2: "train.py has changed since"},
                 ),

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
-from holdfast.agent.launch import Command, rank_commands
+from holdfast.agent.launch import Command, imports_path, rank_commands
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory, MemoryJob
 from holdfast.agent.output import RankOutput
@@ -218,7 +218,7 @@ class Supervisor:
         """Prepare the next attempt once this one is well on its way; never beside a stop."""
         machine = self.machine
         self.standbys.look()
-        if machine.stop is not None or machine.state is State.OVER:
+        if machine.stop is not None or machine.state in (State.KEEPING, State.OVER):
             self.standbys.drop()
         elif machine.state is State.RUNNING and self._is_well_on():
             if told := self._restarts.take():
@@ -226,15 +226,18 @@ class Supervisor:
             self._prepare()
 
     def _prepare(self) -> None:
-        if self.standbys.are_wanted:
-            machine = self.machine
-            to_be = partial(
-                self._commands,
-                scratch=self.job.scratch / "attempt-to-be",
-                attempt=machine.attempt + 1,
-                resume=ev.Resume(None, 0, None),  # whatever it will be
-            )
-            self.standbys.prepare(to_be)
+        scratch, ranks = self.job.scratch, range(self.job.policy.ranks)
+        if not self.standbys.are_wanted or not all(
+            imports_path(scratch, rank).exists() for rank in ranks
+        ):
+            return
+        to_be = partial(
+            self._commands,
+            scratch=scratch / "attempt-to-be",
+            attempt=self.machine.attempt + 1,
+            resume=ev.Resume(None, 0, None),  # whatever it will be
+        )
+        self.standbys.prepare(to_be)
 
     def _is_well_on(self) -> bool:
         first = self.machine.resume.step + STEPS_BEFORE_STANDBYS

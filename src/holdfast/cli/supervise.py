@@ -14,7 +14,7 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
-from holdfast.config.settings import INSTANCE, Settings
+from holdfast.config.settings import INSTANCE, OFF, Settings
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.facts import DONE
@@ -37,6 +37,7 @@ from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.snapshot.sets import list_sets
+from holdfast.standby.command import standby_argv
 
 SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
@@ -81,6 +82,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             incarnation=new_id(),
             scratch=scratch,
             memory=memory,
+            standby=None if settings.standby == OFF else standby_argv(command)[0],
             cache_bytes=settings.compile_cache_bytes,
         )
         return _run(folder, lease, job, screen, carrier)

@@ -98,7 +98,7 @@ def _restart(restart: Restart) -> dict[str, Any]:
     return {
         "phases_s": {name: ns / NS_PER_S for name, ns in restart.phases_ns.items()},
         "woken": list(restart.woken),
-        "cold": {str(rank): why for rank, why in restart.cold.items()},
+        "cold": [{"rank": rank, "why": why} for rank, why in restart.cold.items()],
     }
 
 
