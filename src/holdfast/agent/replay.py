@@ -19,7 +19,7 @@ from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument
 
-RUN_FACT = "run"  # the one fact that the agent states, not the machine
+STATED = ("run", "saves")  # the facts that the agent states, not the machine
 
 
 def inputs(journal: Journal) -> Iterator[ev.Event]:
@@ -44,7 +44,7 @@ def decided(journal: Journal) -> list[dict[str, Any]]:
     records = journal.records
     notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
     facts = (dict(lines[offset]) for offset in notes["value"].tolist())
-    return [fact for fact in facts if fact.get("fact") != RUN_FACT]
+    return [fact for fact in facts if fact.get("fact") not in STATED]
 
 
 def replay(
