@@ -57,6 +57,8 @@ def main():
     # (hf) joins the run that `holdfast run` started, or begins one of its own
     run = hf.start()
     init_state, train_step, eval_loss = training(args)
+    # optional: a restart finds the step compiled, and neither traces nor compiles it again
+    train_step = run.compile(train_step)
 
     # One program on the devices of all ranks: the state is on each of them, the batch is split.
     mesh = join_ranks()

@@ -87,6 +87,16 @@ def test_every_rank_has_its_programs(house: House, script: Path, store: Path) ->
     )
 
 
+def test_another_number_of_threads_is_another_program(
+    house: House, script: Path, store: Path
+) -> None:
+    """XLA divides the work among them when it compiles, and a sum comes out otherwise."""
+    train(house, script, 2, NPROC=2)
+    train(house, script, 4, NPROC=3)
+    hits, misses = counts(store, 1)
+    assert (hits, misses > 0) == (0, True)
+
+
 def test_a_fresh_host_is_seeded_from_the_store(house: House, script: Path, store: Path) -> None:
     train(house, script, 2)
     assert len(entries(store / "r" / "cache")) > 0
@@ -147,3 +157,27 @@ def test_an_unwritable_cache_does_not_stop_a_run(house: House, script: Path, sto
     (store / "r" / "cache").write_text("in the way")
     train(house, script, 2)
     assert counts(store, 0)[1] > 0
+
+
+def test_two_ranks_find_their_compiled_step_and_train_to_the_same_bit(
+    house: House, store: Path
+) -> None:
+    pytest.importorskip("optax")
+    text = house.folder / "text"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 200)
+    lm = Path(__file__).parents[2] / "examples" / "lm" / "train.py"
+    small = ("--layers", 1, "--width", 16, "--heads", 2, "--context", 8, "--batch", 2)
+    common = (*small, "--steps", 8, "--eval-every", 0, "--threads", 1, "--data", text)
+
+    def result(name: str, *options: object, more: tuple[object, ...] = ()) -> str:
+        out = house.folder / f"{name}.json"
+        words = ("--name", name, "--ranks", 2, *options, "--", sys.executable, lm, *common)
+        said = house.holdfast("run", *words, "--out", out, *more).wait(0)
+        assert ("is traced and compiled" in said) == (name == "plain")
+        return out.read_text()
+
+    once = house.folder / "once"
+    broken = result("r", more=("--fail-at", 4, once))
+    assert once.exists()
+    assert [counts(store, 1, rank)[1] for rank in (0, 1)] == [0, 0]
+    assert broken == result("plain", "--compile-cache", "off")

@@ -128,6 +128,11 @@ def decline_jax_preemption() -> bool:
     return True
 
 
+def cpu_threads() -> str:
+    """How many threads XLA has on a CPU: what NPROC says, and what this process may use."""
+    return f"{os.environ.get('NPROC', '')} of {len(os.sched_getaffinity(0))}"
+
+
 def run_store(flag: str | None) -> str:
     """The store that a command should look in; `flag` is its --store."""
     return resolve({"store": flag}).settings.store

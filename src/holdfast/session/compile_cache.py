@@ -22,6 +22,7 @@ from typing import Any
 from holdfast.cache.entry import Entry
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import Tier
+from holdfast.config import cpu_threads
 
 KIND = "xla"
 SEED_WAIT_S = 2.0
@@ -95,12 +96,13 @@ def point_jax_at(cache: ProgramCache, say: Callable[[str], None]) -> bool:
     if jax.config.jax_compilation_cache_dir:
         return False  # the user's own choice
     try:
-        from jax._src import compilation_cache, compiler
+        from jax._src import cache_key, compilation_cache, compiler
 
         readers = list(inspect.signature(compilation_cache.get_file_cache).parameters)
         writers = list(inspect.signature(compiler._cache_write).parameters)
         if readers != _READER or writers[:5] != _WRITER:
             raise AttributeError
+        _tell_threads(cache_key)
         _give(cache, compilation_cache)
         _let_every_rank_write(cache, compilation_cache, compiler)
     except (ImportError, AttributeError):
@@ -111,6 +113,21 @@ def point_jax_at(cache: ProgramCache, say: Callable[[str], None]) -> bool:
         if getattr(jax.config, option, None) == default:
             jax.config.update(option, ours)
     return True
+
+
+def _tell_threads(cache_key: Any) -> None:
+    """Have a program's key depend on the number of threads, as the program does on a CPU.
+
+    XLA divides loops and sums among them when it compiles; JAX's key says nothing of that. JAX
+    gives others' additions to the key a place of their own, which is used here.
+    """
+    others = cache_key.custom_hook
+
+    def custom_hook() -> str:
+        is_cpu = sys.modules["jax"].default_backend() == "cpu"
+        return f"{others()}{cpu_threads() if is_cpu else ''}"
+
+    cache_key.custom_hook = custom_hook
 
 
 def _give(cache: ProgramCache, compilation_cache: Any) -> None:

@@ -43,6 +43,11 @@ class Compiling:
             phase = self._attachment.writer.words.snapshot().phase
             self._homing.close(CLOSE_LIMIT_S, is_done=phase is Phase.FINISHED)
 
+    def found(self, start_ns: int, end_ns: int, saved_ns: int) -> None:
+        """A whole program was found, between these times, and spared that much."""
+        self._attachment.writer.record_span("compile", start_ns, end_ns)
+        self.counts.add(asked=1, hits=1, saved_ns=saved_ns)
+
     def _jax_is_there(self) -> None:
         """Never raises: it may be in the middle of the script's import."""
         try:
@@ -58,10 +63,11 @@ class Compiling:
         if programs is None or self._attachment.is_inert:
             return
         cache, homing = open_cache(programs.folder, programs.home, programs.limit_bytes, say)
-        self.cache = self.counts.cache = cache
-        if point_jax_at(cache, say) and homing is not None:
-            self._homing = homing
-            homing.start()
+        if point_jax_at(cache, say):
+            self.cache = self.counts.cache = cache
+            if homing is not None:
+                self._homing = homing
+                homing.start()
 
 
 class Counts:

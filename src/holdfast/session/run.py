@@ -166,6 +166,20 @@ class Run:
         self._saver.expect(restored.state)
         return restored.state
 
+    def compile(self, function: Callable[..., T], **options: Any) -> Callable[..., T]:
+        """`jax.jit(function, **options)`, whose compiled form the next attempt finds again.
+
+        `function` may be jitted already; then without `options`. Call the result as the function.
+        A restart on the same devices neither traces, lowers nor compiles it, as long as the code,
+        what it closes over, its arguments' types and JAX are the same; otherwise, and where that
+        cannot be told (the log says why), it is compiled as ever. The results are the same to the
+        bit. What the function prints or counts while it is traced, it does only then.
+        """
+        from holdfast.session.compiled_step import CompiledStep
+
+        step: Callable[..., T] = CompiledStep(function, self._compiling, **options)
+        return step
+
     # --- the loop ---------------------------------------------------------------------------
 
     def steps(self, until: int, *, after: int | None = None, base: int = 1) -> Iterator[int]:

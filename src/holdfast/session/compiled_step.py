@@ -1,0 +1,253 @@
+"""`run.compile`: a jitted function whose compiled form is found again by the next attempt.
+
+The compilation cache spares an attempt the compiling; this spares it the tracing and lowering too.
+A program is known by what it is made from: the function's fingerprint, the types, trees and
+shardings of its arguments, its static arguments, JAX's versions and options, and the devices. Where
+anything of that cannot be told for certain, the function is traced and compiled, and the log says
+why.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.cache.entry import Entry
+from holdfast.journal.clocks import now_ns
+from holdfast.session import executables
+from holdfast.session.boundary import say
+from holdfast.session.compile_cache import KIND as XLA_KIND
+from holdfast.session.compile_cache import ProgramCache
+from holdfast.session.compiling import Compiling
+from holdfast.session.executables import UnkeptError
+from holdfast.session.fingerprint import Fingerprint, UnfathomableError
+
+_SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
+
+
+@dataclass(slots=True)
+class Call:
+    """The arguments of one call, as a program sees them."""
+
+    args: tuple[Any, ...]  # without the static ones
+    kwargs: dict[str, Any]
+    statics: list[Any]
+    leaves: list[Any]
+    tree: Any
+
+    @property
+    def weak(self) -> list[bool]:
+        """Of each leaf, whether its type gives way to others: no check of JAX's looks at that."""
+        return [
+            type(leaf) in _SCALARS or bool(getattr(leaf, "weak_type", False))
+            for leaf in self.leaves
+        ]
+
+
+@dataclass(slots=True)
+class Program:
+    """A compiled program, and the calls that it is for."""
+
+    run: Callable[..., Any]
+    tree: Any
+    weak: list[bool]
+    statics: list[Any]
+    signature: str
+
+    def suits(self, call: Call) -> bool:
+        """Whether nothing but shapes, types and shardings can differ, which the program checks."""
+        return call.tree == self.tree and call.weak == self.weak and call.statics == self.statics
+
+
+class CompiledStep:
+    """What `run.compile` gives: call it as the function. Made by `Run.compile` alone."""
+
+    def __init__(self, function: Callable[..., Any], compiling: Compiling, **options: Any) -> None:
+        import jax
+
+        is_jitted = hasattr(function, "_jit_info") or hasattr(function, "lower")
+        self._jitted: Any = function if is_jitted and not options else jax.jit(function, **options)
+        self._compiling = compiling
+        self._name = getattr(function, "__name__", type(function).__name__)
+        self._info = getattr(self._jitted, "_jit_info", None)
+        self._newest: Program | None = None
+        self._programs: dict[str, Program] = {}
+        self._surroundings = ""
+        functools.update_wrapper(self, function)
+
+    def __getattr__(self, name: str) -> Any:
+        """`lower`, `trace` and the like are those of the jitted function."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._jitted, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function, on the devices."""
+        call = self._call(args, kwargs)
+        newest = self._newest
+        if newest is not None and newest.suits(call):
+            try:
+                return newest.run(*call.args, **call.kwargs)
+            except (TypeError, ValueError):
+                # Other shapes, types or shardings: found before anything ran, or was donated.
+                if self._signature(call) == newest.signature:
+                    raise
+        if any(_is_tracer(leaf) for leaf in call.leaves):
+            return self._jitted(*args, **kwargs)  # inside another program
+        signature = self._signature(call)
+        program = self._programs.get(signature)
+        if program is None:
+            run = self._find_or_compile(call, signature, args, kwargs)
+            program = Program(run, call.tree, call.weak, call.statics, signature)
+            self._programs[signature] = program
+        self._newest = program
+        return program.run(*call.args, **call.kwargs)
+
+    # --- arguments --------------------------------------------------------------------------
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        from jax.tree_util import tree_flatten
+
+        statics: list[Any] = []
+        info = self._info
+        if info is not None and (info.static_argnums or info.static_argnames):
+            places = {n if n >= 0 else n + len(args) for n in info.static_argnums}
+            names = set(info.static_argnames)
+            statics = [args[n] for n in sorted(places) if n < len(args)]
+            statics += [(name, kwargs[name]) for name in sorted(names & kwargs.keys())]
+            args = tuple(arg for n, arg in enumerate(args) if n not in places)
+            kwargs = {name: value for name, value in kwargs.items() if name not in names}
+        leaves, tree = tree_flatten((args, kwargs))
+        return Call(args, kwargs, statics, leaves, tree)
+
+    def _signature(self, call: Call) -> str:
+        """The abstract arguments and the static ones, in words."""
+        parts = [str(call.tree)]
+        for leaf, weak in zip(call.leaves, call.weak, strict=True):
+            sharding = getattr(leaf, "sharding", None)
+            parts.append(
+                f"{getattr(leaf, 'shape', ())} {getattr(leaf, 'dtype', type(leaf).__name__)} "
+                f"{weak} {sharding!r} {getattr(leaf, 'committed', None)}"
+            )
+        parts += [repr(static) for static in call.statics]
+        return "\n".join(parts)
+
+    # --- finding, compiling, keeping --------------------------------------------------------
+
+    def _find_or_compile(
+        self, call: Call, signature: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        start_ns = now_ns()
+        cache = self._compiling.cache
+        key = None
+        if cache is None:
+            self._tell("compiled programs are not kept by Holdfast here")
+        elif self._info is None:
+            self._tell("it is not a function of jax.jit's")
+        else:
+            try:
+                key = self._key(call, signature)
+                found = self._find(cache, key, call, start_ns)
+            except (UnfathomableError, UnkeptError) as why:
+                self._tell(str(why))
+            else:
+                if found is not None:
+                    return found
+        lowered = self._jitted.trace(*args, **kwargs).lower()
+        lowered_ns = now_ns() - start_ns
+        if cache is not None:
+            cache.last.key = ""
+        compiled = lowered.compile()
+        if key is not None and cache is not None:
+            self._keep(cache, key, compiled, call, lowered_ns)
+        return compiled
+
+    def _key(self, call: Call, signature: str) -> str:
+        if not self._surroundings:
+            self._surroundings = executables.surroundings(self._backend(call))
+        fingerprint = Fingerprint(executables.describe)
+        fingerprint.add(self._jitted, self._name)
+        for static in call.statics:
+            fingerprint.add(static, "a static argument")
+        for kind, data in executables.nodes_of(call.tree):
+            fingerprint.add(kind, "an argument's tree")
+            if data is not None:
+                fingerprint.add(data, "an argument's tree")
+        text = "\0".join((fingerprint.hexdigest(), signature, self._surroundings))
+        return f"step_{self._name}-{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def _backend(self, call: Call) -> Any:
+        """Where it runs: where its arguments are, else JAX's default."""
+        import jax
+
+        for leaf in call.leaves:
+            sharding = getattr(leaf, "sharding", None)
+            if sharding is not None:
+                return next(iter(sharding.device_set)).client
+        return jax.devices()[0].client
+
+    def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> Any:
+        """The program of this key; None: there is none. Raises UnkeptError if it is of no use."""
+        entry = cache.tier.get(key)
+        if entry is None:
+            return None
+        words = entry.words
+        stored = cache.tier.get(f"{XLA_KIND}-{words.get('xla_key')}")
+        if stored is None:
+            cache.tier.remove(key)
+            return None  # its bytes were removed: not used for longest
+        from jax._src import compilation_cache
+
+        try:
+            program = compilation_cache.decompress_executable(stored.program)
+            program, _ = compilation_cache.extract_executable_and_time(program)
+            backend = self._backend(call)
+            found = executables.read_program(words["program"], program, backend, call.tree)
+        except UnkeptError:
+            cache.tier.remove(key)
+            raise
+        except Exception as error:
+            cache.tier.remove(key)
+            raise UnkeptError(f"what was kept of it cannot be read ({error!r})") from error
+        end_ns = now_ns()
+        took_ns = words.get("took_ns")
+        saved_ns = took_ns - (end_ns - start_ns) if isinstance(took_ns, int) else 0
+        self._compiling.found(start_ns, end_ns, saved_ns)
+        return found
+
+    def _keep(
+        self, cache: ProgramCache, key: str, compiled: Any, call: Call, lowered_ns: int
+    ) -> None:
+        """Never raises: the program is there, and runs."""
+        last = cache.last
+        try:
+            if not last.key:
+                raise UnkeptError("the compilation cache was not asked for it")
+            backend = self._backend(call)
+            words = executables.say_program(compiled, call.tree)
+            executables.check_program(words, compiled, backend, call.tree)
+        except UnkeptError as why:
+            self._tell(str(why))
+        except Exception as error:
+            self._tell(f"{error!r}")
+        else:
+            kept = {
+                "program": words,
+                "xla_key": last.key,
+                "took_ns": lowered_ns + last.compile_ns,
+                "kept_unix_ns": time.time_ns(),
+            }
+            cache.tier.put(Entry(key, b"", kept))
+
+    def _tell(self, why: str) -> None:
+        say(f"{self._name} is traced and compiled at every start: {why}")
+
+
+def _is_tracer(leaf: object) -> bool:
+    from jax.core import Tracer
+
+    return isinstance(leaf, Tracer)
