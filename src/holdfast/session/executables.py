@@ -11,6 +11,7 @@ Everything in this module is private to JAX 0.10; another version says `UnkeptEr
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ def say_sharding(sharding: Any) -> Words:
     if isinstance(sharding, NamedSharding):
         return {
             "mesh": say_mesh(sharding.mesh),
-            "spec": [list(one) if isinstance(one, tuple) else one for one in sharding.spec],
+            "spec": say_spec(sharding.spec),
             "memory": sharding.memory_kind,
         }
     raise UnkeptError(f"a sharding of the kind {type(sharding).__name__}")
@@ -69,13 +70,38 @@ class Reader:
 
     def sharding(self, words: Words) -> Any:
         """The inverse of `say_sharding`."""
-        from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+        from jax.sharding import NamedSharding, SingleDeviceSharding
 
         if "device" in words:
             (device,) = self.devices([words["device"]])
             return SingleDeviceSharding(device, memory_kind=words["memory"])
-        spec = PartitionSpec(*(tuple(o) if isinstance(o, list) else o for o in words["spec"]))
-        return NamedSharding(self._mesh(words["mesh"]), spec, memory_kind=words["memory"])
+        mesh, spec = self._mesh(words["mesh"]), read_spec(words["spec"])
+        return NamedSharding(mesh, spec, memory_kind=words["memory"])
+
+    def aval(self, words: Words) -> Any:
+        """The inverse of `say_aval`."""
+        import jax
+        import jax.numpy as jnp
+        from jax._src import core
+        from jax.sharding import NamedSharding
+
+        if "key" in words:
+            dtype = jax.eval_shape(lambda: jax.random.key(0, impl=words["key"])).dtype
+        else:
+            dtype = jnp.dtype(words["dtype"])
+        shape, weak = tuple(words["shape"]), words["weak"]
+        if "mesh" not in words:
+            return core.ShapedArray(shape, dtype, weak_type=weak)
+        mesh = self._mesh(words["mesh"]).abstract_mesh
+        sharding = NamedSharding(mesh, read_spec(words["spec"]))
+        return core.ShapedArray(shape, dtype, weak_type=weak, sharding=sharding)
+
+    def lists(self, words: Words) -> dict[str, list[Any]]:
+        """The lists of a program: types, shardings and layouts of arguments and results."""
+        readers = {"avals": self.aval, "shardings": self.sharding, "layouts": read_layout}
+        return {
+            name: [readers[name.rpartition("_")[2]](one) for one in words[name]] for name in LISTS
+        }
 
     def _mesh(self, words: Words) -> Any:
         import numpy as np
@@ -92,27 +118,32 @@ class Reader:
         return known
 
 
-def say_aval(aval: Any) -> Words:
-    """An argument's type as JSON."""
+def say_spec(spec: Any) -> list[Any]:
+    """Which axes of a mesh each dimension is split over, as JSON."""
+    return [list(one) if isinstance(one, tuple) else one for one in spec]
+
+
+def read_spec(words: list[Any]) -> Any:
+    """The inverse of `say_spec`."""
+    from jax.sharding import PartitionSpec
+
+    return PartitionSpec(*(tuple(one) if isinstance(one, list) else one for one in words))
+
+
+def say_aval(aval: Any, meshes: Sequence[Any]) -> Words:
+    """An argument's type as JSON; `meshes` are those that the program runs on."""
     import jax
 
     dtype = aval.dtype
     is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    name = {"key": dtype._impl.name} if is_key else {"dtype": dtype.name}
-    return {"shape": list(aval.shape), "weak": bool(aval.weak_type), **name}
-
-
-def read_aval(words: Words) -> Any:
-    """The inverse of `say_aval`."""
-    import jax
-    import jax.numpy as jnp
-    from jax._src import core
-
-    if "key" in words:
-        dtype = jax.eval_shape(lambda: jax.random.key(0, impl=words["key"])).dtype
-    else:
-        dtype = jnp.dtype(words["dtype"])
-    return core.ShapedArray(tuple(words["shape"]), dtype, weak_type=words["weak"])
+    words: Words = {"shape": list(aval.shape), "weak": bool(aval.weak_type)}
+    words |= {"key": dtype._impl.name} if is_key else {"dtype": dtype.name}
+    if not aval.sharding.mesh.empty:
+        mesh = next((one for one in meshes if one.abstract_mesh == aval.sharding.mesh), None)
+        if mesh is None:
+            raise UnkeptError("an argument's type is of a mesh that the program does not run on")
+        words |= {"mesh": say_mesh(mesh), "spec": say_spec(aval.sharding.spec)}
+    return words
 
 
 def say_layout(layout: Any) -> Words | None:
@@ -196,14 +227,14 @@ def read_tree(words: Any, known: Sequence[tuple[Any, Any]]) -> Any:
 
 # --- the program ----------------------------------------------------------------------------------
 
-_LISTS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("input_avals", say_aval),
-    ("output_avals", say_aval),
-    ("input_shardings", say_sharding),
-    ("output_shardings", say_sharding),
-    ("xla_in_layouts", say_layout),
-    ("dispatch_in_layouts", say_layout),
-    ("xla_out_layouts", say_layout),
+LISTS = (
+    "input_avals",
+    "output_avals",
+    "input_shardings",
+    "output_shardings",
+    "xla_in_layouts",
+    "dispatch_in_layouts",
+    "xla_out_layouts",
 )
 
 
@@ -220,13 +251,24 @@ def say_program(compiled: Any, in_tree: Any) -> Words:
                 raise UnkeptError(f"it has {name.replace('_', ' ')}")
         infos = compiled.args_info
         leaves = sys.modules["jax"].tree_util.tree_leaves(infos)
-        words: Words = {name: [say(o) for o in getattr(unloaded, name)] for name, say in _LISTS}
+        shardings = [*unloaded.input_shardings, *unloaded.output_shardings]
+        meshes = [one.mesh for one in shardings if hasattr(one, "mesh")]
+        say_type = functools.partial(say_aval, meshes=meshes)
+        sayers: dict[str, Callable[[Any], Any]] = {
+            "avals": say_type,
+            "shardings": say_sharding,
+            "layouts": say_layout,
+        }
+        words: Words = {
+            name: [sayers[name.rpartition("_")[2]](one) for one in getattr(unloaded, name)]
+            for name in LISTS
+        }
         words |= {
             "name": unloaded.name,
             "devices": [device.id for device in unloaded.device_list],
             "committed": bool(unloaded.committed),
             "kept": sorted(unloaded.kept_var_idx),
-            "args": [{**say_aval(leaf._aval), "donated": bool(leaf.donated)} for leaf in leaves],
+            "args": [{**say_type(leaf._aval), "donated": bool(leaf.donated)} for leaf in leaves],
             "no_kwargs": bool(compiled._no_kwargs),
             "out": say_tree(compiled.out_tree, list(nodes_of(in_tree))),
         }
@@ -252,10 +294,8 @@ def _read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> A
 
     reader = Reader(backend)
     devices = xla_client.DeviceList(tuple(reader.devices(words["devices"])))
-    readers = {say_aval: read_aval, say_sharding: reader.sharding, say_layout: read_layout}
-    lists = {name: [readers[say](one) for one in words[name]] for name, say in _LISTS}
     out_tree = read_tree(words["out"], list(nodes_of(in_tree)))
-    infos = [stages.ArgInfo(read_aval(one), one["donated"]) for one in words["args"]]
+    infos = [stages.ArgInfo(reader.aval(one), one["donated"]) for one in words["args"]]
     unloaded = pxla.UnloadedMeshExecutable(
         xla_executable=backend.deserialize_executable(program, executable_devices=devices),
         device_list=devices,
@@ -270,7 +310,7 @@ def _read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> A
         mut=None,
         all_args_info=None,
         pgle_profiler=None,
-        **lists,
+        **reader.lists(words),
     )
     args_info = in_tree.unflatten(infos)
     return stages.Compiled(unloaded.load(), [], args_info, out_tree, no_kwargs=words["no_kwargs"])
@@ -279,10 +319,8 @@ def _read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> A
 def check_program(words: Words, compiled: Any, backend: Any, in_tree: Any) -> None:
     """Raise UnkeptError unless the words, read back, are the program that they were made from."""
     unloaded = compiled._executable._unloaded_executable
-    reader = Reader(backend)
-    readers = {say_aval: read_aval, say_sharding: reader.sharding, say_layout: read_layout}
-    for name, say in _LISTS:
-        if [readers[say](one) for one in words[name]] != list(getattr(unloaded, name)):
+    for name, found in Reader(backend).lists(words).items():
+        if found != list(getattr(unloaded, name)):
             raise UnkeptError(f"its {name.replace('_', ' ')} are of a kind that is not known here")
     if read_tree(words["out"], list(nodes_of(in_tree))) != compiled.out_tree:
         raise UnkeptError("the tree of its results is of a kind that is not known here")
