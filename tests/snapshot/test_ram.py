@@ -74,6 +74,23 @@ def test_ranks_fill_one_buffer_together(folder: Path) -> None:
     assert sealed_buffers(folder)[0][0].info.tags == ("best",)
 
 
+def test_what_ranks_of_a_larger_world_left_goes_with_its_set(folder: Path) -> None:
+    for rank in range(3):
+        one = make(folder, wanted=2, rank=rank, world_size=3)
+        one.prepare(one.measure(state()))
+        for number in range(2):
+            one.capture(number, state(number + 1), attempt=0, step=number + 1)
+    for number in range(2):
+        seal(folder, number, number + 1, world_size=3)
+    alone = make(folder, wanted=2)
+    alone.prepare(alone.measure(state()))
+    alone.capture(0, state(5), attempt=0, step=5)
+    names = [path.name for path in (folder / buffer_name(0)).iterdir()]
+    assert names == [shard_name(0)]
+    verify(folder / buffer_name(1))
+    seal(folder, 0, 5)
+
+
 def test_states_grow_and_shrink(buffers: Buffers, folder: Path) -> None:
     for step, size in enumerate((300_000, 10, 0, 2_000_000, 299_999), start=1):
         buffers.capture(0, state(step, size), attempt=0, step=step)

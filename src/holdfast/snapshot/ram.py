@@ -36,6 +36,7 @@ from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.tree import flatten
 
 FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may need: better wait
+_NAMES = (shard_name, receipt_name)
 
 
 class Buffers:
@@ -52,6 +53,7 @@ class Buffers:
         self._files = [
             SharedFile(ram_dir / buffer_name(number) / shard_name(rank)) for number in range(wanted)
         ]
+        self._unswept = set(range(wanted)) if rank == 0 else set()
         self._pid = os.getpid()
         self._busy = threading.Lock()
         self._closing = False
@@ -149,6 +151,12 @@ class Buffers:
         folder = self._ram_dir / buffer_name(buffer)
         (folder / MANIFEST).unlink(missing_ok=True)
         (folder / receipt_name(self._rank)).unlink(missing_ok=True)
+        if buffer in self._unswept:
+            self._unswept.discard(buffer)
+            mine = {name(rank) for rank in range(self._world_size) for name in _NAMES}
+            for path in folder.glob("rank-*"):  # an earlier attempt had more ranks
+                if path.name not in mine:
+                    path.unlink(missing_ok=True)
 
     def _claim(self, buffer: int) -> None:
         reason = claim_folder(self._ram_dir / buffer_name(buffer), os.getuid())
