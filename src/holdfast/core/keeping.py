@@ -16,6 +16,7 @@ from holdfast.core.agree import Phase
 from holdfast.core.drains import Wanted
 from holdfast.core.saving import Saving
 from holdfast.core.tier_words import Announced
+from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
 
 CarryOut = Callable[[tuple[news.Action, ...]], list[act.Action]]
 
@@ -28,7 +29,6 @@ class Keeping:
         self._tier = saving.tier
         self._carry_out = carry_out
         self._announced = Announced(saving)
-        self.last_problem = ""  # why the newest set in memory could not be made durable
 
     def hear(self, event: ev.TierEvent, *, is_running: bool) -> list[act.Action]:
         """Take in what became of a seal or a drain. `is_running`: ranks hear what is ordered."""
@@ -74,6 +74,19 @@ class Keeping:
         newest = self._tier.newest
         return newest is not None and newest.step > self._saving.committed_step
 
+    def last_words(self, finish: act.Finish, *, was_kept: bool) -> act.Finish:
+        """The run's end, with what became of its memory; `was_kept`: the end has waited for it."""
+        if self.is_ahead:
+            # A run that was restored at its end is done only when that end is durable.
+            is_done = finish.exit_code == EXIT_DONE
+            code = EXIT_UNAVAILABLE if is_done else finish.exit_code
+            words = f"{finish.words}; memory holds more, and is kept for a start on this host"
+            return act.Finish(code, words, keep_memory=True)
+        if was_kept:
+            words = f"{finish.words}; step {self._saving.committed_step} was saved from memory"
+            return act.Finish(finish.exit_code, words)
+        return finish
+
     # --- seals and drains -------------------------------------------------------------------
 
     def _is_awaited(self, attempt: int, step: int) -> bool:
@@ -110,7 +123,6 @@ class Keeping:
         if over is None:
             return []
         kept, at_ns = over.kept, event.at_ns
-        self.last_problem = over.why_not
         answer = list(actions)
         is_awaited = self._is_awaited(kept.attempt, kept.step) and not self._tier.is_sealing
         epoch = self._saving.agreement.epoch

@@ -38,7 +38,6 @@ from holdfast.core.stopping import Stopping
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
-    EXIT_UNAVAILABLE,
 )
 
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
@@ -555,16 +554,8 @@ class RunMachine:
 
     def _finished(self) -> list[act.Action]:
         """Nothing happens any more."""
-        was_keeping, self.state = self.state is State.KEEPING, State.OVER
-        finish, step = self._finish, self.saving.committed_step
-        if self.keeping.is_ahead:
-            if finish.exit_code == EXIT_DONE:  # it was restored at its end, and never durable
-                finish = replace(finish, exit_code=EXIT_UNAVAILABLE)
-            words = f"{finish.words}; memory holds more, and is kept for a start on this host"
-            return [replace(finish, words=words, keep_memory=True)]
-        if was_keeping:
-            finish = replace(finish, words=f"{finish.words}; step {step} was saved from memory")
-        return [finish]
+        was_kept, self.state = self.state is State.KEEPING, State.OVER
+        return [self.keeping.last_words(self._finish, was_kept=was_kept)]
 
 
 Handler = Callable[[RunMachine, Any], list[act.Action]]

@@ -1,0 +1,76 @@
+"""What the controller's side of an agreed save remembers between two events (`core.agree`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.core.agree_events import StopAsked
+
+
+class Phase(Enum):
+    """Where an agreement stands."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"  # ordered; not every rank has copied
+    WRITING = "writing"  # every rank has copied the same step; not every shard is durable
+    COMMITTING = "committing"  # every shard is durable; the manifest is being written
+    OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """What the controller knows of a rank. `answer`: the step it copied for the current epoch."""
+
+    step: int = 0
+    ended: bool = False
+    gone: bool = False
+    answer: int | None = None
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
+
+    `committed_step` is the newest durable step. `free_buffers` are those that an order given now
+    may name, the best first; whoever calls `core.agree.step` sets them.
+    """
+
+    phase: Phase
+    ranks: tuple[RankView, ...]
+    committed_step: int
+    epoch: int = 0
+    step: int = 0
+    is_stop: bool = False  # the current epoch's order says STOP
+    is_early: bool = True  # a stop may be answered between two steps; tried once
+    stop: StopAsked | None = None  # the stop under way, or waiting for a save under way
+    why: str = ""
+    lead: int = 1
+    misses: int = 0
+    tries: int = 0
+    late_since_ns: int | None = None  # a rank keeps others waiting at S since then
+    free_buffers: tuple[int, ...] = ()
+    buffer: int | None = None  # into which the current epoch's copies go
+    in_memory: bool = False  # copies there are all that the current epoch is to bring
+
+    @classmethod
+    def start(
+        cls, ranks: int, committed_step: int, epoch: int = 0, *, resumed_step: int | None = None
+    ) -> Agreement:
+        """An attempt begins. `committed_step`: the newest durable step, 0 for none.
+
+        `resumed_step`: what it resumed from, if that was newer.
+        """
+        step = committed_step if resumed_step is None else resumed_step
+        return cls(Phase.IDLE, (RankView(step=step),) * ranks, committed_step, epoch)
+
+    @property
+    def fastest_step(self) -> int:
+        """The largest boundary any rank is known to have published."""
+        return max(rank.step for rank in self.ranks)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing that is known to be completed is missing from the newest set."""
+        return self.fastest_step <= self.committed_step
