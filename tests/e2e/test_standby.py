@@ -20,6 +20,7 @@ from processes import (
     is_alive,
     kill,
     ranks_of,
+    reaper_of,
 )
 
 STEPS = 8
@@ -108,6 +109,16 @@ def test_a_prepared_tree_that_is_killed_is_made_anew(house: House, victim: str) 
     kill(*ranks_of(run))
     run.saw("from ", 2)
     assert ranks_of(run) == [again]
+    finished(house, run)
+
+
+def test_the_end_of_the_reaper_that_has_the_ranks_leaves_them_waiting(house: House) -> None:
+    run = prepared(house)
+    standbys = waiting(run)
+    for pid in (reaper_of(run), guards_of(run)[0]):
+        kill(pid)
+    run.saw("from ", 2)
+    assert ranks_of(run) == standbys
     finished(house, run)
 
 

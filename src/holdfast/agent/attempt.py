@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.agent.launch import journal_name, log_name
@@ -132,9 +132,9 @@ class LiveAttempt:
         """End every process of the attempt."""
         self._tree.kill()
 
-    def sweep(self) -> host.HostEvent:
-        """The reaper is gone: end what it left."""
-        stuck = self._tree.sweep_orphans()
+    def sweep(self, spare: Collection[int]) -> host.HostEvent:
+        """The reaper is gone: end what it left, and none of the other children of ours."""
+        stuck = self._tree.sweep_orphans(spare)
         return host.Stuck(now_ns(), tuple(stuck)) if stuck else host.Empty(now_ns())
 
     def close(self) -> None:

@@ -63,6 +63,11 @@ class Memory:
         """What the ranks are told."""
         return NO_MEMORY if self._job is None else self._job.place
 
+    @property
+    def pids(self) -> list[int]:
+        """Of its processes."""
+        return self._drains.pids
+
     def expect(self) -> None:
         """A rank has buffers: the first seal will come."""
         self._drains.start()

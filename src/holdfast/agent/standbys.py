@@ -100,6 +100,12 @@ class Standbys:
         """Whether there is something to prepare: neither done yet nor given up."""
         return self._argv is not None and self._prepared is None and self._failed < TRIES
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the guards of what is prepared, or is ending."""
+        trees = [] if self._prepared is None else [self._prepared.tree]
+        return [tree.pid for tree in (*trees, *self._ending) if not tree.ended()]
+
     def prepare(self, commands: Commands) -> None:
         """Start the interpreters; they take their time, at a low priority."""
         if self._argv is None:

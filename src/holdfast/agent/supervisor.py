@@ -298,7 +298,7 @@ class Supervisor:
             elif isinstance(action, host.KillTree) and attempt is not None:
                 attempt.kill()
             elif isinstance(action, host.SweepOrphans) and attempt is not None:
-                self._on_host_event(attempt.sweep())
+                self._on_host_event(attempt.sweep([*self.standbys.pids, *self.memory.pids]))
 
     def _feed(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""

@@ -149,10 +149,15 @@ class Tree:
             self._process.kill()
         return self._process.poll() is not None
 
-    def sweep_orphans(self, limit_s: float = reaper.STUCK_AFTER_S) -> list[int]:
-        """After a reaper's death: end what was reparented to us; returns who would not die."""
+    def sweep_orphans(
+        self, spare: Collection[int] = (), limit_s: float = reaper.STUCK_AFTER_S
+    ) -> list[int]:
+        """After a reaper's death: end what was reparented to us; returns who would not die.
+
+        `spare`: children of ours that are none of the tree's, with all that is below them.
+        """
         end = time.monotonic() + limit_s
-        while left := reaper.descendants(os.getpid()):
+        while left := _below_us(spare):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -193,6 +198,11 @@ class Tree:
         with contextlib.suppress(OSError):  # a dead reaper is noticed through its pidfd
             self._control.write(json.dumps(message).encode() + b"\n")
             self._control.flush()
+
+
+def _below_us(spare: Collection[int]) -> list[int]:
+    spared = {pid for root in spare for pid in (root, *reaper.descendants(root))}
+    return [pid for pid in reaper.descendants(os.getpid()) if pid not in spared]
 
 
 def _fields(rank: RankCommand) -> dict[str, Any]:
