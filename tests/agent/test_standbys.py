@@ -158,6 +158,16 @@ def test_one_that_is_not_ready_is_woken_all_the_same(following):
     assert one.line(0).startswith("0 quiet")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the way back from SCHED_IDLE is not open to all")
+def test_one_that_is_idle_is_lifted(following):
+    code = "import os; print(os.sched_getscheduler(0) == os.SCHED_OTHER, flush=True)"
+    one = following(1, mode="idle", code=code)
+    one.ready()
+    assert os.sched_getscheduler(next(iter(one.waiting()))) == os.SCHED_IDLE
+    one.launch()
+    assert one.line(0) == "True"
+
+
 def test_where_one_has_died_its_rank_starts_cold(following):
     one = following()
     one.ready()

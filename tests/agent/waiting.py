@@ -1,6 +1,7 @@
 """A stand-in for the standby interpreter: it waits, and becomes what it is told. Not a test.
 
-`MODE` in its environment: `quiet` never says that it is ready, `dead` ends at once.
+`MODE` in its environment: `quiet` never says that it is ready, `dead` ends at once, `idle` waits
+at the lowest priority.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ task = json.loads(os.environ.pop("HOLDFAST_STANDBY_TASK"))
 mode = os.environ.get("MODE", "")
 if mode == "dead":
     sys.exit(3)
+if mode == "idle":
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 if mode != "quiet":
     told = {"event": "ready", "modules": 7, "rss_bytes": 90 << 20, "took_s": 0.1}
     os.write(task["status_fd"], json.dumps(told).encode() + b"\n")

@@ -142,6 +142,7 @@ class Standby:
 
     def wake(self, rank: dict[str, Any]) -> bool:
         """Have it become the rank; False: it cannot be told, and is ended."""
+        self.lift()
         told = {"argv": rank["argv"], "env": rank["env"], "cwd": rank["cwd"]}
         line = json.dumps(told).encode() + b"\n"
         try:
@@ -154,6 +155,13 @@ class Standby:
             _signal(self.pid, signal.SIGKILL)
         self.forget()
         return woken
+
+    def lift(self) -> None:
+        """In the middle of its imports it is idle: beside busy neighbours it would not hear us."""
+        with contextlib.suppress(OSError):
+            idle = os.SCHED_IDLE
+            if os.sched_getscheduler(self.pid) == idle != os.sched_getscheduler(0):
+                os.sched_setscheduler(self.pid, os.SCHED_OTHER, os.sched_param(0))
 
     def read(self) -> bool:
         """Pass on what it says of itself; False at the end of that."""

@@ -116,7 +116,7 @@ def _cache(value: object) -> str | int:
     return size_bytes
 
 
-AUTO, OFF, HOT = "auto", "off", "hot"
+AUTO, OFF = "auto", "off"
 MOST_BUFFERS = 3
 BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
 CACHE_BYTES = 2 << 30
@@ -250,9 +250,8 @@ class Settings:
     standby: str = _setting(
         AUTO,
         "--standby",
-        _choice(AUTO, OFF, HOT),
-        "Interpreters that have imported what a rank needs wait for the next attempt; `hot`: the "
-        "script itself runs up to its restore, where the devices can be shared.",
+        _choice(AUTO, OFF),
+        "Interpreters that have imported what a rank needs wait for the next attempt; or none do.",
     )
     status: str = _setting(
         "auto",
