@@ -49,7 +49,17 @@ def eventually(predicate: Callable[[], _Truthy], within_s: float = 20.0) -> _Tru
 
 
 # Files of long tests, which start many processes: first, so that no worker is left alone with one.
-_LONG = ("two_ranks", "distributed", "together", "faults", "crash", "fuzz", "chaos", "hang")
+_LONG = (
+    "two_ranks",
+    "distributed",
+    "together",
+    "faults",
+    "crash",
+    "fuzz",
+    "chaos",
+    "hang",
+    "objects",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -175,6 +175,21 @@ def test_a_run_that_is_not_there(house: Any, bucket: str) -> None:
     assert f"no run is named 'sparow' in s3://{bucket}/team: did you mean sparrow?" in said
 
 
+def test_the_store_goes_away_before_a_restore(house: Any, bucket: str, proxy: Any) -> None:
+    """The attempt cannot read its checkpoint; that is no reason to go on without it."""
+    house.run("--save-every", 2, steps=4).wait(EXIT_DONE)
+    run = house.run("--memory", "off", steps=8, HOLD="restore")
+    run.saw("at restore")
+    proxy.down()
+    house.go()
+    run.saw("cannot be reached")
+    proxy.up()
+    words = run.wait(EXIT_DONE)
+    assert "from 4" in words
+    assert "from 0" not in words
+    assert max(sets(bucket)) == 8
+
+
 def test_a_store_that_is_away_at_the_start(house: Any, proxy: Any) -> None:
     proxy.down()
     words = house.run(steps=3).wait(EXIT_UNAVAILABLE)

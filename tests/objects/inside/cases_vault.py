@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -255,6 +257,27 @@ def test_a_write_that_is_given_up_leaves_nothing(
     assert moto.uploads(bucket) == 0
     assert list_sets(ckpt) == ((), {})
     assert partial_sets(ckpt) == ()
+
+
+def test_a_writer_that_is_killed(ckpt: Path, proxy: Any, moto: Any, bucket: str) -> None:
+    """Nothing of its shard is seen, and the next one writes it anew.
+
+    Its parts are the bucket's to collect: the library has no call for that.
+    """
+    script = (
+        "import sys; from holdfast.snapshot.vault import open_vault\n"
+        "from pathlib import Path\n"
+        f"open_vault(Path({str(ckpt)!r})).put_data({set_name(0, 1)!r}, 0, "
+        "[memoryview(bytes(512 << 20))])\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", script])
+    wait_for(lambda: begun(proxy, part=2))
+    writer.kill()
+    writer.wait()
+    assert partial_sets(ckpt) == ()
+    assert moto.uploads(bucket) == 1
+    assert same(read_set(saved(ckpt, big(20))), big(20))
+    assert moto.uploads(bucket) == 1
 
 
 def test_one_of_several_creates(bucket: str) -> None:
