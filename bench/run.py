@@ -14,6 +14,7 @@ PARTS = {
     "faults.py": ([], ["--rounds", "5"]),
     "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
+    "drain.py": ([], ["--gib", "0.25", "--rounds", "3"]),
 }
 
 

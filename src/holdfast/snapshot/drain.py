@@ -1,9 +1,9 @@
 """A sealed buffer of the memory tier, written to its place in the run store.
 
 The bytes and the receipts are the very ones that the seal made: nothing is encoded anew. What is in
-memory is compared with its checksums first, so that a set that went bad there does not take a good
-one's place. Done by a process of its own (`agent.drainer`); the manifest is written by the run's
-controller, when it knows that every shard is there (`sets.commit`).
+memory is compared with its checksums on the way, so that a set that went bad there does not take a
+good one's place. Done by a process of its own (`agent.drainer`); the manifest is written by the
+controller of the run, when it knows that every shard is there (`sets.commit`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.errors import CorruptCheckpoint
@@ -18,7 +19,7 @@ from holdfast.journal.regular import open_regular
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
 from holdfast.snapshot.sets import SetInfo, info, read_manifest
-from holdfast.snapshot.vault import Vault, open_vault, put_shard
+from holdfast.snapshot.vault import Vault, open_vault
 
 
 def drain_set(
@@ -50,10 +51,24 @@ def drain_set(
         except ValueError as error:
             raise CorruptCheckpoint(f"{buffer / receipt_name(rank)}: {error}") from error
         if not _is_there(vault, set_dir.name, receipt):
-            data = _mapped(buffer / shard_name(rank), receipt)
-            verify(data, receipt, buffer)
-            put_shard(vault, set_dir.name, receipt, [data], stop)
+            _put(vault, set_dir.name, receipt, buffer, stop)
     return info(set_dir, manifest)
+
+
+def _put(
+    vault: Vault, name: str, receipt: Receipt, buffer: Path, stop: threading.Event | None
+) -> None:
+    """Write a shard while it is being verified; without both there is no receipt."""
+    data = _mapped(buffer / shard_name(receipt.rank), receipt)
+    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify") as beside:
+        verified = beside.submit(verify, data, receipt, buffer)
+        vault.put_data(name, receipt.rank, [data], stop)
+        try:
+            verified.result()
+        except CorruptCheckpoint:
+            vault.delete(name)  # nothing will ever come of it
+            raise
+    vault.put_receipt(name, receipt)
 
 
 def _is_there(vault: Vault, name: str, receipt: Receipt) -> bool:
