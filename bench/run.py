@@ -13,6 +13,7 @@ PARTS = {
     "ledger.py": ([], ["--peer-steps", "100000"]),
     "faults.py": ([], ["--rounds", "5"]),
     "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
+    "compile.py": ([], ["--rounds", "2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
     "drain.py": ([], ["--gib", "0.25", "--rounds", "3"]),
 }
