@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_atomic
-from holdfast.journal.objects import Place, parse_place
+
+if TYPE_CHECKING:
+    from holdfast.journal.objects import Place
 
 ELSEWHERE = "elsewhere.json"
 
@@ -28,6 +31,8 @@ def elsewhere(folder: Path) -> Place | None:
         said = read_json(path)
     except FileNotFoundError as error:  # gone since we looked
         raise StoreUnavailable(f"{path} vanished; try again") from error
+    from holdfast.journal.objects import parse_place  # most folders hold their sets themselves
+
     url = said.get("url")
     try:
         return parse_place(str(url), instance=said.get("instance_credentials") is True)

@@ -38,7 +38,6 @@ from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.elsewhere import keep_elsewhere
 from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, new_id, shown
-from holdfast.journal.objects import is_object_url, parse_place
 from holdfast.journal.regular import refuse_link
 from holdfast.journal.remote import Remote, remote_of
 
@@ -180,9 +179,13 @@ class RunStore:
         ConfigurationError for other places.
         """
         text = os.fspath(place)
+        if "://" not in text:  # most stores are folders, and need no more
+            return cls(_folder_of(text))
+        from holdfast.journal.objects import is_object_url, parse_place
+        from holdfast.journal.working_copy import working_copy
+
         if not is_object_url(text):
             return cls(_folder_of(text))
-        from holdfast.journal.working_copy import working_copy  # most stores are folders
 
         if instance is None:
             instance = instance_credentials()

@@ -17,7 +17,6 @@ from holdfast.config import (
 from holdfast.errors import ConfigurationError
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.names import check_name, default_name
-from holdfast.journal.objects import is_object_url
 from holdfast.journal.scratch import CACHE_FOLDER, scratch_dir
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, meeting, signals
@@ -108,7 +107,7 @@ def _bare(
     name = check_name(name) if name is not None else settings.name or default_name(sys.argv)
     command = (sys.executable, *sys.argv)
     place = os.fspath(store) if store is not None else settings.store
-    if world.size > 1 and is_object_url(place):
+    if world.size > 1 and "://" in place and not place.startswith("file:"):
         raise ConfigurationError(
             f"{place}: several ranks keep their run in an object store only under `holdfast run`; "
             "start them with it, or name a folder"

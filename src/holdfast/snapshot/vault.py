@@ -14,13 +14,14 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.journal.elsewhere import elsewhere
-from holdfast.journal.objects import Bucket, Place, is_object_url, parse_place
 from holdfast.snapshot.receipt import Receipt
 from holdfast.snapshot.vault_folder import FolderVault
-from holdfast.snapshot.vault_objects import ObjectVault
+
+if TYPE_CHECKING:
+    from holdfast.journal.objects import Place
 
 
 class Files(Protocol):
@@ -101,7 +102,9 @@ def open_vault(place: Path | str) -> Vault:
     Raises ConfigurationError for a URL that cannot be meant, or whose library or credentials are
     not there, StoreUnavailable when a folder's word on where its sets are cannot be read.
     """
-    if isinstance(place, str) and is_object_url(place):
+    if isinstance(place, str) and "://" in place:
+        from holdfast.journal.objects import parse_place
+
         return _vault_at(parse_place(place), os.getpid())
     folder = Path(place)
     other = elsewhere(folder)
@@ -124,7 +127,10 @@ def put_shard(
 
 
 @functools.cache
-def _vault_at(place: Place, pid: int) -> ObjectVault:
+def _vault_at(place: Place, pid: int) -> Vault:
     """One for each place and process: connections are kept, and a fork gets its own."""
+    from holdfast.journal.objects import Bucket
+    from holdfast.snapshot.vault_objects import ObjectVault
+
     del pid
     return ObjectVault(Bucket(place))
