@@ -221,7 +221,7 @@ class World:
         """Record first, then decide, then act."""
         if self.finish is not None:
             return
-        if isinstance(event, ev.StopAsked | ev.SaveAsked):
+        if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
             self._read_words(with_progress=True)
         self.inputs.append(event)
         before = self.machine.state

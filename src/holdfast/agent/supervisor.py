@@ -302,8 +302,8 @@ class Supervisor:
 
     def _feed(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""
-        if isinstance(event, ev.StopAsked | ev.SaveAsked):
-            self._read_progress()  # an order must be ahead of where the ranks are now
+        if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
+            self._read_progress()
         self._chronicle.event(event)
         self._restarts.hear(event)
         for action in self.machine.handle(event):

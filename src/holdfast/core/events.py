@@ -322,6 +322,20 @@ Event = (
 # Those that are taken in every state: they may be of an attempt that is long over.
 TierEvent = Sealed | SealFailed | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
 
+
+def wants_progress(event: Event, *, is_stopping: bool) -> bool:
+    """Whether the edge reads the ranks' progress right before it feeds this event.
+
+    An order must be ahead of where the ranks are now; and after a commit a stop leaves at once if
+    nothing is unsaved, which has to be true now, not at the last look.
+    """
+    if isinstance(event, Heard):
+        return is_stopping and isinstance(event.news, agree_events.Committed)
+    if isinstance(event, DrainCommitted):
+        return is_stopping
+    return isinstance(event, StopAsked | SaveAsked)
+
+
 _T = TypeVar("_T")
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _NEWS: dict[str, type[agree_events.Event]] = {

@@ -543,7 +543,7 @@ class RunMachine:
 
     def _over(self, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
         """The end, but for what is only in memory: that is made durable first."""
-        self._finish = act.Finish(exit_code, words)
+        self._finish, self._choice_waits = act.Finish(exit_code, words), False
         answer = [] if self._stopping.now else self.keeping.drain_newest(at_ns, LAST)
         if self._stopping.now or not self.keeping.is_pending:
             return self._finished()
