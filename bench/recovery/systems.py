@@ -205,9 +205,6 @@ LEVELS = [
         "holdfast-cold", "no standby", "torch", holdfast("torch_holdfast.py", "--standby", "off")
     ),
     System(
-        "holdfast-hot", "hot standby", "torch", holdfast("torch_holdfast.py", "--standby", "hot")
-    ),
-    System(
         "holdfast-jax-cold", "no standby", "jax", holdfast("jax_holdfast.py", "--standby", "off")
     ),
     System(
@@ -215,12 +212,6 @@ LEVELS = [
         "standby, run.compile",
         "jax",
         holdfast("jax_holdfast.py", more=("--compiled",)),
-    ),
-    System(
-        "holdfast-jax-hot",
-        "hot standby, run.compile",
-        "jax",
-        holdfast("jax_holdfast.py", "--standby", "hot", more=("--compiled",)),
     ),
 ]
 NAMES = {system.name: system for system in [*SYSTEMS, *LEVELS]}
