@@ -78,10 +78,25 @@ class Bout:
         self.commands = launch(self.system, self.place, self.place.folder / "output.log")
         self._until(lambda: self.all_step_after(before_ns), START_S, "start anew")
 
+    def stands(self, rank: int, limit_s: float) -> bool:
+        """Whether that rank trains, or does within the limit: it may have died by itself."""
+        from_ns = boot_ns()
+        if self._is_there(rank):
+            return True
+        try:
+            self._until(lambda: self._is_there(rank) and self.all_step_after(from_ns), limit_s, "")
+        except FellError:
+            return False
+        return True
+
+    def _is_there(self, rank: int) -> bool:
+        life = self.follower.read().newest(rank)
+        return life is not None and life.pid in family.descendants()
+
     def strike(self, fault: Fault, signal_number: int, what: str) -> Struck:
         """The rank's newest process, as it wrote itself."""
         life = self.follower.read().newest(fault.rank)
-        if life is None or life.pid not in family.descendants():
+        if life is None or not self._is_there(fault.rank):
             raise FellError(f"rank {fault.rank} is not there to be struck")
         at_ns = boot_ns()
         os.kill(life.pid, signal_number)
@@ -134,6 +149,9 @@ def kills(bout: Bout, rules: Rules) -> dict[str, Any]:
             bout.follower.read()
         if boot_ns() > to_ns:
             break
+        if not bout.stands(fault.rank, rules.never_s):
+            bout.say(f"rank {fault.rank} is gone, though nothing struck it; started from outside")
+            bout.start_anew()
         struck = bout.strike(fault, signal.SIGKILL, "kill")
         if bout.comes_back(struck, rules.never_s):
             seen = recovery(bout.follower.lives, struck.at_ns)
