@@ -124,8 +124,8 @@ def main() -> None:
         soft_timeout=seconds(args.hang_s),
         hard_timeout=seconds(args.hang_s + 1),
         heartbeat_timeout=seconds(args.hang_s),
-        barrier_timeout=seconds(30),
-        completion_timeout=seconds(30),
+        barrier_timeout=seconds(60),
+        completion_timeout=seconds(60),
         last_call_wait=seconds(0.02),
         termination_grace_time=seconds(0),
     )
