@@ -240,6 +240,7 @@ def turn(system: System, place: Place, rules: Rules, say: Callable[[str], None])
     """All of it. A system that cannot go on keeps what was measured so far."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.folder.mkdir(parents=True)
+    place.memory.mkdir(exist_ok=True)
     bout = Bout(system, place, say)
     result: dict[str, Any] = {"system": system.name, "ranks": place.ranks, "seconds": rules.seconds}
     try:
@@ -253,6 +254,7 @@ def turn(system: System, place: Place, rules: Rules, say: Callable[[str], None])
         say(f"fell: {fell}; the end of its output:\n{tail(place.folder / 'output.log')}")
     finally:
         family.end_all()
+        shutil.rmtree(place.memory, ignore_errors=True)
     return result
 
 

@@ -43,6 +43,11 @@ class Place:
     def out(self) -> Path:
         return self.folder / "out"
 
+    @property
+    def memory(self) -> Path:
+        """For snapshots in memory: its own, so that it can be cleared away with the rest."""
+        return Path("/dev/shm") / f"{self.folder.parent.name}-{self.folder.name}"
+
     def script(self, name: str, *more: str) -> list[str]:
         return [
             str(TRAINERS / name), "--out", str(self.out), "--stamps", str(self.stamps),
@@ -172,7 +177,8 @@ def holdfast(script: str, *flags: str, more: tuple[str, ...] = ()) -> Callable[[
             sys.executable, "-m", "holdfast.cli.main", "run", "--name", "race",
             "--store", str(place.folder / "store"), "--scratch", str(place.folder / "scratch"),
             "--ranks", str(place.ranks), "--chips", str(place.ranks), "--hang", str(HANG_S),
-            "--grace", "30", "--status", "off", "--log-level", "info",
+            "--memory-dir", str(place.memory), "--grace", "30",
+            "--status", "off", "--log-level", "info",
             *flags, *place.options.get("holdfast", "").split(), "--",
             sys.executable, *place.script(script, *more),
         ]  # fmt: skip
