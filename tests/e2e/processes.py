@@ -179,6 +179,15 @@ class House:
         """The step of the newest committed set; 0: there is none."""
         return max((step_of(folder) for folder in self.sets(name)), default=0)
 
+    def step_in_memory(self) -> int:
+        """The step of the newest set in this host's memory; 0: there is none."""
+        place = Path(os.environ["HOLDFAST_MEMORY_DIR"])
+        sealed = [
+            path.read_text() for path in place.glob("holdfast-*/*/ram/buffer-*/manifest.json")
+        ]
+        steps = [int(match[1]) for text in sealed if (match := re.search(r'"step":(\d+)', text))]
+        return max(steps, default=0)
+
     def trained(self, *options: object, sets: int = 3, name: str = "r") -> int:
         """A run stopped by SIGTERM with at least so many sets; the step that it saved last."""
         self.allow(1)
@@ -197,7 +206,7 @@ class House:
 
     def finishes(self, *options: object, name: str = "r") -> str:
         """The run goes on from what is saved and ends as if nothing had happened; its output."""
-        until = self.saved_step(name) + 5
+        until = max(self.saved_step(name), self.step_in_memory()) + 5
         self.allow(FAR)
         out = self.run(*options, steps=until, name=name).wait(EXIT_DONE)
         assert f"final {expected_digest(until)}" in out, out

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
 
-from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process, step_of
+from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, House, Process, step_of
 
 AWAY = "away"
+NOT_SAVED = re.compile("could not be (saved|made durable)")
 
 
 def go_on_until(house: House, run: Process, step: int, happened) -> int:
     """Allow step after step until something has happened; the last step allowed."""
+    give_up = time.monotonic() + LIMIT_S
     while not happened():
+        assert time.monotonic() < give_up, run.text
         run.saw(f"did {step}$")
         step += 1
         house.allow(step)
@@ -37,7 +41,7 @@ def test_a_store_that_vanishes_and_returns(house: House) -> None:
     run = house.run("--save-every", 1, "--keep", 100, steps=FAR)
     step = go_on_until(house, run, 1, house.saved_step)
     away = vanish(house)
-    step = go_on_until(house, run, step, lambda: "could not be saved" in run.text)
+    step = go_on_until(house, run, step, lambda: NOT_SAVED.search(run.text))
     run.saw("its journal is kept on this host meanwhile")
     step = go_on_until(house, run, step, lambda: step_after(run) >= step)
     assert not house.store.exists(), "a store was begun in the empty place"
@@ -60,7 +64,7 @@ def test_a_store_that_vanishes_for_good_before_a_stop(house: House) -> None:
     step = go_on_until(house, run, 1, lambda: len(house.sets()) >= 2)
     told = step_of(house.sets()[0])  # that of the newest may still be under way
     vanish(house)
-    go_on_until(house, run, step, lambda: "could not be saved" in run.text)
+    go_on_until(house, run, step, lambda: NOT_SAVED.search(run.text))
     run.send(signal.SIGTERM)
     house.allow(FAR)
     out = run.wait(EXIT_SAVED)
@@ -71,8 +75,8 @@ def test_a_store_that_vanishes_for_good_before_a_stop(house: House) -> None:
     said = re.search(r"step (\d+) is saved", out.splitlines()[-1])
     assert said is not None, out
     assert told <= int(said[1]) <= saved
-    out = house.finishes()
-    assert f"from {saved}\n" in out
+    held = max(saved, house.step_in_memory())
+    assert f"from {held}\n" in house.finishes()
 
 
 def test_a_store_that_is_gone_when_an_attempt_ends(house: House) -> None:
@@ -88,7 +92,7 @@ def test_a_store_that_is_gone_when_an_attempt_ends(house: House) -> None:
     away = house.store.with_name(AWAY)
     saved = max(step_of(path.parent) for path in (away / "r" / "ckpt").glob("*/manifest.json"))
     come_back(house)
-    assert int(run.saw("from ([0-9]+)$", count=2)[1]) == saved
+    assert int(run.saw("from ([0-9]+)$", count=2)[1]) >= saved  # memory may have held more
     run.send(signal.SIGTERM)
     run.wait(EXIT_SAVED)
     house.finishes()

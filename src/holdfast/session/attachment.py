@@ -120,8 +120,9 @@ class Attachment(ABC):
     def stepped(self) -> None:  # noqa: B027 - most have nobody to tell
         """The first step is done."""
 
-    def before_save(self) -> None:  # noqa: B027 - most have nothing to do
-        """A checkpoint is about to be written, by the thread that writes them."""
+    def before_save(self) -> bool:
+        """A checkpoint is about to be written; True: this need not be called again."""
+        return True
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have something closed before the journal is; last in, first out."""

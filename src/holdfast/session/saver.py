@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.snapshot.staging import Captured, Staging
 
 
+TELL_LIMIT_S = 5.0
+
+
 class _Work(NamedTuple):
     captured: Captured
     epoch: int
@@ -49,7 +52,7 @@ class Saver:
         attempt: Callable[[], int],
         rank: int,
         world_size: int,
-        before_write: Callable[[], None] = lambda: None,
+        before_write: Callable[[], bool] = lambda: True,
         memory: MemoryTier | None = None,
     ) -> None:
         self._ckpt_dir = ckpt_dir
@@ -60,6 +63,8 @@ class Saver:
         self._world_size = world_size
         self._before_write = before_write
         self._memory = memory
+        self._is_told = False
+        self._telling: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._work: _Work | None = None
         self._wake = threading.Condition()
@@ -127,6 +132,7 @@ class Saver:
     ) -> None:
         if self._memory is None:
             raise StoreUnavailable("the order is for a buffer in memory, and this rank has none")
+        self._tell_first(waits=is_asked)
         # Tags are for a set that becomes durable; most of those in memory never do.
         tags = self._contents.take_tags() if is_asked else ()
         try:
@@ -136,6 +142,21 @@ class Saver:
             self._contents.give_back(tags)
             raise
         self._tagged = (epoch, tags) if tags else None
+
+    def _tell_first(self, *, waits: bool) -> None:
+        """What must be known before a set is drained, and could not be told at the start.
+
+        A store may answer late or never: only a save that somebody waits for waits for it.
+        """
+        if self._is_told or (self._telling is not None and self._telling.is_alive()):
+            return
+        self._telling = threading.Thread(target=self._tell, name="holdfast-tell", daemon=True)
+        self._telling.start()
+        if waits:
+            self._telling.join(TELL_LIMIT_S)
+
+    def _tell(self) -> None:
+        self._is_told = self._before_write()
 
     def _take_back_tags(self) -> None:
         """Whether a tagged copy became durable, others have said by now: if not, here again."""

@@ -78,12 +78,13 @@ class Supervised(Attachment):
         """What has been imported by now, the next attempt's standby imports ahead."""
         imports.tell(self._imports)
 
-    def before_save(self) -> None:
+    def before_save(self) -> bool:
         """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""
         if self.keep is not None and not self._keep_is_told:
             wish = {"last": self.keep.last, "every": self.keep.every}
             path = self.folder.ranks_dir(self.attempt) / "keep.json"
             self._keep_is_told = write_report(path, wish)
+        return self._keep_is_told
 
     def resume(self) -> tuple[Resume, str]:
         """What the controller chose at launch."""

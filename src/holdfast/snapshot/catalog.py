@@ -69,16 +69,16 @@ class Catalog:
         trusted, NoSuchCheckpoint when none is what was wished for, StoreUnavailable when that
         cannot be known.
         """
+        with store_errors("read the checkpoints", self._folder.ckpt_dir):
+            # A store that is gone (unmounted) looks like one in which nothing was ever saved.
+            self._folder.attempts_dir.stat()
+            self._folder.ckpt_dir.stat()
         records = attempts(self._folder).records
         sets, damage = list_sets(self._folder.ckpt_dir)
         buffers, passed_over = self._buffers()
         newest = next_number(self._folder) - 1
         if (sets or damage or buffers) and newest not in {record.attempt for record in records}:
             raise self._lineage_lost(newest)
-        with store_errors("read the checkpoints", self._folder.ckpt_dir):
-            # A store that is gone (unmounted) looks like one in which nothing was ever saved.
-            self._folder.attempts_dir.stat()
-            self._folder.ckpt_dir.stat()
         chain, bad = _chain(records), damage | self.bad
         made = [*sets, *(one.info for name, one in buffers.items() if name not in _names(sets))]
         lost = {name: why for name, why in bad.items() if name not in buffers}
