@@ -26,6 +26,7 @@ if os.environ["FAULT"] == "waits_in_a_collective":
 
     dist.init_process_group("gloo")
 
+from holdfast.core.word import Agreed, buffer_of, is_durable, unpack
 from holdfast.journal.layout import Word
 
 SAVE_AT = 4
@@ -206,8 +207,13 @@ def save_this_step() -> None:
     """
     run = holdfast.start()
     run._boundary.wait_for_commit = True
-    while not run._writer.words.load(Word.ORDER):
+    while not is_ordered(unpack(run._writer.words.load(Word.ORDER))):
         run.save(wait=True)
+
+
+def is_ordered(order: Agreed) -> bool:
+    """Whether the order is for a durable set, and not only for one in memory."""
+    return order.epoch > 0 and (buffer_of(order.flags) is None or is_durable(order.flags))
 
 
 def misbehave(step: int) -> None:

@@ -202,13 +202,18 @@ PROGRAMS = {
         atexit.register(print, "registered first, called last")
         atexit.register(print, "registered last, called first")
         atexit.register(lambda: 1 / 0)
-        thread = threading.Thread(target=lambda: print("a thread is waited for"))
+        main_is_over = threading.Event()
+        def wait():
+            main_is_over.wait()
+            print("a thread is waited for")
+        thread = threading.Thread(target=wait)
         thread.start()
         print(atexit._ncallbacks())
         class Late:
             def __del__(self, print=print):
                 print("deleted")
         late = Late()
+        main_is_over.set()
     """,
     "broken_pipe": """
         import os
