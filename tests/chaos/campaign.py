@@ -111,12 +111,20 @@ class Run:
 
     def ranks(self) -> list[int]:
         """Processes of an attempt that are there now."""
-        return [pid for pid in tree_of(self.process.pid) if attempt_of(pid) is not None]
+        return [pid for pid in tree_of(self.process.pid) if self._attempt_of(pid) is not None]
+
+    def _attempt_of(self, pid: int) -> int | None:
+        """The attempt that this is a rank of; what stands by for the next is of none yet."""
+        number = attempt_of(pid)
+        records = self.night.folder / "store" / "night" / "attempts"
+        if number is None or not (records / f"{number:04d}" / "attempt.json").exists():
+            return None
+        return number
 
     def strike(self, target: str, dice: random.Random) -> bool:
         """SIGKILL what was aimed at; False when nothing of the kind is there now."""
         pids = tree_of(self.process.pid)
-        attempts = {pid: number for pid in pids if (number := attempt_of(pid)) is not None}
+        attempts = {pid: number for pid in pids if (number := self._attempt_of(pid)) is not None}
         ranks, keepers = list(attempts), [pid for pid in pids[1:] if pid not in attempts]
         aimed = {
             "tree": pids,
