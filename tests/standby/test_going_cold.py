@@ -35,7 +35,9 @@ def library(tmp_path: Path, surroundings: dict[str, str]) -> Path:
     place = tmp_path / "site-packages"
     place.mkdir()
     (place / "learned_one.py").write_text("VALUE = 1\n")
-    surroundings["PYTHONPATH"] = os.pathsep.join([str(place), surroundings.get("PYTHONPATH", "")])
+    # Nothing empty between two colons: that is the working folder.
+    known = filter(None, (str(place), surroundings.get("PYTHONPATH")))
+    surroundings["PYTHONPATH"] = os.pathsep.join(known)
     return place
 
 
