@@ -137,7 +137,7 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
                 for page in pages:
                     page.detach()
         finally:
-            process.send_signal(signal.SIGQUIT)
+            process.send_signal(signal.SIGTERM)  # stopped now, it would keep its memory
             process.wait()
     store = folder / "store" / "r"
     (journal,) = (store / "journal").glob("controller-*.hfj")
