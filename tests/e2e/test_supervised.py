@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -135,3 +136,13 @@ def test_a_syntax_error_ends_with_1(house: House) -> None:
 def test_a_command_that_does_not_exist_ends_with_78(house: House) -> None:
     out = house.holdfast("run", "--", "no-such-program", "--x").wait(EXIT_CONFIGURATION)
     assert "no-such-program" in out.splitlines()[-1]
+
+
+def test_a_signal_after_the_end_changes_nothing(house: House) -> None:
+    """Whoever stops all that runs may come when the run is done: it stays done."""
+    run = house.run(steps=3)
+    run.saw("run 'r': done")
+    while is_alive(run.pid):
+        with contextlib.suppress(ProcessLookupError):
+            run.send(signal.SIGTERM)
+    run.wait(EXIT_DONE)

@@ -21,15 +21,20 @@ WATCHED = (
 
 
 def watch(arrived: Callable[[int], None]) -> Callable[[], None]:
-    """Call `arrived(number)` for each; returns what puts the old handlers back."""
+    """Call `arrived(number)` for each; returns what has them ignored, once the end is decided.
+
+    Not the old handlers: by default a signal ends the process, with an exit code that is not the
+    run's and before the lease is given back.
+    """
 
     def handler(number: int, _frame: FrameType | None) -> None:
         arrived(number)
 
-    before = {number: signal.signal(number, handler) for number in WATCHED}
+    for number in WATCHED:
+        signal.signal(number, handler)
 
-    def restore() -> None:
-        for number, old in before.items():
-            signal.signal(number, old)
+    def ignore() -> None:
+        for number in WATCHED:
+            signal.signal(number, signal.SIG_IGN)
 
-    return restore
+    return ignore

@@ -144,7 +144,7 @@ class Supervisor:
     def run(self, opened: ev.Opened) -> act.Finish:
         """Until the run is over for this supervisor."""
         become_subreaper()
-        restore_signals = watch(lambda number: self._inbox.put(partial(self._on_signal, number)))
+        ignore_signals = watch(lambda number: self._inbox.put(partial(self._on_signal, number)))
         self._selector.register(self._inbox, selectors.EVENT_READ)
         self._chronicle.opened(self.folder, self.job.chips)
         self.upkeep.start()
@@ -162,7 +162,7 @@ class Supervisor:
             self.upkeep.close(CLOSE_LIMIT_S)
             for close in self.at_close:
                 close(self._finish)
-            restore_signals()
+            ignore_signals()
             self._selector.close()
         self._turn_inbox()
         return self._finish
