@@ -18,7 +18,7 @@ from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import commit, delete_set, list_sets, partial_sets, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import GLOBAL, Staging
-from holdfast.snapshot.vault import open_vault, put_shard
+from holdfast.snapshot.vault import open_vault
 
 pytest.importorskip("obstore")
 STATE = {"state": {"w": np.arange(300_000.0), "n": 3}}
@@ -73,7 +73,9 @@ def test_a_shard_goes_from_one_vault_to_another(ckpt: Path, tmp_path: Path) -> N
     receipt = write_shard(other / set_name(0, 1), captured, attempt=0, step=1, rank=0, world_size=1)
     captured.release()
     data = memoryview((other / set_name(0, 1) / "rank-00000.safetensors").read_bytes())
-    put_shard(open_vault(ckpt), set_name(0, 1), receipt, [data[:7], data[7:]])
+    vault = open_vault(ckpt)
+    vault.put_data(set_name(0, 1), 0, [data[:7], data[7:]])
+    vault.put_receipt(set_name(0, 1), receipt)
     place = commit(ckpt / set_name(0, 1), 1).path
     assert np.array_equal(read_set(place)["state"]["w"], STATE["state"]["w"])
 

@@ -111,21 +111,6 @@ def open_vault(place: Path | str) -> Vault:
     return FolderVault(folder) if other is None else _vault_at(other, os.getpid())
 
 
-def put_shard(
-    vault: Vault,
-    name: str,
-    receipt: Receipt,
-    data: Sequence[memoryview],
-    stop: threading.Event | None = None,
-) -> None:
-    """Write a shard whose checksums are known, then its receipt; raises as `Vault.put_data`."""
-    size = sum(view.nbytes for view in data)
-    if size != receipt.file_bytes:
-        raise ValueError(f"the shard has {size} bytes, its receipt says {receipt.file_bytes}")
-    vault.put_data(name, receipt.rank, data, stop)
-    vault.put_receipt(name, receipt)
-
-
 @functools.cache
 def _vault_at(place: Place, pid: int) -> Vault:
     """One for each place and process: connections are kept, and a fork gets its own."""
