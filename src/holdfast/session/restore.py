@@ -74,7 +74,8 @@ def _read(
     set_dir = attachment.set_dir(resume)
     room = attachment.warming.room(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
-    written_by = read_manifest(set_dir).world_size
+    manifest = read_manifest(set_dir)
+    written_by = manifest.world_size
     is_reshaped = written_by != attachment.world_size
     stored = read_set(
         set_dir,
@@ -84,6 +85,7 @@ def _read(
         world_size=attachment.world_size,
         sections=SHARED if is_reshaped else None,
         room=room,
+        manifest=manifest,
     )
     if is_reshaped:
         say(

@@ -48,6 +48,7 @@ def read_set(
     sections: Sequence[str] | None = None,
     kinds: Kinds = "saved",
     room: Room | None = None,
+    manifest: Manifest | None = None,
 ) -> dict[str, Any]:
     """Read a rank's part of a set, every byte verified before it is used.
 
@@ -56,7 +57,7 @@ def read_set(
     they were (or all numpy's with kinds="numpy"). `only`: globs on paths inside "state"; with
     `like`, that is a tree of only those. `sections`: read no others. With another number of ranks
     than wrote the set, what is global is reassembled; what is per rank has no answer. `room`: warm
-    memory from `prepare`, used up by this call.
+    memory from `prepare`, used up by this call. `manifest`: the set's, if it has been read already.
 
     Raises:
         CorruptCheckpoint: a file is missing, truncated or not what was written; names it.
@@ -65,7 +66,7 @@ def read_set(
         StoreUnavailable: a file may not be read.
 
     """
-    manifest = read_manifest(set_dir)
+    manifest = manifest or read_manifest(set_dir)
     with ShardFiles(set_dir, manifest) as files:
         source = rank if manifest.world_size == world_size else rank % manifest.world_size
         try:
@@ -112,8 +113,17 @@ def read_own(set_dir: Path, sections: Sequence[str]) -> list[dict[str, Any]]:
     For a restore by another number of ranks, which has to make something of all of them. Raises
     what `read_set` raises.
     """
-    ranks = read_manifest(set_dir).world_size
-    return [read_set(set_dir, None, None, rank, ranks, sections=sections) for rank in range(ranks)]
+    manifest = read_manifest(set_dir)
+    return [
+        read_set(
+            set_dir,
+            rank=rank,
+            world_size=manifest.world_size,
+            sections=sections,
+            manifest=manifest,
+        )
+        for rank in range(manifest.world_size)
+    ]
 
 
 def load_path(set_dir: Path, like: Any = None, only: str | Sequence[str] | None = None) -> Any:
