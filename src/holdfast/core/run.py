@@ -315,6 +315,8 @@ class RunMachine:
         is_running = self.state is State.RUNNING
         answer = self.keeping.hear(event, is_running=is_running)
         if is_running:
+            if isinstance(event, ev.Sealed):  # after the stop was asked for
+                answer += self._drain_before_leaving(event.at_ns)
             return answer + self._after_saving(event.at_ns)
         if self._choice_waits and not self.saving.tier.is_sealing:
             return [*answer, act.CancelTimer(Timer.SEAL), *self._choose(event.at_ns)]
@@ -385,10 +387,13 @@ class RunMachine:
         return answer
 
     def _begin_stop(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
+        return self._drain_before_leaving(at_ns) + self._ask_to_leave(stop, at_ns)
+
+    def _drain_before_leaving(self, at_ns: int) -> list[act.Action]:
         """With a deadline what is in memory is drained first: that much is safe in any case."""
-        is_hurried = stop.deadline_ns is not None
-        first = self.keeping.drain_newest(at_ns, stop.source) if is_hurried else []
-        return first + self._ask_to_leave(stop, at_ns)
+        if self.stop is None or self.stop.deadline_ns is None:
+            return []
+        return self.keeping.drain_newest(at_ns, self.stop.source)
 
     def _ask_to_leave(self, stop: StopIntent, at_ns: int) -> list[act.Action]:
         if not self.saving.joined:
