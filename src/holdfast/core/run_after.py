@@ -1,0 +1,86 @@
+"""The end of an attempt: why it ended, and whether, when and how the run goes on."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import exits, records, restart, rollback
+from holdfast.core.ending import Verdict, exit_code
+from holdfast.core.run_before import choose
+from holdfast.core.run_course import Course
+from holdfast.core.run_over import over, over_in_a_gap
+from holdfast.core.run_state import SECOND_NS, State, Timer
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
+
+
+def on_tree_gone(run: Course, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
+    """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
+    if run.launch_failure is not None:
+        return _never_launched(run, event.at_ns, run.launch_failure)
+    return _settle(run, event.at_ns)
+
+
+def on_host_lost(run: Course, event: ev.HostLost) -> list[act.Action]:
+    """Processes survive SIGKILL: the attempt is over, and this host with it."""
+    run.ending.host_lost = True
+    return [act.Say("error", event.words), *on_tree_gone(run, event)]
+
+
+def _never_launched(run: Course, at_ns: int, failed: ev.LaunchFailed) -> list[act.Action]:
+    answer: list[act.Action] = []
+    if failed.is_on_record:
+        is_command = failed.exit_code == EXIT_CONFIGURATION
+        cause = exits.ExitCause.CONFIGURATION if is_command else exits.ExitCause.HOST_LOST
+        end = act.EndAttempt(run.attempt, exits.HISTORY_CAUSE[cause], failed.words, None, True)
+        answer.append(end)
+    return answer + over_in_a_gap(run, at_ns, failed.exit_code, failed.words)
+
+
+def _settle(run: Course, at_ns: int) -> list[act.Action]:
+    """Put the end on record; then the run is over, or it goes back, or it restarts."""
+    saved = run.saving.what_is_saved
+    verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
+    cause, words, rank, _ = verdict
+    ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
+    asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
+    run.ended_ns = at_ns
+    run.saving.end(at_ns)
+    done = cause is exits.ExitCause.DONE
+    answer: list[act.Action] = [act.CancelTimer(timer) for timer in Timer]
+    answer.append(records.attempt_end(run.attempt, at_ns, cause))
+    history_cause = exits.HISTORY_CAUSE[cause]
+    answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done))
+    if done:
+        answer.append(records.run_end(at_ns))
+        return answer + over(run, at_ns, EXIT_DONE, "done")
+    if run.stop is not None or cause is exits.ExitCause.STOPPED:
+        fault = words if run.ending.is_faulty else None
+        last_words = run.stopping.last_words(saved, fault)
+        return answer + over(run, at_ns, run.stopping.exit_code, last_words)
+    if run.rollbacks.asked_by_person:  # who has looked, and knows what to do next
+        return answer + choose(run, at_ns)
+    return answer + _restart(run, at_ns, verdict, asks)
+
+
+def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
+    """Start again, now or after a while, unless the restart policy gives up."""
+    failure = restart.Failure(
+        attempt=run.attempt,
+        cause=verdict.cause,
+        signature=verdict.signature,
+        completed_before=rollback.progress_from(run.failures, run.high_water_at_launch, asks=asks),
+        completed_after=run.high_water,
+        at_ns=at_ns,
+        asked_rollback=asks,
+    )
+    run.failures = (*run.failures, failure)
+    decision, reason = run.policy.restart.decide(run.failures, at_ns)
+    if isinstance(decision, restart.GiveUp):
+        return over(run, at_ns, exit_code(verdict.cause), f"{verdict.words}; {reason}")
+    if decision.delay_ns == 0:
+        return [act.Say("info", f"restarting: {reason}"), *choose(run, at_ns)]
+    run.state = State.WAITING
+    return [
+        act.Say("info", f"restarting in {decision.delay_ns / SECOND_NS:.1f} s: {reason}"),
+        act.SetTimer(Timer.RESTART, at_ns + decision.delay_ns),
+    ]

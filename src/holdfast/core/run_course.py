@@ -1,0 +1,81 @@
+"""What the run's machine (`core.run`) remembers between two events, over all its attempts."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events, exits, restart, rollback
+from holdfast.core import events as ev
+from holdfast.core.absence import Absence
+from holdfast.core.ending import Ending
+from holdfast.core.hang_watch import HangWatch
+from holdfast.core.keeping import Keeping
+from holdfast.core.run_state import RunPolicy, State, StopIntent
+from holdfast.core.saving import Saving
+from holdfast.core.stopping import Stopping
+from holdfast.errors import EXIT_DONE
+
+
+class Course:
+    """The course of one run so far. The handlers in `core.run_*` read it and move it on."""
+
+    def __init__(self, policy: RunPolicy) -> None:
+        self.policy = policy
+        self.state = State.NEW
+
+        # Of the run.
+        self.high_water = 0  # the highest step any attempt completed on all ranks
+        self.failures: tuple[restart.Failure, ...] = ()
+        self.failures_before = self.losses_before = 0  # those that earlier controllers saw
+        self.rollbacks = rollback.Rollbacks()
+        self.saving = Saving(policy.ranks, policy.save, memory_policy=policy.save_in_memory)
+        self.keeping = Keeping(self.saving, self.carry_out)
+        self.hangs = HangWatch(policy.hang, policy.ranks)
+        self.stopping = Stopping(policy.leave_limit_ns, policy.margin_ns)
+        self.absence = Absence(policy.store_patience_ns)
+
+        # Of the newest attempt.
+        self.attempt = -1
+        self.resume = ev.Resume(None, 0, None)
+        self.high_water_at_launch = 0
+        self.launch_failure: ev.LaunchFailed | None = None
+        self.saves_wake_ns: int | None = None  # what the saves' timer is set to
+        self.is_relayed = False  # it was told to stop by a signal, for want of sessions
+        self.is_leaving = False  # its ranks were told to leave
+        self.ending = Ending()
+        self.ended_ns: int | None = None
+
+        # Of what comes next.
+        self.next_attempt = 0
+        self.choice_waits = False  # for a set in memory that is being sealed
+        self.finish = act.Finish(EXIT_DONE, "")  # for when nothing in memory is ahead of the disk
+
+    @property
+    def stop(self) -> StopIntent | None:
+        """Who wants the run to stop; None: nobody."""
+        return self.stopping.intent
+
+    @property
+    def is_told_to_leave(self) -> bool:
+        """Whether every rank knows by now that it is to stop."""
+        return self.stop is not None and (self.is_relayed or self.saving.is_over)
+
+    @property
+    def failures_seen(self) -> int:
+        """All failures of the run, under whichever controller."""
+        return self.failures_before + len(self.failures)
+
+    @property
+    def losses_seen(self) -> int:
+        """Of them, those that took the memory of their host along."""
+        lost = exits.ExitCause.HOST_LOST
+        return self.losses_before + sum(one.cause is lost for one in self.failures)
+
+    def carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
+        """The run's actions for those of its saves."""
+        deadline_ns = self.stopping.deadline_ns
+        return [
+            act.Seal(self.attempt, action.epoch, action.step, action.buffer)
+            if isinstance(action, agree_events.Seal)
+            else act.CarryOut(self.attempt, action, deadline_ns)
+            for action in actions
+        ]

@@ -1,0 +1,91 @@
+"""A run that is asked to do something else: to save and leave, to stop now, to go back."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import rollback
+from holdfast.core.run_before import choose
+from holdfast.core.run_course import Course
+from holdfast.core.run_over import over_in_a_gap
+from holdfast.core.run_saves import after_saving, drain_before_leaving
+from holdfast.core.run_state import SECOND_NS, State, StopIntent, Timer
+
+STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
+
+
+# --- to save and leave ----------------------------------------------------------------------
+
+
+def on_stop_asked(run: Course, event: ev.StopAsked) -> list[act.Action]:
+    """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
+    first = run.stop is None
+    answer = run.stopping.note(event, is_running=run.state is State.RUNNING)
+    if run.state in (State.CHOOSING, State.WAITING):
+        return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+    is_asked = run.saving.is_active and not run.saving.is_over
+    if run.stop and run.state is State.RUNNING and (first or is_asked):
+        return answer + begin_stop(run, run.stop, event.at_ns)
+    return answer
+
+
+def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+    """Ask the ranks of a running attempt to save and leave, as they can be asked now."""
+    return drain_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
+
+
+def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+    if not run.saving.joined:
+        # No session has shown itself: a plain program, or one that is still importing. The
+        # signal is all it can understand, and an import has nothing to lose.
+        run.is_relayed = True
+        limit_ns = stop.deadline_ns or at_ns + run.policy.relay_limit_ns
+        return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
+    if run.saving.agreement.is_saved and not run.saving.is_ended:
+        run.state = State.DRAINING
+        return [
+            act.Say("info", "no step since the last checkpoint: leaving without saving"),
+            act.Kill(stop.source),
+        ]
+    actions = run.saving.stop(at_ns, stop.source, run.stopping.leave_by_ns(at_ns))
+    return run.carry_out(actions) + after_saving(run, at_ns)
+
+
+# --- to stop now ----------------------------------------------------------------------------
+
+
+def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
+    """End every process; where nothing runs, the run is over."""
+    answer = [run.stopping.note_now(event)]
+    if run.state in (State.RUNNING, State.DRAINING):
+        run.state = State.DRAINING
+        return [*answer, act.Kill(event.source)]
+    if run.state is State.NEW:
+        return answer  # as soon as there is something to end
+    if run.state is State.LAUNCHING:  # the same, unless the store keeps us waiting
+        return [*answer, act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
+    return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+
+
+# --- to go back -----------------------------------------------------------------------------
+
+
+def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
+    """End the attempt without a save, and start from where a person wants it to."""
+    if not run.rollbacks.add((event.wish,)):
+        return []
+    said = act.Say("warning", f"asked to go {rollback.wish_words(event.wish)}")
+    if run.stop is not None:
+        return [said, act.Say("warning", "the run is stopping: its next start goes back")]
+    if run.state is State.RUNNING:
+        return [said, *end_to_go_back(run)]
+    if run.state is State.WAITING:
+        return [said, act.CancelTimer(Timer.RESTART), *choose(run, event.at_ns)]
+    return [said]  # as soon as the store has answered, the ranks run, or all are gone
+
+
+def end_to_go_back(run: Course) -> list[act.Action]:
+    """End what runs: somebody wants it to start from elsewhere."""
+    run.state = State.DRAINING
+    run.ending.gone_back, _ = rollback.prevailing(run.rollbacks.standing)
+    return [act.Kill("the run goes back")]
