@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +47,22 @@ def zombies() -> set[int]:
     """Our own children that have ended and are still to be collected."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return {int(pid) for pid in children if _state(int(pid)) == "Z"}
+
+
+def stacks(limit_s: float = 10.0) -> str:
+    """Where each descendant that is a Python program stands, for whoever looks into it later."""
+    spy = Path(sys.executable).with_name("py-spy")
+    told = []
+    for pid in sorted(descendants()):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            told.append(f"--- {pid} {_state(pid)} {words.decode(errors='replace')}")
+            done = subprocess.run(
+                [spy, "dump", "--nonblocking", "--pid", str(pid)],
+                capture_output=True, text=True, timeout=limit_s, check=False,
+            )  # fmt: skip
+            told.append(done.stdout or done.stderr)
+    return "\n".join(told)
 
 
 def _state(pid: int) -> str:

@@ -8,7 +8,12 @@ known from the ruler's lines, never from a launcher.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+FIRST_S = 0.5
+# Left alone at the end, so that what the last kill cost can be seen.
+LAST_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -20,13 +25,24 @@ class Fault:
 
 
 def kills(seed: int, seconds: float, ranks: int, every_s: float = 20.0) -> list[Fault]:
-    """SIGKILLs of one rank, one each `every_s` on average, at times that know nothing of another.
+    """SIGKILLs of one rank: one in each `every_s`, at a moment that knows nothing of the others.
 
-    The number is fixed, and the times are independent and uniform: what a Poisson process of that
-    rate looks like when it happened to strike that often. The last two seconds are left alone, so
-    that what the last one cost can be seen.
+    Two may follow within an instant, or stand almost twice `every_s` apart. A shorter race is the
+    beginning of a longer one with the same seed, so that rows of different lengths compare. Purely
+    random times (a Poisson process) would also change how many there are from seed to seed.
     """
     draw = random.Random(seed)
-    count = max(1, round(seconds / every_s))
-    times = sorted(draw.uniform(0.5, max(seconds - 2.0, 1.0)) for _ in range(count))
-    return [Fault(round(at, 3), draw.randrange(ranks)) for at in times]
+    schedule = []
+    for block in range(max(1, round(seconds / every_s))):
+        at_s = every_s * (block + draw.random())
+        rank = draw.randrange(ranks)
+        schedule.append(Fault(round(min(max(at_s, FIRST_S), max(seconds - LAST_S, 1.0)), 3), rank))
+    return schedule
+
+
+def one_after_another(seed: int, count: int, ranks: int, gap_s: float) -> Iterator[Fault]:
+    """Kills that each wait for the run to be back: `at_s` counts from then, half to one and a half
+    times the gap. Random, so that they meet everything that goes on after a restart."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        yield Fault(round(gap_s * (0.5 + draw.random()), 3), draw.randrange(ranks))

@@ -1,10 +1,10 @@
 """Draws docs/images/recovery.svg from the results of the race: two panels, one row per system.
 
-    python bench/recovery/picture.py [--results build/recovery] [--ranks 2] [--to FILE]
+    python bench/recovery/picture.py [--results build/recovery] [--ranks 2,1] [--to FILE]
 
 Left: a dot for each kill, at the seconds until the next new step (a logarithmic axis), a bar at the
-median, a cross where it never came. Right: goodput. Its own panel, light or dark as the reader's
-system is.
+median, a cross where it never came. Right: goodput. Of each system the longest race; its length
+stands in its row. Its own panel, light or dark as the reader's system is.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ import math
 import sys
 from pathlib import Path
 
+from rows import Row, best, rows
 from systems import LEVELS
-from table import Row, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WIDTH, ROW, TOP = 960, 34, 96
+WIDTH, ROW, TOP, SECTION = 960, 38, 82, 34
 NAMES_X, DOTS_X, DOTS_END, BARS_X, BARS_END = 24, 330, 670, 710, 900
 SHORTEST_S, LONGEST_S = 0.05, 60.0
 OURS, PEER = "#009e73", "#8a8f98"
+RANKS = {1: "One rank", 2: "Two ranks"}
 
 STYLE = """
   text { font: 13px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
          fill: #1f2328 }
+  .small { font-size: 11px; fill: #59636e }
   .title { font-size: 16px; font-weight: 600 } .ours { font-weight: 600 }
   .soft { fill: #59636e } .panel { fill: #ffffff; stroke: #d8dee4 }
   .grid { stroke: #d8dee4; stroke-width: 1 } .rest { fill: #e4e8ec }
   .cross { stroke: #d55e00; stroke-width: 2 }
   @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 } .soft { fill: #9aa4af } .panel { fill: #0d1117; stroke: #30363d }
+    text { fill: #e6edf3 } .soft, .small { fill: #9aa4af } .panel { fill: #0d1117; stroke: #30363d }
     .grid { stroke: #30363d } .rest { fill: #30363d }
   }
 """
@@ -54,18 +56,20 @@ def axis(height: int) -> list[str]:
     out = []
     for seconds, words in ((0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (60.0, "60 s")):
         x = x_of(seconds)
-        out.append(f'<path class="grid" d="M{x:.1f} {TOP - 8} V{height - 20}"/>')
-        out.append(text(x, TOP - 14, words, "soft", "middle"))
-    out.append(text(DOTS_X, TOP - 36, "from a kill to the next new step", "soft"))
-    out.append(text(BARS_X, TOP - 36, "goodput", "soft"))
+        out.append(f'<path class="grid" d="M{x:.1f} {TOP - 4} V{height - 34}"/>')
+        out.append(text(x, TOP - 10, words, "soft", "middle"))
+    out.append(text(DOTS_X, TOP - 30, "from a kill to the next new step", "soft"))
+    out.append(text(BARS_X, TOP - 30, "goodput", "soft"))
     return out
 
 
 def one(row: Row, y: float) -> list[str]:
     """A system's dots and its bar."""
-    ours = row.name.startswith("holdfast")
-    colour = OURS if ours else PEER
-    out = [text(NAMES_X, y + 5, row.title, "ours" if ours else "")]
+    colour = OURS if row.ours else PEER
+    out = [
+        text(NAMES_X, y, row.title, "ours" if row.ours else ""),
+        text(NAMES_X, y + 14, row.length, "small"),
+    ]
     if row.goodput is None:
         return [*out, text(DOTS_X, y + 5, "did not get through the race", "soft")]
     for seconds in row.new_s:
@@ -84,27 +88,29 @@ def one(row: Row, y: float) -> list[str]:
         f'<rect x="{BARS_X}" y="{y - 9}" width="{row.goodput * width:.1f}" height="18" rx="3" '
         f'fill="{colour}"/>'
     )
-    out.append(text(BARS_END + 6, y + 5, f"{row.goodput:.1%}", "ours" if ours else ""))
+    out.append(text(BARS_END + 6, y + 5, f"{row.goodput:.1%}", "ours" if row.ours else ""))
     return out
 
 
-def picture(found: list[Row], ranks: int) -> str:
-    """The whole SVG."""
-    height = TOP + ROW * len(found) + 44
-    faults = next(row.kills for row in found)
-    every = found[0].result["settings"]["every"]
+def picture(sections: list[tuple[int, list[Row]]]) -> str:
+    """The whole SVG: the systems with so many ranks, and with so many."""
+    every = sections[0][1][0].result["settings"]["every"]
+    body, y = [], float(TOP)
+    for ranks, found in sections:
+        body.append(text(NAMES_X, y + 20, RANKS.get(ranks, f"{ranks} ranks"), "soft"))
+        y += SECTION
+        for row in found:
+            body.extend(one(row, y + ROW / 2))
+            y += ROW
+    height = round(y) + 44
+    title = f"The same kills of one rank, one each {every:.0f} s on average"
+    foot = "crosses: never came back, started from outside"
     body = [
-        text(NAMES_X, 36, f"The same {faults} kills, one each {every:.0f} s on average", "title"),
+        text(NAMES_X, 36, title, "title"),
         *axis(height),
+        *body,
+        text(NAMES_X, height - 14, foot, "soft"),
     ]
-    for index, row in enumerate(found):
-        body.extend(one(row, TOP + ROW * index + ROW / 2))
-    names = {1: "one rank", 2: "two ranks"}.get(ranks, f"{ranks} ranks")
-    body.append(
-        text(
-            NAMES_X, height - 14, f"{names}; crosses: never came back, started from outside", "soft"
-        )
-    )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" role="img" aria-label="Recovery time and goodput of each system under '
@@ -114,17 +120,23 @@ def picture(found: list[Row], ranks: int) -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", panel, *body, "</svg>", ""])
 
 
+def raced(folder: Path) -> list[Row]:
+    """What is drawn: the longest race of each system as it is meant to be used."""
+    levels = {system.name for system in LEVELS}
+    found = [row for row in rows(folder) if not row.campaign and row.name not in levels]
+    return best(found)
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--results", type=Path, default=ROOT / "build" / "recovery")
-    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--ranks", default="2,1", help="numbers of ranks with commas between them")
     p.add_argument("--to", type=Path, default=ROOT / "docs" / "images" / "recovery.svg")
     args = p.parse_args()
-    levels = {system.name for system in LEVELS}
-    found = [r for r in rows(args.results / f"{args.ranks}-ranks") if r.name not in levels]
-    if not found:
+    found = [(int(n), raced(args.results / f"{n}-ranks")) for n in args.ranks.split(",")]
+    if not (sections := [(ranks, of) for ranks, of in found if of]):
         sys.exit(f"no results in {args.results}: run bench/recovery/race.py")
-    args.to.write_text(picture(found, args.ranks))
+    args.to.write_text(picture(sections))
     print(f"wrote {args.to}")
 
 

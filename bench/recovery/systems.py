@@ -8,6 +8,7 @@ What is Holdfast's is `Holdfast` alone; it gets no line that a user would not wr
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,6 +35,12 @@ class Place:
     data: Path
     ranks: int
     options: dict[str, str] = field(default_factory=dict)
+    # Where it is kept how processes stood that never came back.
+    evidence: Path | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output.log"
 
     @property
     def stamps(self) -> Path:
@@ -71,8 +78,8 @@ class System:
     framework: str
     start: Callable[[Place], Start]
     ranks: tuple[int, ...] = (1, 2)
-    # What the SIGTERM of a planned stop goes to: every command's own process.
-    note: str = ""
+    # A flag and a word that this Holdfast must know, else the row is skipped.
+    needs: tuple[str, str] | None = None
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,14 +106,21 @@ def bare(script: str, every: int) -> Callable[[Place], Start]:
 
 
 def torchrun(**extra: str) -> Callable[[Place], Start]:
+    """As documented; `extra` is the environment of its work-around.
+
+    Its agent keeps one store for all restarts. With gloo the new ranks may read what the dead ones
+    wrote there, and never find each other; `TORCH_DISABLE_SHARE_RDZV_TCP_STORE` gives each restart
+    a store of its own. Both are in the race.
+    """
+
     def start(place: Place) -> Start:
         command = [
             str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(place.ranks),
             "--max-restarts", "100000",
             # Looks at its workers ten times a second; the default since 2.3 too.
             "--monitor-interval", "0.1",
-            # A restart tells the survivors to leave by SIGTERM and waits for so long, 30 s by
-            # default: ours would save and then wait in a collective for the rank that is gone.
+            # For those that are left when it leaves itself, 30 s by default. At a restart it waits
+            # for 30 s whatever is said here: a rank that is frozen costs that much.
             "--shutdown-timeout", "1",
             *place.script("torch_dcp.py", "--save-every", str(SAVE_EVERY_ASYNC)),
         ]  # fmt: skip
@@ -120,7 +134,7 @@ def ft_launcher(place: Place) -> Start:
         str(BIN / "ft_launcher"), "--standalone", "--nproc-per-node", str(place.ranks),
         "--max-restarts", "100000",
         "--monitor-interval", "0.1",  # 0.3 by default
-        "--workers-stop-timeout", "1",  # 15 by default; see torchrun's
+        "--workers-stop-timeout", "1",  # 15 by default; a frozen rank takes all of it
         "--ft-workload-check-interval", "0.25",  # 5 by default
         "--ft-rank-heartbeat-timeout", str(HANG_S),  # 45 minutes by default
         "--ft-initial-rank-heartbeat-timeout", "30",  # an hour by default
@@ -131,21 +145,32 @@ def ft_launcher(place: Place) -> Start:
     return Start([(command, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})])
 
 
-def inprocess(place: Place) -> Start:
+def inprocess(option: str) -> Callable[[Place], Start]:
     """Ranks and warm spares as plain processes, as Slurm with --kill-on-bad-exit=0 starts them.
 
-    The launcher keeps the store, and starts the whole job anew when the spares are used up.
+    The launcher keeps the store, and starts the whole job anew when the spares are used up: a dead
+    rank is not replaced within a job. With a few spares that happens; with one for each fault,
+    which nobody would pay for, it does not: its best.
     """
-    spares = place.options.get("spares", "2")
-    command = [
-        sys.executable, str(HERE / "inprocess_job.py"), str(place.ranks), spares, sys.executable,
-        *place.script("torch_inprocess.py", "--save-every", str(SAVE_EVERY_ASYNC)),
-    ]  # fmt: skip
-    return Start([(command, {})])
+
+    def start(place: Place) -> Start:
+        command = [
+            sys.executable, str(HERE / "inprocess_job.py"),
+            str(place.ranks), place.options[option], sys.executable,
+            *place.script("torch_inprocess.py", "--save-every", str(SAVE_EVERY_ASYNC)),
+        ]  # fmt: skip
+        return Start([(command, {})])
+
+    return start
 
 
 def torchft(place: Place) -> Start:
-    """A lighthouse, and each replica group under a torchrun of its own, as its guide shows."""
+    """A lighthouse, and each replica group under a torchrun of its own, as its guide shows.
+
+    A rank is a replica group. One rank is one group with no other to heal from: torchrun's restart
+    and the file then, which is written as often as pays; with two it is the last resort.
+    """
+    every = 100 if place.ranks > 1 else SAVE_EVERY_SYNC
     (port,) = free_ports(1)
     lighthouse = [
         str(BIN / "torchft_lighthouse"), "--bind", f"127.0.0.1:{port}", "--min_replicas", "1",
@@ -158,7 +183,7 @@ def torchft(place: Place) -> Start:
         command = [
             str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "1",
             "--max-restarts", "100000", "--monitor-interval", "0.1", "--shutdown-timeout", "1",
-            *place.script("torch_ft.py", "--save-every", "100"),
+            *place.script("torch_ft.py", "--save-every", str(every)),
         ]  # fmt: skip
         environment = {
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
@@ -187,6 +212,9 @@ def holdfast(script: str, *flags: str, more: tuple[str, ...] = ()) -> Callable[[
     return start
 
 
+HOT = ("--standby", "hot")
+COMPILED = ("--compiled",)
+
 SYSTEMS = [
     System(
         "loop", "bare loop, torch.save + fsync", "torch", bare("torch_save.py", SAVE_EVERY_SYNC)
@@ -194,33 +222,65 @@ SYSTEMS = [
     System("torchrun", "torchrun, DCP async", "torch", torchrun()),
     System(
         "torchrun-own-store",
-        "torchrun, DCP async, a store of its own",
+        "torchrun, DCP async, a store per restart",
         "torch",
         torchrun(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
     ),
     System("ft_launcher", "NVIDIA ft_launcher, DCP async", "torch", ft_launcher),
-    System("inprocess", "NVIDIA in-process restart, warm spares", "torch", inprocess),
-    System("torchft", "torchft, a replica group each", "torch", torchft, ranks=(2,)),
+    System("inprocess", "NVIDIA in-process, two warm spares", "torch", inprocess("spares")),
+    System("inprocess-spares", "NVIDIA in-process, spares for all kills", "torch", inprocess("plenty")),
+    System("torchft", "torchft, a replica group each", "torch", torchft),
     System("holdfast", "Holdfast (PyTorch)", "torch", holdfast("torch_holdfast.py")),
+    System(
+        "holdfast-hot",
+        "Holdfast (PyTorch), hot standby",
+        "torch",
+        holdfast("torch_holdfast.py", *HOT),
+        needs=HOT,
+    ),
     System("loop-jax", "bare loop, Orbax async", "jax", bare("jax_orbax.py", SAVE_EVERY_SYNC)),
     System("holdfast-jax", "Holdfast (JAX)", "jax", holdfast("jax_holdfast.py")),
-]
-# Holdfast against itself: what each kind of standby buys. `race.py --levels` runs them.
-LEVELS = [
-    System(
-        "holdfast-cold", "no standby", "torch", holdfast("torch_holdfast.py", "--standby", "off")
-    ),
-    System(
-        "holdfast-jax-cold", "no standby", "jax", holdfast("jax_holdfast.py", "--standby", "off")
-    ),
     System(
         "holdfast-jax-compiled",
-        "standby, run.compile",
+        "Holdfast (JAX), run.compile",
         "jax",
-        holdfast("jax_holdfast.py", more=("--compiled",)),
+        holdfast("jax_holdfast.py", more=COMPILED),
+    ),
+    System(
+        "holdfast-jax-hot",
+        "Holdfast (JAX), run.compile, hot standby",
+        "jax",
+        holdfast("jax_holdfast.py", *HOT, more=COMPILED),
+        needs=HOT,
+    ),
+]
+# Holdfast with less than it has: `race.py --levels` runs them beside the others of its own.
+LEVELS = [
+    System(
+        "holdfast-cold",
+        "Holdfast (PyTorch), no standby",
+        "torch",
+        holdfast("torch_holdfast.py", "--standby", "off"),
+    ),
+    System(
+        "holdfast-jax-cold",
+        "Holdfast (JAX), no standby",
+        "jax",
+        holdfast("jax_holdfast.py", "--standby", "off"),
     ),
 ]
 NAMES = {system.name: system for system in [*SYSTEMS, *LEVELS]}
+
+
+def known(system: System) -> bool:
+    """Whether the Holdfast that is installed has what the system needs."""
+    if system.needs is None:
+        return True
+    flag, word = system.needs
+    command = [sys.executable, "-m", "holdfast.cli.main", "run", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    _, _, after = shown.partition(f"{flag} ")
+    return word in re.findall(r"\w+", after.partition(" --")[0])
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
@@ -239,11 +299,11 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
     }
 
 
-def launch(system: System, place: Place, log: Path) -> list[subprocess.Popen]:
+def launch(system: System, place: Place) -> list[subprocess.Popen]:
     """Start it; what it says goes to a file."""
     place.stamps.mkdir(parents=True, exist_ok=True)
     place.out.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
+    with place.log.open("ab") as file:
         return [
             subprocess.Popen(
                 command,

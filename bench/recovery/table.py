@@ -1,90 +1,78 @@
-"""The results as a table: medians, spread, and how far the best peer is behind."""
+"""The results as tables: medians, spread, and how far each peer is behind."""
 
 from __future__ import annotations
 
-import json
 import statistics
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from systems import LEVELS, SYSTEMS
+from rows import Row, best, percentile, rows
+from systems import SYSTEMS
 
-
-@dataclass(frozen=True)
-class Row:
-    """One system's result, in the numbers that are compared."""
-
-    name: str
-    title: str
-    framework: str
-    goodput: float | None
-    kills: int
-    never: int
-    new_s: list[float]
-    lost: list[int]
-    result: dict[str, Any]
-
-    @property
-    def badput(self) -> float | None:
-        return None if self.goodput is None else 1 - self.goodput
-
-    @property
-    def median_s(self) -> float | None:
-        return statistics.median(self.new_s) if self.new_s else None
-
-
-def rows(folder: Path) -> list[Row]:
-    """In the order of the systems; those that were not run are left out."""
-    found = []
-    for system in [*SYSTEMS, *LEVELS]:
-        path = folder / f"{system.name}.json"
-        if path.exists():
-            result = json.loads(path.read_text())
-            measured = result.get("kills", {})
-            struck = measured.get("kills", [])
-            back = [one for one in struck if one["back"]]
-            found.append(
-                Row(
-                    system.name,
-                    system.title,
-                    system.framework,
-                    measured.get("goodput"),
-                    len(struck),
-                    measured.get("never", 0),
-                    [one["new_s"] for one in back if one["new_s"] is not None],
-                    [one["lost_steps"] for one in back if one["lost_steps"] is not None],
-                    result,
-                )
-            )
-    return found
+RACE = ("system", "goodput", "kill → next new step", "lost", "never", "SIGTERM", "hang", "race")
+CAMPAIGN = ("system", "kills", "back", "never", "median", "p95", "most", "lost", "warm", "cold")
 
 
 def table(folder: Path) -> str:
     """For the terminal."""
+    return "\n".join(aligned(block) for block in tables(folder)) + "\n".join(["", *words(folder)])
+
+
+def markdown(folder: Path) -> str:
+    """For a page."""
+    return "\n".join(piped(block) for block in tables(folder)) + "\n".join(["", *words(folder)])
+
+
+def tables(folder: Path) -> list[list[Sequence[str]]]:
+    """The race and the many kills, each with its head."""
     found = rows(folder)
-    if not found:
-        return f"nothing in {folder}"
-    out = [
-        f"{'system':<42}{'goodput':>9}{'kill → next new step':>30}{'lost':>7}{'never':>9}"
-        f"{'SIGTERM':>18}{'hang':>9}"
-    ]
-    for row in found:
-        out.append(line(row))
-    out.extend(ratios(found))
-    return "\n".join(out)
+    races = [race_cells(row) for row in found if not row.campaign]
+    campaigns = [campaign_cells(row) for row in found if row.campaign]
+    return [[head, *cells] for head, cells in ((RACE, races), (CAMPAIGN, campaigns)) if cells]
 
 
-def line(row: Row) -> str:
-    """One system."""
-    if row.goodput is None:
-        return f"{row.title:<42}fell: {row.result.get('fell', '').strip().splitlines()[-1]}"
-    took = spread(row.new_s)
-    lost = f"{statistics.mean(row.lost):.1f}" if row.lost else "–"
-    never = f"{row.never}/{row.kills}"
+def aligned(block: list[Sequence[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(*block, strict=True)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        + "\n"
+        for line in block
+    )
+
+
+def piped(block: list[Sequence[str]]) -> str:
+    head, *lines = block
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *lines))
+
+
+def race_cells(row: Row) -> Sequence[str]:
     return (
-        f"{row.title:<42}{row.goodput:>9.1%}{took:>30}{lost:>7}{never:>9}"
-        f"{stop_words(row.result):>18}{hang_words(row.result):>9}"
+        row.title,
+        "–" if row.goodput is None else f"{row.goodput:.1%}",
+        spread(row.new_s),
+        mean(row.lost),
+        f"{row.never} of {len(row.struck)}",
+        stop_words(row.result.get("stop")),
+        hang_words(row.result.get("hang")),
+        row.length,
+    )
+
+
+def campaign_cells(row: Row) -> Sequence[str]:
+    restarts = (row.measured.get("report") or {}).get("restarts", {})
+    back = sum(one["back"] for one in row.struck)
+    return (
+        row.title,
+        f"{len(row.struck)} of {row.result['settings']['kills']}",
+        str(back),
+        str(row.never),
+        f"{row.median_s:.2f} s" if row.new_s else "–",
+        f"{percentile(row.new_s, 0.95):.2f} s" if row.new_s else "–",
+        f"{max(row.new_s):.2f} s" if row.new_s else "–",
+        mean(row.lost),
+        str(restarts.get("warm", "–")),
+        str(restarts.get("cold", "–")),
     )
 
 
@@ -94,48 +82,71 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} s ({min(values):.2f} … {max(values):.2f})"
 
 
-def stop_words(result: dict[str, Any]) -> str:
-    stop = result.get("stop")
+def mean(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.1f}" if values else "–"
+
+
+def stop_words(stop: dict[str, Any] | None) -> str:
     if stop is None:
         return "–"
-    return f"{stop['gone_s']:.1f} s, {stop['lost_steps']} lost"
+    if "lost_steps" not in stop:
+        return "fell"
+    left = f", {stop['left_behind']} left behind" if stop["left_behind"] else ""
+    return f"{stop['gone_s']:.1f} s, {stop['lost_steps']} lost{left}"
 
 
-def hang_words(result: dict[str, Any]) -> str:
-    hang = result.get("hang")
+def hang_words(hang: dict[str, Any] | None) -> str:
     if hang is None:
         return "–"
+    if "back" not in hang:
+        return "fell"
     if hang["new_s"] is None:
         return "never"
     # A survivor went on without the frozen one, which nobody replaced.
-    return f"{hang['new_s']:.1f} s" if hang["back"] else f"{hang['new_s']:.1f} s *"
+    return f"{hang['new_s']:.1f} s" if hang["back"] else f"{hang['new_s']:.1f} s, not replaced"
 
 
-def ratios(found: list[Row]) -> list[str]:
-    """Holdfast beside the best peer of its framework, and its report beside the ruler."""
+def words(folder: Path) -> list[str]:
+    """What the cells do not say: what fell, what is missing, who is how far behind."""
+    found = rows(folder)
+    if not found:
+        return [f"nothing in {folder}"]
+    out = [f"{row.title} ({row.length}) fell: {row.fell}" for row in found if row.fell]
+    out += [because(row) for row in found if row.campaign]
+    races = best([row for row in found if not row.campaign and row.goodput is not None])
+    if missing := [x.title for x in SYSTEMS if races and x.name not in {row.name for row in races}]:
+        out.append(f"not measured: {'; '.join(missing)}")
+    for ours in races:
+        if ours.ours:
+            out.extend(beside(ours, [row for row in races if not row.ours]))
+    return [line for line in out if line]
+
+
+def beside(ours: Row, peers: list[Row]) -> list[str]:
+    """Holdfast beside the peers of its framework, and its report beside the ruler."""
     out = []
-    for ours in found:
-        if ours.name not in ("holdfast", "holdfast-jax") or ours.goodput is None:
-            continue
-        peers = [
-            row
-            for row in found
-            if row.framework == ours.framework
-            and not row.name.startswith("holdfast")
-            and row.goodput is not None
-        ]
-        if peers and ours.median_s:
-            best = min(peers, key=lambda row: row.badput)
-            fast = min((p for p in peers if p.median_s), key=lambda row: row.median_s)
-            out.append(
-                f"{ours.title}: badput {ours.badput:.2%}, {best.badput / ours.badput:.1f} × less "
-                f"than {best.name}; back {fast.median_s / ours.median_s:.1f} × sooner than "
-                f"{fast.name}"
-            )
-        report = ours.result["kills"].get("report") or {}
-        if "difference_points" in report:
-            out.append(
-                f"{ours.title}: its own report says {report['goodput']:.2%}, the ruler "
-                f"{report['ruler']:.2%} of the same time: {report['difference_points']:+.2f} points"
-            )
+    peers = [row for row in peers if row.framework == ours.framework]
+    if peers:
+        least = min(peers, key=lambda row: row.badput)
+        less = f"{least.badput / ours.badput:.1f} × less" if ours.badput else "none"
+        out.append(f"{ours.title}: badput {ours.badput:.2%}, {less} than {least.name}")
+    if ours.median_s and (timed := [row for row in peers if row.median_s]):
+        sooner = ", ".join(f"{row.name} {row.median_s / ours.median_s:.1f} ×" for row in timed)
+        out.append(f"{ours.title}: back sooner than {sooner}")
+    report = ours.measured.get("report") or {}
+    if "difference_points" in report:
+        out.append(
+            f"{ours.title}: its own report says {report['goodput']:.2%}, the ruler "
+            f"{report['ruler']:.2%} of the same time: {report['difference_points']:+.2f} points"
+        )
+    if "error" in report:
+        out.append(f"{ours.title}: its own report failed: {report['error'].strip()}")
     return out
+
+
+def because(row: Row) -> str:
+    """Why ranks began cold."""
+    restarts = (row.measured.get("report") or {}).get("restarts", {})
+    whys = restarts.get("ranks_cold_because", {})
+    told = "; ".join(f"{count} × {why}" for why, count in whys.items())
+    return f"{row.title}: ranks that began cold: {told}" if told else ""

@@ -12,7 +12,6 @@ import pytest
 RECOVERY = Path(__file__).parents[2] / "bench" / "recovery"
 sys.path.append(str(RECOVERY))
 
-from faults import kills  # noqa: E402
 from ruler import Follower, Life, Stamps, Step, account, boot_ns, recovery  # noqa: E402
 
 MS = 1_000_000
@@ -161,16 +160,3 @@ def test_a_step_of_a_process_that_never_began_is_an_error(tmp_path):
     Stamps(tmp_path, 0).step(1, 0)
     with pytest.raises(ValueError, match="never began"):
         Follower(tmp_path).read()
-
-
-def test_the_schedule_is_a_function_of_the_seed():
-    assert kills(20, 300.0, 2) == kills(20, 300.0, 2)
-    assert kills(20, 300.0, 2) != kills(21, 300.0, 2)
-
-
-def test_the_schedule_strikes_as_often_as_was_asked_for_in_order_and_inside():
-    schedule = kills(20, 300.0, 2, every_s=20.0)
-    assert len(schedule) == 15
-    assert [one.at_s for one in schedule] == sorted(one.at_s for one in schedule)
-    assert all(0.5 <= one.at_s <= 298.0 for one in schedule)
-    assert {one.rank for one in schedule} == {0, 1}

@@ -1,0 +1,196 @@
+"""What each system goes through: kills by the schedule, a planned stop, a hang; or kills alone.
+
+Each phase gives what it measured as plain data, and hands it out on the way, so that an interrupted
+race has lost nothing but the fault that it was in.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import family
+from bout import LOOK_EVERY_S, Bout, FellError
+from faults import Fault
+from own_report import own_report
+from results import Result
+from ruler import NS_PER_S, account, boot_ns, recovery
+from systems import Place, System
+
+GRACE_S = 30.0
+HANG_LIMIT_S = 60.0
+
+Measured = dict[str, Any]
+Keep = Callable[[Measured], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is the same for every system."""
+
+    seconds: float
+    schedule: list[Fault]
+    # Kills that each wait for the run to be back, instead of a schedule.
+    campaign: list[Fault]
+    # After so long a run that stands still is started anew from outside. Nobody would look sooner.
+    never_s: float = 30.0
+
+
+def turn(
+    system: System,
+    place: Place,
+    rules: Rules,
+    result: Result,
+    phases: Iterable[str],
+    say: Callable[[str], None],
+) -> None:
+    """All phases that the result lacks. One that falls is told, and costs the next ones nothing."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.folder.mkdir(parents=True)
+    place.memory.mkdir(exist_ok=True)
+    bout = Bout(system, place, say)
+    measures = {"kills": kills, "campaign": campaign, "stop": stop, "hang": hang}
+    try:
+        for phase in phases:
+            if result.has(phase):
+                continue
+            try:
+                if not family.descendants():
+                    bout.start_anew() if bout.commands else bout.start()
+                measured = measures[phase](
+                    bout, rules, lambda so_far, phase=phase: result.keep(phase, so_far, True)
+                )
+            except FellError as fell:
+                log = tail(place)
+                say(f"{phase} fell: {fell}; the end of its output:\n{log}")
+                so_far = result.told.get(phase, {})
+                measured = {**so_far, "unfinished": False, "fell": str(fell), "output": log}
+                family.end_all()
+            result.keep(phase, measured)
+            if not bout.trained:
+                return  # it would not begin to train the next time either
+    finally:
+        family.end_all()
+        shutil.rmtree(place.memory, ignore_errors=True)
+
+
+def kills(bout: Bout, rules: Rules, keep: Keep) -> Measured:
+    """SIGKILLs by the schedule; what the ruler says of that time."""
+    from_ns = boot_ns()
+    to_ns = from_ns + int(rules.seconds * NS_PER_S)
+    for fault in rules.schedule:
+        bout.wait(from_ns + int(fault.at_s * NS_PER_S))
+        if boot_ns() > to_ns:
+            bout.say(f"{fault} is due after the end: it was down for too long")
+            break
+        blow(bout, fault, rules)
+        keep(measure(bout, from_ns, boot_ns()))
+    bout.wait(to_ns)
+    to_ns = max(to_ns, boot_ns())
+    measured = measure(bout, from_ns, to_ns)
+    return {**measured, "due": len(rules.schedule), "report": own_report(bout, from_ns, to_ns)}
+
+
+def campaign(bout: Bout, rules: Rules, keep: Keep) -> Measured:
+    """Kill after kill, each a short while after the run is back from the one before."""
+    from_ns = boot_ns()
+    for number, fault in enumerate(rules.campaign, start=1):
+        bout.wait(boot_ns() + int(fault.at_s * NS_PER_S))
+        blow(bout, fault, rules, f"{number}/{len(rules.campaign)} ")
+        keep(measure(bout, from_ns, boot_ns()))
+    bout.wait(boot_ns() + NS_PER_S)
+    to_ns = boot_ns()
+    measured = measure(bout, from_ns, to_ns)
+    return {**measured, "due": len(rules.campaign), "report": own_report(bout, from_ns, to_ns)}
+
+
+def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
+    """One SIGKILL, and until every rank trains again, from outside if not by itself."""
+    if not bout.stands(fault.rank, rules.never_s):
+        bout.strays += 1
+        bout.say(f"rank {fault.rank} is gone, though nothing struck it; started from outside")
+        bout.start_anew()
+    struck = bout.strike(fault, signal.SIGKILL, "kill")
+    who = f"{number}kill of rank {fault.rank}"
+    if bout.comes_back(struck, rules.never_s):
+        seen = recovery(bout.follower.lives, struck.at_ns)
+        bout.say(f"{who}: {seen.new_s:.2f} s, {seen.lost_steps} steps lost")
+        return
+    bout.say(f"{who}: never came back; started from outside. The end of its output:")
+    bout.say(tail(bout.place))
+    if bout.place.evidence:
+        path = bout.place.evidence / f"{bout.system.name}.never-{len(bout.struck)}.txt"
+        path.write_text(f"{family.stacks()}\n{tail(bout.place, 400)}\n")
+        bout.say(f"where its processes stand: {path}")
+    bout.start_anew()
+
+
+def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
+    """What the ruler says of the kills so far."""
+    lives = bout.follower.read().lives
+    struck = [one for one in bout.struck if one.what == "kill"]
+    return {
+        **account(lives, from_ns, to_ns).as_json(),
+        "never": sum(not one.back for one in struck),
+        "strays": bout.strays,
+        "kills": [told(bout, index) for index in range(len(struck))],
+    }
+
+
+def told(bout: Bout, index: int) -> Measured:
+    """One fault, and what it cost, for the record."""
+    struck = bout.struck[index]
+    later = bout.struck[index + 1 :]
+    seen = recovery(bout.follower.lives, struck.at_ns, later[0].at_ns if later else None)
+    return {"rank": struck.rank, "due_s": struck.due_s, "back": struck.back, **vars(seen)}
+
+
+def stop(bout: Bout, rules: Rules, keep: Keep) -> Measured:
+    """SIGTERM to what was started, 30 s of grace; then it is started again."""
+    del rules
+    at_ns = boot_ns()
+    for command in bout.commands:
+        if command.poll() is None:
+            command.terminate()
+    give_up = time.monotonic() + GRACE_S
+    while family.descendants() and time.monotonic() < give_up:
+        family.bury_but(bout.commands)
+        for command in bout.commands:
+            command.poll()
+        time.sleep(LOOK_EVERY_S)
+    measured: Measured = {
+        "gone_s": (boot_ns() - at_ns) / NS_PER_S,
+        "left_behind": len(family.descendants()),
+    }
+    keep(measured)
+    reached = bout.follower.read().highest()
+    bout.start_anew()
+    measured["lost_steps"] = max(reached - bout.follower.newest(0).after, 0)
+    bout.say(
+        f"SIGTERM: gone in {measured['gone_s']:.2f} s, {measured['left_behind']} left behind, "
+        f"lost {measured['lost_steps']} steps"
+    )
+    return measured
+
+
+def hang(bout: Bout, rules: Rules, keep: Keep) -> Measured:
+    """SIGSTOP of one rank: it is there, and does nothing."""
+    del keep
+    rank = bout.place.ranks - 1
+    if not bout.stands(rank, rules.never_s):
+        bout.start_anew()
+    struck = bout.strike(Fault(0.0, rank), signal.SIGSTOP, "hang")
+    back = bout.comes_back(struck, HANG_LIMIT_S)
+    seen = recovery(bout.follower.lives, struck.at_ns)
+    took = f"{seen.new_s:.2f} s" if back else f"not whole again within {HANG_LIMIT_S:.0f} s"
+    bout.say(f"hang of rank {rank}: {took}")
+    return {"back": back, **vars(seen)}
+
+
+def tail(place: Place, lines: int = 15) -> str:
+    """The last words of a log."""
+    return "\n".join(place.log.read_text(errors="replace").splitlines()[-lines:])

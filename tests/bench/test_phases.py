@@ -1,0 +1,127 @@
+"""A turn of the race, with real processes: small ones that step every few milliseconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECOVERY = Path(__file__).parents[2] / "bench" / "recovery"
+
+# Goes on after the last step in its own lines; ends at SIGTERM, as Python does.
+TRAINER = """
+import json, sys, time
+sys.path.append({recovery!r})
+from ruler import Stamps, boot_ns
+
+folder, rank = sys.argv[1], int(sys.argv[2])
+stamps = Stamps(folder, rank)
+lines = open(f"{{folder}}/rank-{{rank:05d}}.jsonl").read().splitlines()
+step = max((json.loads(line).get("step", 0) for line in lines), default=0)
+stamps.begin(step)
+while True:
+    since_ns = boot_ns()
+    time.sleep(0.005)
+    step += 1
+    stamps.step(step, since_ns)
+"""
+
+# Starts its trainer again whenever it is gone, until it is told to stop.
+LOOP = """
+trap 'kill -TERM $child 2>/dev/null; exit 75' TERM
+while :; do "$@" & child=$!; wait $child; done
+"""
+
+# The race's own process takes in orphans, which a test's must not; so it is one of its own.
+DRIVER = """
+import json, sys
+from pathlib import Path
+sys.path.append({recovery!r})
+import family, phases
+from faults import Fault
+from results import Result
+from systems import Place, Start, System
+
+folder, told, never_s, names, how = Path(sys.argv[1]), sys.argv[2], *map(json.loads, sys.argv[3:])
+phases.HANG_LIMIT_S = never_s
+family.adopt_orphans()
+
+def start(place):
+    trainer = [sys.executable, str(folder / "trainer.py"), str(place.stamps)]
+    commands = [[*how, *trainer, str(rank)] for rank in range(place.ranks)]
+    return Start([(command, {{}}) for command in commands])
+
+place = Place(folder / "place", folder / "data", 2, evidence=folder)
+rules = phases.Rules(0.5, [Fault(0.1, 1)], [Fault(0.05, 0), Fault(0.05, 1)], never_s)
+result = Result(Path(told), json.loads(Path(told).read_text()))
+phases.turn(System("toy", "a toy", "none", start), place, rules, result, names, print)
+assert not family.descendants()
+"""
+
+COMES_BACK = ["bash", "-c", LOOP, "loop"]
+LONG_S = 60.0  # nothing waits for so long when all is well
+
+
+@pytest.fixture
+def race(tmp_path):
+    """Run these phases with such a starter; what is in the file afterwards."""
+    (tmp_path / "trainer.py").write_text(TRAINER.format(recovery=str(RECOVERY)))
+    (tmp_path / "driver.py").write_text(DRIVER.format(recovery=str(RECOVERY)))
+    told = tmp_path / "toy.json"
+    told.write_text("{}")
+
+    def run(names, never_s, how):
+        command = [sys.executable, tmp_path / "driver.py", tmp_path, told]
+        words = [json.dumps(one) for one in (never_s, names, how)]
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(told.read_text())
+
+    yield run
+    assert not list(Path("/dev/shm").glob(f"{tmp_path.name}-*"))
+
+
+def test_a_system_that_starts_its_ranks_again_comes_back(race):
+    told = race(["kills", "stop"], LONG_S, COMES_BACK)
+    (kill,) = told["kills"]["kills"]
+    assert (kill["rank"], kill["back"], kill["lost_steps"]) == (1, True, 0)
+    assert (told["kills"]["never"], told["kills"]["strays"], told["kills"]["due"]) == (0, 0, 1)
+    assert 0 < told["kills"]["goodput"] < 1
+    assert told["stop"]["left_behind"] == 0
+    assert told["stop"]["lost_steps"] == 0
+    assert "unfinished" not in told["kills"]
+
+
+def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_path):
+    told = race(["campaign"], 0.3, [])
+    assert [kill["back"] for kill in told["campaign"]["kills"]] == [False, False]
+    assert told["campaign"]["never"] == 2
+    assert "toy.never-1.txt" in {path.name for path in tmp_path.iterdir()}
+    assert "trainer.py" in (tmp_path / "toy.never-1.txt").read_text()  # the other rank's
+
+
+def test_a_hang_that_nobody_notices_is_told_as_such(race):
+    told = race(["hang"], 0.3, COMES_BACK)
+    assert told["hang"]["back"] is False
+    assert told["hang"]["whole_s"] is None
+
+
+def test_a_phase_that_is_there_is_not_run_again(race, tmp_path):
+    (tmp_path / "toy.json").write_text(json.dumps({"kills": {"goodput": 0.123}}))
+    told = race(["kills", "stop"], LONG_S, COMES_BACK)
+    assert told["kills"] == {"goodput": 0.123}
+    assert told["stop"]["left_behind"] == 0
+
+
+def test_a_system_that_does_not_start_is_told_as_fallen(race, tmp_path):
+    driver = tmp_path / "driver.py"
+    driver.write_text(driver.read_text().replace("import family,", "import bout, family,", 1))
+    driver.write_text(driver.read_text().replace("phases.HANG", "bout.START_S = phases.HANG", 1))
+    told = race(["kills", "stop", "hang"], 0.3, ["false"])
+    assert told["kills"]["fell"] == "toy did not start within 0 s"
+    assert "stop" not in told
