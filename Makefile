@@ -26,7 +26,7 @@ CHAOS_FLAGS    ?=
 RACE_FLAGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench race docs picture clean
+.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench race kills docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,9 +90,12 @@ bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the t
 	$(BIN)/python bench/run.py
 	$(MAKE) race
 
-race: $(RACE_STAMP) ## Recovery beside its peers, under the same faults: a table and a picture (40 min)
+race: $(RACE_STAMP) ## Recovery beside its peers, under the same faults: a table and a picture (3 hours)
 	$(RACE_VENV)/bin/python bench/recovery/race.py $(RACE_FLAGS)
 	$(RACE_VENV)/bin/python bench/recovery/picture.py
+
+kills: $(RACE_STAMP) ## 200 kills in a row, PyTorch and JAX: is there one that it never comes back from?
+	$(RACE_VENV)/bin/python bench/recovery/race.py --ranks 2 --kills 200 $(RACE_FLAGS)
 
 fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECONDS each
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/fuzz/test_planted.py

@@ -14,8 +14,8 @@ import math
 import sys
 from pathlib import Path
 
+from entrants import LEVELS
 from rows import Row, best, rows
-from systems import LEVELS
 
 ROOT = Path(__file__).resolve().parents[2]
 

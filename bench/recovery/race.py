@@ -30,10 +30,11 @@ import traceback
 from pathlib import Path
 
 import family
+from entrants import LEVELS, NAMES, SYSTEMS, known
 from faults import kills, one_after_another
 from phases import Rules, turn
 from results import CAMPAIGN, RACE, Result, Settings
-from systems import LEVELS, NAMES, SYSTEMS, Place, known
+from systems import Place
 from table import markdown, table
 
 CORPUS_BYTES = 4_000_000

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entrants import LEVELS, NAMES, SYSTEMS
 from results import read
-from systems import LEVELS, NAMES, SYSTEMS
 
 ORDER = [system.name for system in [*LEVELS, *SYSTEMS]]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from entrants import SYSTEMS
 from rows import Row, best, percentile, rows
-from systems import SYSTEMS
 
 RACE = ("system", "goodput", "kill → next new step", "lost", "never", "SIGTERM", "hang", "race")
 CAMPAIGN = ("system", "kills", "back", "never", "median", "p95", "most", "lost", "warm", "cold")

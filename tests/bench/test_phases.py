@@ -45,7 +45,8 @@ from faults import Fault
 from results import Result
 from systems import Place, Start, System
 
-folder, told, never_s, names, how = Path(sys.argv[1]), sys.argv[2], *map(json.loads, sys.argv[3:])
+folder, told = Path(sys.argv[1]), Path(sys.argv[2])
+ranks, never_s, names, how = map(json.loads, sys.argv[3:])
 phases.HANG_LIMIT_S = never_s
 family.adopt_orphans()
 
@@ -54,9 +55,10 @@ def start(place):
     commands = [[*how, *trainer, str(rank)] for rank in range(place.ranks)]
     return Start([(command, {{}}) for command in commands])
 
-place = Place(folder / "place", folder / "data", 2, evidence=folder)
-rules = phases.Rules(0.5, [Fault(0.1, 1)], [Fault(0.05, 0), Fault(0.05, 1)], never_s)
-result = Result(Path(told), json.loads(Path(told).read_text()))
+place = Place(folder / "place", folder / "data", ranks, evidence=folder)
+in_a_row = [Fault(0.05, rank) for rank in range(ranks)]
+rules = phases.Rules(0.5, [Fault(0.1, ranks - 1)], in_a_row, never_s)
+result = Result(told, json.loads(told.read_text()))
 phases.turn(System("toy", "a toy", "none", start), place, rules, result, names, print)
 assert not family.descendants()
 """
@@ -73,9 +75,9 @@ def race(tmp_path):
     told = tmp_path / "toy.json"
     told.write_text("{}")
 
-    def run(names, never_s, how):
+    def run(ranks, names, never_s, how):
         command = [sys.executable, tmp_path / "driver.py", tmp_path, told]
-        words = [json.dumps(one) for one in (never_s, names, how)]
+        words = [json.dumps(one) for one in (ranks, never_s, names, how)]
         done = subprocess.run(
             [*command, *words], capture_output=True, text=True, timeout=240, check=False
         )
@@ -87,18 +89,22 @@ def race(tmp_path):
 
 
 def test_a_system_that_starts_its_ranks_again_comes_back(race):
-    told = race(["kills", "stop"], LONG_S, COMES_BACK)
+    told = race(2, ["kills"], LONG_S, COMES_BACK)
     (kill,) = told["kills"]["kills"]
     assert (kill["rank"], kill["back"], kill["lost_steps"]) == (1, True, 0)
     assert (told["kills"]["never"], told["kills"]["strays"], told["kills"]["due"]) == (0, 0, 1)
     assert 0 < told["kills"]["goodput"] < 1
-    assert told["stop"]["left_behind"] == 0
-    assert told["stop"]["lost_steps"] == 0
     assert "unfinished" not in told["kills"]
 
 
+def test_a_planned_stop_is_timed_and_what_it_lost_is_counted(race):
+    told = race(1, ["stop"], LONG_S, COMES_BACK)
+    assert told["stop"]["left_behind"] == 0
+    assert told["stop"]["lost_steps"] == 0
+
+
 def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_path):
-    told = race(["campaign"], 0.3, [])
+    told = race(2, ["campaign"], 0.3, [])
     assert [kill["back"] for kill in told["campaign"]["kills"]] == [False, False]
     assert told["campaign"]["never"] == 2
     assert "toy.never-1.txt" in {path.name for path in tmp_path.iterdir()}
@@ -106,14 +112,14 @@ def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_pat
 
 
 def test_a_hang_that_nobody_notices_is_told_as_such(race):
-    told = race(["hang"], 0.3, COMES_BACK)
+    told = race(2, ["hang"], 0.3, COMES_BACK)
     assert told["hang"]["back"] is False
     assert told["hang"]["whole_s"] is None
 
 
 def test_a_phase_that_is_there_is_not_run_again(race, tmp_path):
     (tmp_path / "toy.json").write_text(json.dumps({"kills": {"goodput": 0.123}}))
-    told = race(["kills", "stop"], LONG_S, COMES_BACK)
+    told = race(1, ["kills", "stop"], LONG_S, COMES_BACK)
     assert told["kills"] == {"goodput": 0.123}
     assert told["stop"]["left_behind"] == 0
 
@@ -122,6 +128,6 @@ def test_a_system_that_does_not_start_is_told_as_fallen(race, tmp_path):
     driver = tmp_path / "driver.py"
     driver.write_text(driver.read_text().replace("import family,", "import bout, family,", 1))
     driver.write_text(driver.read_text().replace("phases.HANG", "bout.START_S = phases.HANG", 1))
-    told = race(["kills", "stop", "hang"], 0.3, ["false"])
+    told = race(1, ["kills", "stop", "hang"], 0.3, ["false"])
     assert told["kills"]["fell"] == "toy did not start within 0 s"
     assert "stop" not in told
