@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 from bout import Bout
@@ -40,6 +41,10 @@ def own_report(bout: Bout, from_ns: int, to_ns: int) -> dict[str, Any] | None:
         "lost_steps": said["lost_steps"],
         "badput_s": said["badput_s"],
         "restarts": restarts(said["incidents"]),
+        "kills_warm": warm(
+            said["incidents"],
+            [(one.at_ns + offset_ns) / NS_PER_S for one in bout.struck if one.what == "kill"],
+        ),
     }
 
 
@@ -57,3 +62,16 @@ def restarts(incidents: list[dict[str, Any]]) -> dict[str, Any]:
         "ranks_cold_because": dict(Counter(rank["why"] for rank in cold)),
         "phases_s": {name: round(statistics.median(of), 4) for name, of in phases.items()},
     }
+
+
+def warm(incidents: list[dict[str, Any]], killed_s: list[float]) -> list[bool | None]:
+    """Of each kill, whether all ranks came back from standbys; None: its restart is not known.
+
+    A kill's incident is the first one that was over after it: nothing is struck before it is back.
+    """
+    told: list[bool | None] = []
+    for at_s, next_s in pairwise([*killed_s, float("inf")]):
+        over = (one for one in incidents if at_s < (one["resumed_s"] or 0.0) <= next_s)
+        restart = next((one.get("restart") for one in over), None)
+        told.append(None if restart is None else not restart["cold"])
+    return told

@@ -19,7 +19,7 @@ from rows import Row, best, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WIDTH, ROW, TOP, SECTION = 960, 38, 82, 34
+WIDTH, ROW, TOP, SECTION = 960, 38, 98, 34
 NAMES_X, DOTS_X, DOTS_END, BARS_X, BARS_END = 24, 330, 670, 710, 900
 SHORTEST_S, LONGEST_S = 0.05, 60.0
 OURS, PEER = "#009e73", "#8a8f98"

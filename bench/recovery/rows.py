@@ -77,12 +77,19 @@ class Row:
     def median_s(self) -> float | None:
         return statistics.median(self.new_s) if self.new_s else None
 
+    def new_s_of(self, warm: bool) -> list[float]:
+        """The same of the kills after which all ranks came from standbys; or did not."""
+        flags = (self.measured.get("report") or {}).get("kills_warm", [])
+        pairs = zip(self.struck, flags, strict=False)  # no report yet: no flags
+        return [one["new_s"] for one, flag in pairs if flag is warm and one["back"]]
+
     @property
     def length(self) -> str:
         """How long it was for, and whether that is all."""
         settings = self.result["settings"]
         seconds = self.measured.get("elapsed_s", 0) if self.campaign else settings["seconds"]
-        words = f"{seconds:.0f} s, {len(self.struck)} kills, seed {settings['seed']}"
+        kills = "1 kill" if len(self.struck) == 1 else f"{len(self.struck)} kills"
+        words = f"{seconds:.0f} s, {kills}, seed {settings['seed']}"
         return f"{words}, not finished" if self.measured.get("unfinished") else words
 
     @property

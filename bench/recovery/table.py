@@ -60,7 +60,6 @@ def race_cells(row: Row) -> Sequence[str]:
 
 
 def campaign_cells(row: Row) -> Sequence[str]:
-    restarts = (row.measured.get("report") or {}).get("restarts", {})
     back = sum(one["back"] for one in row.struck)
     return (
         row.title,
@@ -71,8 +70,8 @@ def campaign_cells(row: Row) -> Sequence[str]:
         f"{percentile(row.new_s, 0.95):.2f} s" if row.new_s else "–",
         f"{max(row.new_s):.2f} s" if row.new_s else "–",
         mean(row.lost),
-        str(restarts.get("warm", "–")),
-        str(restarts.get("cold", "–")),
+        many(row.new_s_of(warm=True)),
+        many(row.new_s_of(warm=False)),
     )
 
 
@@ -80,6 +79,10 @@ def spread(values: list[float]) -> str:
     if not values:
         return "–"
     return f"{statistics.median(values):.2f} s ({min(values):.2f} … {max(values):.2f})"
+
+
+def many(values: list[float]) -> str:
+    return f"{len(values)}: {statistics.median(values):.2f} s" if values else "0"
 
 
 def mean(values: Sequence[float]) -> str:

@@ -15,7 +15,7 @@ import picture  # noqa: E402
 import table  # noqa: E402
 from entrants import LEVELS, SYSTEMS  # noqa: E402
 from faults import kills, one_after_another  # noqa: E402
-from own_report import restarts  # noqa: E402
+from own_report import restarts, warm  # noqa: E402
 from results import CAMPAIGN, RACE, Result, Settings, read  # noqa: E402
 from rows import Row, best, percentile, rows  # noqa: E402
 
@@ -190,17 +190,29 @@ def test_many_kills_are_told_with_their_tail(tmp_path):
     )
     assert (restarted["warm"], restarted["cold"]) == (1, 1)
     assert restarted["phases_s"] == {"detect": 0.2}
-    report = {"restarts": restarted}
+    report = {"restarts": restarted, "kills_warm": [True] * 60 + [False] * 39 + [None]}
     result = told("holdfast", *struck, settings=CAMPAIGN_OF_3, phase="campaign", report=report)
     put(tmp_path, result, CAMPAIGN_OF_3)
     cells = table.campaign_cells(rows(tmp_path)[0])
     assert dict(zip(table.CAMPAIGN, cells, strict=True)) == {
         "system": "Holdfast (PyTorch)", "kills": "100 of 3", "back": "100", "never": "0",
         "median": "50.50 s", "p95": "95.00 s", "most": "100.00 s", "lost": "2.0",
-        "warm": "1", "cold": "1",
+        "warm": "60: 30.50 s", "cold": "39: 80.00 s",
     }  # fmt: skip
     assert any("1 × not ready" in line for line in table.words(tmp_path))
     assert "| 100 of 3 |" in table.markdown(tmp_path)
+
+
+def test_a_kill_is_warm_when_the_restart_that_followed_it_was():
+    incidents = [
+        {"resumed_s": 11.0, "restart": {"cold": []}},
+        {"resumed_s": 21.0, "restart": {"cold": [{"rank": 0, "why": "not ready"}]}},
+        {"resumed_s": 31.0, "restart": None},
+        {"resumed_s": None, "restart": {"cold": []}},
+    ]
+    assert warm(incidents, [10.0, 20.0, 30.0, 40.0]) == [True, False, None, None]
+    assert warm(incidents, [12.0]) == [False]
+    assert warm([], []) == []
 
 
 def test_a_percentile_is_one_of_the_values():
