@@ -11,7 +11,7 @@ from typing import Any
 
 import family
 from faults import Fault
-from ruler import NS_PER_S, Follower, boot_ns
+from ruler import NS_PER_S, Follower, Recovery, boot_ns
 from systems import Place, System, launch
 
 LOOK_EVERY_S = 0.02
@@ -25,13 +25,14 @@ class FellError(Exception):
 
 @dataclass
 class Struck:
-    """One fault as it happened."""
+    """One fault as it happened, and what it cost once that is over."""
 
     what: str
     rank: int
     due_s: float
     at_ns: int
     back: bool = True
+    seen: Recovery | None = None
 
 
 @dataclass

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import family
-from bout import LOOK_EVERY_S, Bout, FellError
+from bout import LOOK_EVERY_S, Bout, FellError, Struck
 from faults import Fault
 from own_report import own_report
 from results import Result
@@ -87,8 +87,10 @@ def kills(bout: Bout, rules: Rules, keep: Keep) -> Measured:
         if boot_ns() > to_ns:
             bout.say(f"{fault} is due after the end: it was down for too long")
             break
-        blow(bout, fault, rules)
-        keep(measure(bout, from_ns, boot_ns()))
+        try:
+            blow(bout, fault, rules)
+        finally:
+            keep(measure(bout, from_ns, boot_ns()))  # also the one that it fell by
     bout.wait(to_ns)
     to_ns = max(to_ns, boot_ns())
     measured = measure(bout, from_ns, to_ns)
@@ -100,8 +102,10 @@ def campaign(bout: Bout, rules: Rules, keep: Keep) -> Measured:
     from_ns = boot_ns()
     for number, fault in enumerate(rules.campaign, start=1):
         bout.wait(boot_ns() + int(fault.at_s * NS_PER_S))
-        blow(bout, fault, rules, f"{number}/{len(rules.campaign)} ")
-        keep(measure(bout, from_ns, boot_ns()))
+        try:
+            blow(bout, fault, rules, f"{number}/{len(rules.campaign)} ")
+        finally:
+            keep(measure(bout, from_ns, boot_ns()))
     bout.wait(boot_ns() + NS_PER_S)
     to_ns = boot_ns()
     measured = measure(bout, from_ns, to_ns)
@@ -117,8 +121,8 @@ def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
     struck = bout.strike(fault, signal.SIGKILL, "kill")
     who = f"{number}kill of rank {fault.rank}"
     if bout.comes_back(struck, rules.never_s):
-        seen = recovery(bout.follower.lives, struck.at_ns)
-        bout.say(f"{who}: {seen.new_s:.2f} s, {seen.lost_steps} steps lost")
+        struck.seen = recovery(bout.follower.lives, struck.at_ns)
+        bout.say(f"{who}: {struck.seen.new_s:.2f} s, {struck.seen.lost_steps} steps lost")
         return
     bout.say(f"{who}: never came back; started from outside. The end of its output:")
     bout.say(tail(bout.place))
@@ -127,6 +131,7 @@ def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
         path.write_text(f"{family.stacks()}\n{tail(bout.place, 400)}\n")
         bout.say(f"where its processes stand: {path}")
     bout.start_anew()
+    struck.seen = recovery(bout.follower.lives, struck.at_ns)
 
 
 def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
@@ -137,16 +142,14 @@ def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
         **account(lives, from_ns, to_ns).as_json(),
         "never": sum(not one.back for one in struck),
         "strays": bout.strays,
-        "kills": [told(bout, index) for index in range(len(struck))],
+        "kills": [told(one) for one in struck],
     }
 
 
-def told(bout: Bout, index: int) -> Measured:
+def told(struck: Struck) -> Measured:
     """One fault, and what it cost, for the record."""
-    struck = bout.struck[index]
-    later = bout.struck[index + 1 :]
-    seen = recovery(bout.follower.lives, struck.at_ns, later[0].at_ns if later else None)
-    return {"rank": struck.rank, "due_s": struck.due_s, "back": struck.back, **vars(seen)}
+    seen = {} if struck.seen is None else vars(struck.seen)
+    return {"rank": struck.rank, "due_s": struck.due_s, "back": struck.back, **seen}
 
 
 def stop(bout: Bout, rules: Rules, keep: Keep) -> Measured:

@@ -64,14 +64,18 @@ class Row:
         return self.measured.get("never", 0) + self.measured.get("strays", 0)
 
     @property
+    def came_back(self) -> list[dict[str, Any]]:
+        """The kills whose price is known."""
+        return [one for one in self.struck if one["back"] and one.get("new_s") is not None]
+
+    @property
     def new_s(self) -> list[float]:
         """Of each kill that it came back from: seconds to the next new step."""
-        return [one["new_s"] for one in self.struck if one["back"] and one["new_s"] is not None]
+        return [one["new_s"] for one in self.came_back]
 
     @property
     def lost(self) -> list[int]:
-        struck = [one for one in self.struck if one["back"]]
-        return [one["lost_steps"] for one in struck if one["lost_steps"] is not None]
+        return [one["lost_steps"] for one in self.came_back]
 
     @property
     def median_s(self) -> float | None:
@@ -81,7 +85,7 @@ class Row:
         """The same of the kills after which all ranks came from standbys; or did not."""
         flags = (self.measured.get("report") or {}).get("kills_warm", [])
         pairs = zip(self.struck, flags, strict=False)  # no report yet: no flags
-        return [one["new_s"] for one, flag in pairs if flag is warm and one["back"]]
+        return [one["new_s"] for one, flag in pairs if flag is warm and one in self.came_back]
 
     @property
     def length(self) -> str:

@@ -111,6 +111,17 @@ def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_pat
     assert "trainer.py" in (tmp_path / "toy.never-1.txt").read_text()  # the other rank's
 
 
+def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
+    driver = tmp_path / "driver.py"
+    words = driver.read_text().replace("import family,", "import bout, family,", 1)
+    fall = "def fall(_):\n    raise bout.FellError('gone for good')\nbout.Bout.start_anew = fall\n"
+    driver.write_text(words.replace("place = Place", f"{fall}place = Place", 1))
+    told = race(1, ["kills"], 0.3, [])
+    assert told["kills"]["fell"] == "gone for good"
+    assert told["kills"]["never"] == 1
+    assert told["kills"]["unfinished"] is False
+
+
 def test_a_hang_that_nobody_notices_is_told_as_such(race):
     told = race(2, ["hang"], 0.3, COMES_BACK)
     assert told["hang"]["back"] is False
