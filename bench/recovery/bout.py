@@ -11,7 +11,7 @@ from typing import Any
 
 import family
 from faults import Fault
-from ruler import NS_PER_S, Follower, Recovery, boot_ns
+from ruler import NS_PER_S, Follower, Recovery, boot_ns, recovery
 from systems import Place, System, launch
 
 LOOK_EVERY_S = 0.02
@@ -32,7 +32,7 @@ class Struck:
     due_s: float
     at_ns: int
     back: bool = True
-    seen: Recovery | None = None
+    seen: Recovery = Recovery(None, None, None, None)
 
 
 @dataclass
@@ -103,10 +103,20 @@ class Bout:
     def comes_back(self, struck: Struck, limit_s: float) -> bool:
         """Whether every rank gets past where the run was, within the limit."""
         before = self.follower.highest(struck.at_ns)
+
+        def is_whole() -> bool:
+            # A survivor may have finished the step it was in: what is new, the ruler knows. It
+            # looks at every line that there is, so it is asked when it may well say yes.
+            if not self.all_step_after(struck.at_ns, before):
+                return False
+            struck.seen = recovery(self.follower.lives, struck.at_ns)
+            return struck.seen.whole_s is not None
+
         try:
-            self._until(lambda: self.all_step_after(struck.at_ns, before), limit_s, "come back")
+            self._until(is_whole, limit_s, "come back")
         except FellError:
             struck.back = False
+            struck.seen = recovery(self.follower.lives, struck.at_ns)
         return struck.back
 
     def all_step_after(self, at_ns: int, above: int = 0) -> bool:

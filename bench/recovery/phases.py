@@ -18,7 +18,7 @@ from bout import LOOK_EVERY_S, Bout, FellError, Struck
 from faults import Fault
 from own_report import own_report
 from results import Result
-from ruler import NS_PER_S, account, boot_ns, recovery
+from ruler import NS_PER_S, account, boot_ns
 from systems import Place, System
 
 GRACE_S = 30.0
@@ -121,7 +121,6 @@ def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
     struck = bout.strike(fault, signal.SIGKILL, "kill")
     who = f"{number}kill of rank {fault.rank}"
     if bout.comes_back(struck, rules.never_s):
-        struck.seen = recovery(bout.follower.lives, struck.at_ns)
         bout.say(f"{who}: {struck.seen.new_s:.2f} s, {struck.seen.lost_steps} steps lost")
         return
     bout.say(f"{who}: never came back; started from outside. The end of its output:")
@@ -131,7 +130,6 @@ def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
         path.write_text(f"{family.stacks()}\n{tail(bout.place, 400)}\n")
         bout.say(f"where its processes stand: {path}")
     bout.start_anew()
-    struck.seen = recovery(bout.follower.lives, struck.at_ns)
 
 
 def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
@@ -148,8 +146,9 @@ def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
 
 def told(struck: Struck) -> Measured:
     """One fault, and what it cost, for the record."""
-    seen = {} if struck.seen is None else vars(struck.seen)
-    return {"rank": struck.rank, "due_s": struck.due_s, "back": struck.back, **seen}
+    return {
+        "rank": struck.rank, "due_s": struck.due_s, "back": struck.back, **vars(struck.seen)
+    }  # fmt: skip
 
 
 def stop(bout: Bout, rules: Rules, keep: Keep) -> Measured:
@@ -188,10 +187,9 @@ def hang(bout: Bout, rules: Rules, keep: Keep) -> Measured:
         bout.start_anew()
     struck = bout.strike(Fault(0.0, rank), signal.SIGSTOP, "hang")
     back = bout.comes_back(struck, HANG_LIMIT_S)
-    seen = recovery(bout.follower.lives, struck.at_ns)
-    took = f"{seen.new_s:.2f} s" if back else f"not whole again within {HANG_LIMIT_S:.0f} s"
+    took = f"{struck.seen.new_s:.2f} s" if back else f"not whole again within {HANG_LIMIT_S:.0f} s"
     bout.say(f"hang of rank {rank}: {took}")
-    return {"back": back, **vars(seen)}
+    return {"back": back, **vars(struck.seen)}
 
 
 def tail(place: Place, lines: int = 15) -> str:
