@@ -17,6 +17,7 @@ from systems import Place, System, launch
 LOOK_EVERY_S = 0.02
 WARM_STEPS = 20
 START_S = 180.0
+NOT_SEEN = Recovery(None, None, None, None)
 
 
 class FellError(Exception):
@@ -32,7 +33,7 @@ class Struck:
     due_s: float
     at_ns: int
     back: bool = True
-    seen: Recovery = Recovery(None, None, None, None)
+    seen: Recovery = NOT_SEEN
 
 
 @dataclass

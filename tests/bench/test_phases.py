@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 RECOVERY = Path(__file__).parents[2] / "bench" / "recovery"
+sys.path.append(str(RECOVERY))
+
+from bout import Bout, Struck  # noqa: E402
+from systems import Place, Start, System  # noqa: E402
 
 # Goes on after the last step in its own lines; ends at SIGTERM, as Python does.
 TRAINER = """
@@ -95,6 +99,36 @@ def test_a_system_that_starts_its_ranks_again_comes_back(race):
     assert (told["kills"]["never"], told["kills"]["strays"], told["kills"]["due"]) == (0, 0, 1)
     assert 0 < told["kills"]["goodput"] < 1
     assert "unfinished" not in told["kills"]
+
+
+def test_a_step_that_was_reached_before_the_kill_is_not_back(tmp_path):
+    """The survivor was in its step 3 when the other rank died; then both began again after 2."""
+    place = Place(tmp_path, tmp_path / "data", 2)
+    place.stamps.mkdir()
+    ms = 1_000_000
+
+    def write(rank, pid, begin, *steps):
+        lines = [{"begin": begin[0], "boot": begin[1] * ms, "rank": rank, "pid": pid}]
+        lines += [
+            {"step": step, "since": (at - 9) * ms, "boot": at * ms, "rank": rank, "pid": pid}
+            for step, at in steps
+        ]
+        with (place.stamps / f"rank-{rank:05d}.jsonl").open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    for rank, steps in ((0, [(1, 10), (2, 20)]), (1, [(1, 10), (2, 20), (3, 31)])):
+        write(rank, 100 + rank, (0, 0), *steps)
+        write(rank, 200 + rank, (2, 100), (3, 110))
+    bout = Bout(System("toy", "a toy", "none", lambda _: Start([])), place, print)
+    struck = Struck("kill", 0, 0.0, 30 * ms)
+    assert not bout.comes_back(struck, 0.0)
+    assert struck.seen.lost_steps == 1
+    for rank in (0, 1):
+        write(rank, 300 + rank, (3, 115), (4, 120 + rank))
+    again = Struck("kill", 0, 0.0, 30 * ms)
+    assert bout.comes_back(again, 0.0)
+    assert again.seen.new_s == pytest.approx(0.09)
+    assert again.seen.whole_s == pytest.approx(0.091)
 
 
 def test_a_planned_stop_is_timed_and_what_it_lost_is_counted(race):
