@@ -14,13 +14,12 @@ HELD_OUT = 0.02  # the last share of the corpus, for evaluation
 def read_corpus(path: Path | None, window: int):
     """(train, held_out), uint8: a file, all files of a folder, or (None) this Python's own library.
 
+    Of the library its modules, not its packages: reading 1,800 small files took a restart 0.2 s.
     Files are joined in the order of their paths, so that the same files are the same corpus. Each
     part must hold at least one window of that many bytes.
     """
     if path is None:
-        root = Path(sysconfig.get_paths()["stdlib"])
-        foreign = {"site-packages", "dist-packages"}
-        files = [f for f in sorted(root.rglob("*.py")) if foreign.isdisjoint(f.parts)]
+        files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     else:
         files = [path] if path.is_file() else [f for f in sorted(path.rglob("*")) if f.is_file()]
     corpus = np.frombuffer(b"\n".join(f.read_bytes() for f in files), np.uint8)
@@ -44,6 +43,7 @@ class Windows:
         self.corpus, self.batch, self.length, self.seed = corpus, batch, length, seed
         self.rows = slice(rank * batch // ranks, (rank + 1) * batch // ranks)
         self.drawn = 0
+        self.checksum = zlib.crc32(corpus)
 
     def __iter__(self):
         return self
@@ -55,7 +55,7 @@ class Windows:
         return self.corpus[starts[self.rows, None] + np.arange(self.length)]
 
     def get_state(self):
-        return {"drawn": self.drawn, "seed": self.seed, "corpus": zlib.crc32(self.corpus)}
+        return {"drawn": self.drawn, "seed": self.seed, "corpus": self.checksum}
 
     def set_state(self, state):
         mine = self.get_state()
