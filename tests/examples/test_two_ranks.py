@@ -37,10 +37,10 @@ def test_a_notice_and_a_sigkill_leave_no_trace(house: House, example: str, libra
     text = house.folder / "text"
     text.write_bytes(random.Random(7).randbytes(4000))
 
-    def train(name: str) -> Process:
+    def train(name: str, standby: str = "off") -> Process:
         script = (sys.executable, EXAMPLES / example / "train.py", *MODEL, *TALK)
         words = ("--steps", STEPS, "--data", text, "--out", house.folder / f"{name}.json")
-        options = ("--name", name, "--ranks", 2, "--save-every", 9)
+        options = ("--name", name, "--ranks", 2, "--save-every", 9, "--standby", standby)
         return house.holdfast("run", *options, "--", *script, *words)
 
     def result(name: str) -> object:
@@ -52,7 +52,7 @@ def test_a_notice_and_a_sigkill_leave_no_trace(house: House, example: str, libra
     noticed.send(signal.SIGTERM)
     noticed.wait(EXIT_SAVED)
     assert house.saved_step("struck") >= 20
-    killed = train("struck")
+    killed = train("struck", standby="auto")
     killed.saw(rf"\[0\] step {house.saved_step('struck') + 15}/")
     kill(ranks_of(killed)[1])
     out = killed.wait(EXIT_DONE)
