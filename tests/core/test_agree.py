@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.agree import (
-    EARLY_PATIENCE,
-    MAX_LEAD,
     TABLE,
     Agreement,
     Phase,
@@ -37,6 +35,7 @@ from holdfast.core.agree_events import (
     Tick,
     changes,
 )
+from holdfast.core.agree_moves import EARLY_PATIENCE, MAX_LEAD
 from holdfast.core.agree_rank import (
     Answer,
     after_loop,

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast.core import agree
+from holdfast.core import agree_events as ev
+from holdfast.core import agree_moves as moves
 from holdfast.core.agree_rank import Answer
 from holdfast.core.buffers import Buffers
 from holdfast.core.word import Order, unpack
@@ -200,10 +202,10 @@ def test_finds_a_controller_that_does_not_compare_the_steps(monkeypatch):
         if any(rank.answer is None for rank in state.ranks):
             return state, ()
         step = state.ranks[0].answer
-        return agree._commit_if_complete(replace(state, phase=agree.Phase.WRITING, step=step))
+        return moves.commit_if_complete(replace(state, phase=agree.Phase.WRITING, step=step))
 
     monkeypatch.setattr(agree_model, "at_boundary", rank_rule("n >= S"))
-    monkeypatch.setattr(agree, "_judge", judge)
+    monkeypatch.setattr(moves, "judge", judge)
     with pytest.raises(Broken, match="committed without a durable copy"):
         walk(2, 2, saves=1)
 
@@ -213,10 +215,10 @@ def test_finds_a_stop_that_is_written_into_a_save_under_way(monkeypatch):
 
     def in_place(state, event):
         state = replace(state, is_stop=True, stop=event)
-        return state, (agree.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
+        return state, (ev.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
 
-    row = {**agree.TABLE[agree.StopAsked], agree.Phase.COLLECTING: in_place}
-    monkeypatch.setitem(agree.TABLE, agree.StopAsked, row)
+    row = {**agree.TABLE[ev.StopAsked], agree.Phase.COLLECTING: in_place}
+    monkeypatch.setitem(agree.TABLE, ev.StopAsked, row)
     with pytest.raises(Broken):
         walk(2, 2, save_at_once=True, stops=1, delays=False)
 
@@ -231,14 +233,14 @@ def test_finds_a_rank_that_leaves_before_the_commit(monkeypatch):
 
 def test_finds_a_controller_that_never_gives_up_on_a_step(monkeypatch):
     """Without the NACK a rank that missed S waits in a collective for those that wait at S."""
-    monkeypatch.setattr(agree, "_miss", lambda state, reason: (state, ()))
+    monkeypatch.setattr(moves, "miss", lambda state, reason: (state, ()))
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1)
 
 
 def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monkeypatch):
     """One rank answers before its next step, the other is in it already and waits for the first."""
-    monkeypatch.setattr(agree, "_is_early_answered", lambda state: False)
+    monkeypatch.setattr(moves, "is_early_answered", lambda state: False)
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1, polls=True)
 
@@ -274,9 +276,9 @@ def test_finds_the_newest_set_overwritten(monkeypatch):
 def test_finds_a_controller_that_seals_what_not_all_have_copied(monkeypatch):
     def judge(state, at_ns):
         answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-        return agree._agreed(replace(state, step=answers[0]), at_ns) if answers else (state, ())
+        return moves.agreed(replace(state, step=answers[0]), at_ns) if answers else (state, ())
 
-    monkeypatch.setattr(agree, "_judge", judge)
+    monkeypatch.setattr(moves, "judge", judge)
     with pytest.raises(Broken, match="is sealed, and a buffer holds"):
         walk(2, 2, buffers=2, copies=1, delays=False)
 

@@ -1,0 +1,208 @@
+"""The moves of the controller of an agreed save, of which its answers (`core.agree`) are made.
+
+Each takes the agreement to where it stands next, and says what is to be done for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.core.agree_events import (
+    DEFAULT_ANSWER_LIMIT_NS,
+    Abort,
+    Action,
+    Commit,
+    PublishOrder,
+    PublishVerdict,
+    Seal,
+    StopAsked,
+)
+from holdfast.core.agree_state import Agreement, Phase
+from holdfast.core.word import MAX_EPOCH, Order, with_buffer
+
+MAX_LEAD = 4096
+EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
+MAX_SAVE_TRIES = 2  # a stop's or the final save is tried again once: a full disk stays full
+
+Result = tuple[Agreement, tuple[Action, ...]]
+
+
+# --- orders, and what the ranks' answers to them come to -----------------------------------------
+
+
+def order(state: Agreement, why: str, is_stop: bool, *, in_memory: bool = False) -> Result:
+    """Order a step that no rank is known to have reached, later than any ordered before.
+
+    What could not be written once is not tried through memory again: the ranks write it.
+    """
+    ends = [rank.step for rank in state.ranks if rank.ended]
+    if len(ends) == len(state.ranks) and min(ends) != max(ends):
+        return leave(state, f"the ranks' loops ended at different steps: {min(ends)}, {max(ends)}")
+    lead = min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
+    state = replace(
+        state,
+        phase=Phase.COLLECTING,
+        ranks=tuple(replace(rank, answer=None, durable=False) for rank in state.ranks),
+        epoch=_after(state.epoch),
+        step=max(state.step, state.fastest_step) + lead,
+        is_stop=is_stop,
+        why=why,
+        late_since_ns=None,
+        buffer=buffer,
+        in_memory=in_memory,
+    )
+    flags = int(Order.STOP if is_stop else Order(0))
+    if is_stop and state.is_early:
+        flags |= Order.EARLY
+    if buffer is not None and not in_memory:
+        flags |= Order.DURABLE
+    return state, (PublishOrder(state.epoch, state.step, with_buffer(flags, buffer), why),)
+
+
+def judge(state: Agreement, at_ns: int) -> Result:
+    """Have all answered alike, has one missed S, does one keep others waiting at it."""
+    answers = [rank.answer for rank in state.ranks if rank.answer is not None]
+    if len(answers) == len(state.ranks):
+        if min(answers) != max(answers):
+            why = f"ranks answered with steps {min(answers)} and {max(answers)}"
+            return miss(replace(state, is_early=False), why)
+        return agreed(replace(state, step=answers[0], late_since_ns=None), at_ns)
+    for number, rank in enumerate(state.ranks):
+        if rank.answer is None and rank.step > state.step:
+            return miss(state, f"rank {number} was past step {state.step} already")
+    # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
+    # or one that has answered before S. One that has ended its loop answers in any case.
+    early = is_early_answered(state)
+    blocked = (
+        state.is_stop
+        and bool(answers)
+        and any(
+            r.answer is None and not r.ended and (early or r.step == state.step)
+            for r in state.ranks
+        )
+    )
+    if blocked == (state.late_since_ns is not None):
+        return state, ()
+    return replace(state, late_since_ns=at_ns if blocked else None), ()
+
+
+def agreed(state: Agreement, at_ns: int) -> Result:
+    """Every rank has copied the same step."""
+    if state.buffer is None:
+        return commit_if_complete(replace(state, phase=Phase.WRITING))
+    seal = Seal(state.epoch, state.step, state.buffer)
+    others = tuple(b for b in state.free_buffers if b != state.buffer)
+    state = replace(state, free_buffers=others)
+    is_last = all(rank.ended for rank in state.ranks) and state.fastest_step == state.step
+    if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
+        return replace(state, phase=Phase.WRITING, in_memory=False), (seal,)
+    state, actions = rest(state, at_ns)
+    return state, (seal, *actions)
+
+
+def miss(state: Agreement, reason: str) -> Result:
+    """Some rank did not get the order in time: a later step, under a new epoch."""
+    state, aborted = call_off(replace(state, misses=state.misses + 1), reason)
+    state, actions = order(state, state.why, state.is_stop, in_memory=state.in_memory)
+    return state, (*aborted, *actions)
+
+
+def commit_if_complete(state: Agreement) -> Result:
+    """All shards are durable, or some are still being written."""
+    if not all(rank.durable for rank in state.ranks):
+        return state, ()
+    return replace(state, phase=Phase.COMMITTING), (Commit(state.epoch, state.step),)
+
+
+# --- the ways on and out -------------------------------------------------------------------------
+
+
+def fail(state: Agreement, at_ns: int, reason: str) -> Result:
+    """Saving itself failed. Training goes on; what is the last chance is tried once more."""
+    verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
+    state, aborted = call_off(replace(state, tries=state.tries + 1), reason)
+    is_last = all(rank.ended for rank in state.ranks) and not state.in_memory
+    if not state.is_stop and not is_last:
+        state, actions = rest(state, at_ns)
+        return state, (*aborted, verdict, *actions)
+    if state.tries < MAX_SAVE_TRIES and not any(rank.gone for rank in state.ranks):
+        state, actions = order(state, state.why, state.is_stop)
+    else:
+        state, actions = leave(state, reason)
+    return state, (*aborted, *actions)
+
+
+def rest(state: Agreement, at_ns: int) -> Result:
+    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest."""
+    state = replace(state, phase=Phase.IDLE, is_stop=False, late_since_ns=None)
+    for number, rank in enumerate(state.ranks):
+        if rank.gone:
+            return end(state, f"rank {number} is gone"), ()
+    if state.stop is not None:
+        return stop(state, replace(state.stop, at_ns=at_ns))
+    if all(rank.ended for rank in state.ranks) and not state.is_saved:
+        return order(replace(state, lead=1, tries=0, misses=0), "the last step", is_stop=False)
+    return state, ()
+
+
+def stop(state: Agreement, event: StopAsked) -> Result:
+    """Begin the stop's own save, if there is something to save and time to do it."""
+    state = replace(state, stop=event, lead=event.lead, tries=0, misses=0, is_early=True)
+    if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
+        return leave(state, "the deadline is at hand")
+    if state.is_saved:
+        return leave(state, f"no step completed since the save of step {state.committed_step}")
+    return order(state, event.why, is_stop=True)
+
+
+def call_off(state: Agreement, reason: str) -> Result:
+    """Nothing will come of what is under way, if anything is."""
+    if state.phase in (Phase.IDLE, Phase.OVER):
+        return state, ()
+    return replace(state, phase=Phase.IDLE), (Abort(state.epoch, state.step, reason),)
+
+
+def leave(state: Agreement, reason: str) -> Result:
+    """Give up what is under way, and tell the ranks to leave with the newest complete set."""
+    state, aborted = call_off(state, reason)
+    state = end(replace(state, epoch=_after(state.epoch)), reason)
+    return state, (
+        *aborted,
+        PublishOrder(state.epoch, state.committed_step, Order.LEAVE, reason),
+    )
+
+
+def end(state: Agreement, reason: str) -> Agreement:
+    """No more saves in this attempt."""
+    return replace(state, phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
+
+
+# --- what is known -------------------------------------------------------------------------------
+
+
+def with_rank(state: Agreement, number: int, **known: Any) -> Agreement:
+    """What is known of one rank by now."""
+    rank = replace(state.ranks[number], **known)
+    return replace(state, ranks=(*state.ranks[:number], rank, *state.ranks[number + 1 :]))
+
+
+def is_early_answered(state: Agreement) -> bool:
+    """Whether a rank has answered between two steps, before S."""
+    return any(
+        rank.answer is not None and not rank.ended and rank.answer < state.step
+        for rank in state.ranks
+    )
+
+
+def answer_limit_ns(state: Agreement) -> int:
+    """How long ranks may keep others waiting at the ordered step."""
+    limit_ns = state.stop.answer_limit_ns if state.stop else DEFAULT_ANSWER_LIMIT_NS
+    if is_early_answered(state):
+        limit_ns *= EARLY_PATIENCE
+    return limit_ns << min(state.misses, 6)  # a copy may really take that long
+
+
+def _after(epoch: int) -> int:
+    return epoch % MAX_EPOCH + 1  # 16 bits that wrap; 0 means "no order"
