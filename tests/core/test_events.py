@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import agree_events, events
-from holdfast.core.events import decode, encode
+from holdfast.core.event_json import decode, encode
 
 
 @given(event=st.from_type(events.Event))

@@ -15,6 +15,7 @@ from holdfast.agent.ranks import RankPages
 from holdfast.agent.replay import decided, inputs
 from holdfast.core import events as ev
 from holdfast.core import word
+from holdfast.core.event_json import decode, encode
 from holdfast.core.history import parse, to_lines
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.errors import JournalError
@@ -190,8 +191,8 @@ def _read_event(data: bytes, place: Path) -> None:
         return
     if isinstance(said, dict):
         with documented(KeyError, ValueError):
-            event = ev.decode(said)
-            ev.encode(event)
+            event = decode(said)
+            encode(event)
 
 
 def _read_replay(data: bytes, place: Path) -> None:
@@ -211,7 +212,7 @@ def _identity_seeds() -> list[bytes]:
 
 
 def _event_seeds() -> list[bytes]:
-    return [json.dumps(ev.encode(event)).encode() for event in events()]
+    return [json.dumps(encode(event)).encode() for event in events()]
 
 
 TARGETS = [

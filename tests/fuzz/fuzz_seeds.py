@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.event_json import encode
 from holdfast.core.exits import Exit, RankReport
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.control import request
@@ -72,7 +73,7 @@ def make_run(root: Path) -> RunFolder:
     for fact in _facts():
         controller.note(NoteType.FACT, fact)
     for event in events():
-        controller.note(NoteType.INPUT, ev.encode(event))
+        controller.note(NoteType.INPUT, encode(event))
     controller.record(30 * S, Kind.PROGRESS, 1, 3, 0)
     controller.seen()
     _close(controller)

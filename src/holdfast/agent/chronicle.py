@@ -10,6 +10,7 @@ from holdfast.agent.tally import Tally
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.event_json import encode
 from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType
 from holdfast.journal.store import RunFolder
@@ -49,7 +50,7 @@ class Chronicle:
         if isinstance(event, ev.Heard) and isinstance(told, news.Progress):
             self._writer.record(event.at_ns, Kind.PROGRESS, told.rank, told.step, event.attempt)
         else:
-            self._writer.note(NoteType.INPUT, ev.encode(event))
+            self._writer.note(NoteType.INPUT, encode(event))
         if self._tally.event(event):
             self.fact(self._tally.fact)
 

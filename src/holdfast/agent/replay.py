@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.event_json import decode
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument
@@ -35,7 +36,7 @@ def inputs(journal: Journal) -> Iterator[ev.Event]:
         if record["kind"] == Kind.PROGRESS:
             yield ev.Heard(at_ns, value, news.Progress(at_ns, told, step))
         elif record["kind"] == Kind.NOTE and told == NoteType.INPUT:
-            yield ev.decode(lines[value])
+            yield decode(lines[value])
 
 
 def decided(journal: Journal) -> list[dict[str, Any]]:

@@ -1,24 +1,30 @@
 """Events: past facts that the edges tell the run's machine. Every one carries its time.
 
 The controller journals each event in the order fed, before it acts on the answer, so that a
-recorded night can be replayed (`encode` and `decode` are the journal's form of an event).
+recorded night can be replayed (`core.event_json` is the journal's form of an event).
 Times are integer nanoseconds on one clock (CLOCK_BOOTTIME for the agent, virtual in simulation).
+
+Those of hangs and of the memory tier have modules of their own, and are named here with the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from types import NoneType
-from typing import Any, TypeVar, get_args
+from dataclasses import dataclass
 
 from holdfast.core import agree_events
-from holdfast.core.exits import Exit, RankReport
+from holdfast.core.exits import Exit
 from holdfast.core.hang_events import Examined as Examined
-from holdfast.core.hang_events import RankLook, RankStack
 from holdfast.core.hang_events import StacksCollected as StacksCollected
 from holdfast.core.hang_events import Suspended as Suspended
 from holdfast.core.rollback import Wish
+from holdfast.core.tier_events import BuffersReady as BuffersReady
+from holdfast.core.tier_events import DrainCommitFailed as DrainCommitFailed
+from holdfast.core.tier_events import DrainCommitted as DrainCommitted
+from holdfast.core.tier_events import Drained as Drained
+from holdfast.core.tier_events import DrainFailed as DrainFailed
+from holdfast.core.tier_events import Sealed as Sealed
+from holdfast.core.tier_events import SealFailed as SealFailed
+from holdfast.core.tier_events import TierEvent as TierEvent
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
@@ -208,88 +214,6 @@ class TimerFired:
     timer: str
 
 
-# --- the memory tier and its drains: of a set, not of an attempt that must still be there ---------
-
-
-@dataclass(frozen=True, slots=True)
-class BuffersReady:
-    """A rank has so many buffers of the memory tier allocated and touched, or says so."""
-
-    at_ns: int
-    attempt: int
-    rank: int
-    buffers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
-
-    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
-    """
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    buffer: int
-
-
-@dataclass(frozen=True, slots=True)
-class SealFailed:
-    """What is in the buffer is no set, and will be none."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    buffer: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """One rank's shard of a set in memory is durable, its receipt written."""
-
-    at_ns: int
-    of_attempt: int
-    rank: int
-    epoch: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class DrainFailed:
-    """A set in memory could not be written to the durable tier; it is still in its buffer."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class DrainCommitted:
-    """The manifest of a drained set is durable: it restores from the durable tier too."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class DrainCommitFailed:
-    """The manifest of a drained set could not be written."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    why: str
-
-
 Event = (
     Opened
     | Chosen
@@ -311,16 +235,8 @@ Event = (
     | StacksCollected
     | Suspended
     | BuffersReady
-    | Sealed
-    | SealFailed
-    | Drained
-    | DrainFailed
-    | DrainCommitted
-    | DrainCommitFailed
+    | TierEvent
 )
-
-# Those that are taken in every state: they may be of an attempt that is long over.
-TierEvent = Sealed | SealFailed | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
 
 
 def wants_progress(event: Event, *, is_stopping: bool) -> bool:
@@ -334,77 +250,3 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     if isinstance(event, DrainCommitted):
         return is_stopping
     return isinstance(event, StopAsked | SaveAsked)
-
-
-_T = TypeVar("_T")
-_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-_NEWS: dict[str, type[agree_events.Event]] = {
-    kind.__name__: kind for kind in get_args(agree_events.Event)
-}
-
-
-def encode(event: Event) -> dict[str, Any]:
-    """The event as plain JSON-able data, with its type's name under `event`."""
-    data = {"event": type(event).__name__, **asdict(event)}
-    if isinstance(event, Heard):
-        data["news"] = {"event": type(event.news).__name__, **asdict(event.news)}
-    return data
-
-
-def decode(data: Mapping[str, Any]) -> Event:
-    """The inverse of `encode`; unknown keys are ignored.
-
-    Raises KeyError for an unknown event, ValueError for one whose fields are not those of its kind.
-    """
-    kind = _TYPES[str(data["event"])]
-    values = _known(kind, data)
-    if kind is Chosen:
-        values["resume"] = _made(Resume, values.get("resume"))
-    elif kind is Opened:
-        wishes = values.get("wishes", ())
-        if not isinstance(wishes, Sequence):
-            raise ValueError(f"{kind.__name__} has no wishes")
-        values["wishes"] = tuple(_made(Wish, wish) for wish in wishes)
-    elif kind is RollbackAsked:
-        values["wish"] = _made(Wish, values.get("wish"))
-    elif kind is Heard:
-        news = values.get("news")
-        if not isinstance(news, Mapping):
-            raise ValueError(f"{kind.__name__} has no news")
-        values["news"] = _made(_NEWS[str(news.get("event"))], news)
-    elif kind is Examined or kind is StacksCollected:
-        part: type[Any] = RankLook if kind is Examined else RankStack
-        looks = values.get("ranks")
-        if not isinstance(looks, Sequence):
-            raise ValueError(f"{kind.__name__} has no ranks")
-        values["ranks"] = tuple(_made(part, one) for one in looks)
-    elif kind is RankExited:
-        told = values.get("exit")
-        report = told.get("report") if isinstance(told, Mapping) else None
-        values["exit"] = _made(Exit, told, report=_made(RankReport, report) if report else None)
-    return _made(kind, values)
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,), "str": (str,), "bool": (bool,),
-    "int | None": (int, NoneType), "str | None": (str, NoneType),
-}  # fmt: skip
-
-
-def _made(kind: type[_T], data: Any, **made: Any) -> _T:
-    """A `kind` of the fields that it knows; ValueError when one is missing or of another type."""
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{kind.__name__} has no fields")
-    values = _known(kind, data) | made
-    for field in fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
-        wanted = _KINDS.get(str(field.type))
-        if wanted and field.name in values and type(values[field.name]) not in wanted:
-            raise ValueError(f"{field.name} of {kind.__name__} is no {field.type}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-
-
-def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: data[field.name] for field in fields(kind) if field.name in data}

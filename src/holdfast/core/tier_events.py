@@ -1,0 +1,92 @@
+"""What the edges tell of the memory tier: the ranks' buffers, and the sets that lie in them.
+
+A set's news is about the set, not about an attempt that must still be there. Times are integer
+nanoseconds on the run's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BuffersReady:
+    """A rank has so many buffers of the memory tier allocated and touched, or says so."""
+
+    at_ns: int
+    attempt: int
+    rank: int
+    buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
+
+    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
+    """
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealFailed:
+    """What is in the buffer is no set, and will be none."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """One rank's shard of a set in memory is durable, its receipt written."""
+
+    at_ns: int
+    of_attempt: int
+    rank: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainFailed:
+    """A set in memory could not be written to the durable tier; it is still in its buffer."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCommitted:
+    """The manifest of a drained set is durable: it restores from the durable tier too."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCommitFailed:
+    """The manifest of a drained set could not be written."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+# Those that are taken in every state: they may be of an attempt that is long over.
+TierEvent = Sealed | SealFailed | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
