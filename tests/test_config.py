@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from holdfast import config
 from holdfast.cli.config import reference_table
 from holdfast.config import RankEnvironment, resolve, run_store, session_settings
-from holdfast.config.settings import TABLE, Settings, Source
+from holdfast.config.settings import TABLE, Settings
+from holdfast.config.sources import Source
 from holdfast.core import hang
 from holdfast.errors import ConfigurationError
 

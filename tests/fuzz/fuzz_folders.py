@@ -14,8 +14,7 @@ from fuzz_seeds import RUN, S, good_run, history_lines
 from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.postmortem import Postmortem
-from holdfast.config import RankEnvironment
-from holdfast.config import settings as table
+from holdfast.config import RankEnvironment, sources
 from holdfast.core import rollback
 from holdfast.core.exits import RankReport
 from holdfast.core.history_line import encode
@@ -213,7 +212,7 @@ def _read_history(data: bytes, place: Path) -> None:
 def _read_config(data: bytes, place: Path) -> None:
     path = put(place / "holdfast.toml", data)
     with documented():
-        settings = table.resolve({}, {}, str(path)).settings
+        settings = sources.resolve({}, {}, str(path)).settings
         settings.save_policy()
         settings.restart_policy()
         with documented():
@@ -263,7 +262,7 @@ def _read_variables(data: bytes, place: Path) -> None:
             rank.to_environ()
     environ.pop("HOLDFAST_CONFIG", None)
     with documented(ConfigurationError):
-        table.resolve(environ, {}, os.devnull)
+        sources.resolve(environ, {}, os.devnull)
 
 
 def _variable_seeds() -> list[bytes]:

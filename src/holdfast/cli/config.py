@@ -8,7 +8,8 @@ import sys
 import click
 
 from holdfast.config import resolve, strange_variables
-from holdfast.config.settings import TABLE, Resolved, Setting
+from holdfast.config.settings import TABLE, Setting
+from holdfast.config.sources import Resolved
 
 
 @click.command()

@@ -14,7 +14,8 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
-from holdfast.config.settings import INSTANCE, OFF, Settings
+from holdfast.config.kinds import INSTANCE, OFF
+from holdfast.config.settings import Settings
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.facts import DONE

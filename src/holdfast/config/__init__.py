@@ -1,7 +1,7 @@
 """What the process's environment says: settings, and what a supervisor tells its ranks.
 
 The only reader of os.environ in the package. The settings themselves stand in
-`holdfast.config.settings`.
+`holdfast.config.settings`, where their values come from in `holdfast.config.sources`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config import settings as table
-from holdfast.config.settings import (
-    CONFIG_VARIABLE,
-    INSTANCE,
-    PREFIX,
-    Resolved,
-    Settings,
-    near,
-    shown,
-)
+from holdfast.config import sources
+from holdfast.config.kinds import INSTANCE
+from holdfast.config.settings import PREFIX, TABLE, Settings
+from holdfast.config.sources import CONFIG_VARIABLE, Resolved, near, shown
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,12 +33,12 @@ def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None =
     else what HOLDFAST_CONFIG names, else ./holdfast.toml if there is one. Raises ConfigurationError
     for a value that cannot be meant (naming its source) and for an unknown key in the file.
     """
-    return table.resolve(os.environ, flags or {}, config_file)
+    return sources.resolve(os.environ, flags or {}, config_file)
 
 
 def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
-    known = {row.variable for row in table.TABLE} | set(_RANK_VARIABLES.values())
+    known = {row.variable for row in TABLE} | set(_RANK_VARIABLES.values())
     known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)

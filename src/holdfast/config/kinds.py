@@ -1,0 +1,111 @@
+"""What values a setting takes: in words, and a parser for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+AUTO, OFF = "auto", "off"
+ENVIRONMENT, INSTANCE = "environment", "instance"
+MOST_BUFFERS = 3
+CACHE_BYTES = 2 << 30
+
+
+class Kind(NamedTuple):
+    """What values a setting takes: in words, and a parser that raises ValueError for others."""
+
+    words: str
+    parse: Callable[[object], Any]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    return int(value)
+
+
+def count(least: int) -> Kind:
+    """Whole numbers from `least` on."""
+
+    def parse(value: object) -> int:
+        number = _whole(value)
+        if number < least:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number, {least} or more", parse)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError from None
+    if not 0 <= number < 1e9:
+        raise ValueError
+    return number
+
+
+def _period(value: object) -> float:
+    number = _seconds(value)
+    if not number:
+        raise ValueError
+    return number
+
+
+def choice(*words: str) -> Kind:
+    """One of some words."""
+
+    def parse(value: object) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return Kind(" or ".join(f"`{word}`" for word in words), parse)
+
+
+def _hang(value: object) -> str | float:
+    if isinstance(value, str):
+        if value in (AUTO, OFF):
+            return value
+        word, colon, least = value.partition(":")
+        if colon and word == AUTO:
+            return f"{AUTO}:{_period(least):g}"
+    return _period(value)
+
+
+def _buffers(value: object) -> str:
+    """How many snapshots are held in memory, as text."""
+    if isinstance(value, str) and value in (AUTO, OFF):
+        return value
+    number = _whole(value)
+    if not 1 <= number <= MOST_BUFFERS:
+        raise ValueError
+    return str(number)
+
+
+def _cache(value: object) -> str | int:
+    if value in (AUTO, OFF):
+        return str(value)
+    size_bytes = _whole(value)
+    if size_bytes < 1:
+        raise ValueError
+    return size_bytes
+
+
+BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
+CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
+HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
+TEXT = Kind("text", _text)
+FOLDER = Kind("a folder", _text)
+PLACE = Kind("a folder or a URL", _text)
+SECONDS = Kind("seconds", _seconds)
+PERIOD = Kind("seconds, more than 0", _period)

@@ -1,0 +1,143 @@
+"""Where the values of settings come from: four sources. The environment's is an argument.
+
+A value's source, weakest first: the default, holdfast.toml, the environment, a flag.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.config.kinds import FOLDER, PLACE
+from holdfast.config.settings import TABLE, Setting, Settings
+from holdfast.errors import ConfigurationError
+
+CONFIG_FILE = "holdfast.toml"
+FILE_MAX_BYTES = 1 << 20
+NAME_MAX_CHARS = 100  # of a misspelled name that is compared with ours
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+
+
+class Source(Enum):
+    """Where a value came from; later ones win."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Origin(NamedTuple):
+    """A value's source, and its name there: a path, a variable, a flag."""
+
+    source: Source
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The settings in force, and where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+
+
+def resolve(
+    environ: Mapping[str, str], flags: Mapping[str, Any], config_file: str | None
+) -> Resolved:
+    """The settings from all sources; see `holdfast.config.resolve`."""
+    values = {row.name: row.default for row in TABLE}
+    origins = {row.name: Origin(Source.DEFAULT, "default") for row in TABLE}
+    named = config_file or environ.get(CONFIG_VARIABLE)
+    for row, origin, value in (
+        *_from_file(Path(named or CONFIG_FILE), must_exist=bool(named)),
+        *_from_variables(environ),
+        *_from_flags(flags),
+    ):
+        try:
+            values[row.name] = row.kind.parse(value)
+        except ValueError:
+            raise ConfigurationError(
+                f"{row.name} = {shown(value)} ({origin.where}) cannot be meant: "
+                f"give {row.kind.words.replace('`', '')}"
+            ) from None
+        origins[row.name] = origin
+    return Resolved(Settings(**values), origins)
+
+
+_Given = tuple[Setting, Origin, object]
+
+
+def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
+    try:
+        # A pipe is fine (`--config <(…)`), as long as it comes to an end within reason.
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+        text = data.decode("utf-8")
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigurationError(f"there is no configuration file {path}") from None
+        return []
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if len(data) > FILE_MAX_BYTES:
+        raise ConfigurationError(f"{path} has more than {FILE_MAX_BYTES} bytes: name another file")
+    import tomllib  # 10 ms, and most runs have no file
+
+    try:
+        raw = tomllib.loads(text)
+    except RecursionError:
+        raise ConfigurationError(f"{path} is not TOML: it is nested too deep") from None
+    except ValueError as error:  # TOMLDecodeError is one; so is that for a number of 5,000 digits
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+    rows = {row.name: row for row in TABLE}
+    given = []
+    for key, value in raw.items():
+        if key not in rows:
+            raise ConfigurationError(f"{path}: {shown(key)} is not a setting{near(key, rows)}")
+        if (
+            rows[key].kind in (FOLDER, PLACE)
+            and isinstance(value, str)
+            and value
+            and "://" not in value
+        ):
+            # Relative to the file, not to us. Unlike Path's, this leaves `~nobody` as it is.
+            value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
+        given.append((rows[key], Origin(Source.FILE, str(path)), value))
+    return given
+
+
+def _from_variables(environ: Mapping[str, str]) -> list[_Given]:
+    """An empty variable is one that is not set, as shells and launchers mean it."""
+    return [
+        (row, Origin(Source.ENVIRONMENT, row.variable), environ[row.variable])
+        for row in TABLE
+        if environ.get(row.variable)
+    ]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> list[_Given]:
+    rows = {row.name: row for row in TABLE}
+    return [
+        (rows[name], Origin(Source.FLAG, rows[name].flag), value)
+        for name, value in flags.items()
+        if value is not None
+    ]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What may have been meant instead of `name`, as the end of a sentence."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name[:NAME_MAX_CHARS], list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else "; see `holdfast config`"
+
+
+def shown(value: object) -> str:
+    """A value quoted, escaped and shortened for a message."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
