@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ sys.path.append(str(RECOVERY))
 
 import picture  # noqa: E402
 import table  # noqa: E402
-from entrants import LEVELS, SYSTEMS  # noqa: E402
+from entrants import LEVELS, SYSTEMS, known  # noqa: E402
 from faults import kills, one_after_another  # noqa: E402
 from own_report import restarts, warm  # noqa: E402
 from results import CAMPAIGN, RACE, Result, Settings, read  # noqa: E402
@@ -239,3 +240,9 @@ def test_every_system_is_told_apart():
     assert len(set(names)) == len(names)
     assert len(set(titles)) == len(titles)
     assert CAMPAIGN[0] not in RACE
+
+
+@pytest.mark.parametrize(("word", "is_known"), [("auto", True), ("nonesuch", False)])
+def test_a_row_is_skipped_when_this_holdfast_lacks_what_it_needs(word, is_known):
+    needs = replace(SYSTEMS[0], needs=("--standby", word))
+    assert known(needs) is is_known
