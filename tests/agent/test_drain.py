@@ -125,17 +125,70 @@ def test_one_that_gives_way_can_be_hurried(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
     asked.drain(buffer, place)
-    (calm,) = asked.drains.pids
-    os.kill(calm, signal.SIGSTOP)  # it will not even hear of it
     asked.drains.hurry()
     asked.drains.hurry()
-    asked.turn()
-    assert asked.outcome is None
-    os.kill(calm, signal.SIGCONT)
     assert asked.heard(eventually).why is None
     commit(place, 2)
     assert verify(place) == ()
     assert asked.drains.is_idle
+
+
+def test_one_that_is_never_scheduled_is_hurried_without_its_help(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    asked.drain(buffer, place)
+    (calm,) = asked.drains.pids
+    os.kill(calm, signal.SIGSTOP)  # it will not even hear of it
+    asked.drains.hurry()
+    assert asked.heard(eventually).why is None
+    assert calm not in asked.drains.pids
+    commit(place, 2)
+    assert verify(place) == ()
+    eventually(lambda: not _runs(calm))
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+def test_one_that_hangs_is_given_up_and_replaced(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually, urgent: bool
+) -> None:
+    asked.drain(buffer, place, urgent=urgent)
+    (pid,) = asked.drains.pids
+    os.kill(pid, signal.SIGSTOP)
+    asked.drains.abandon("nothing was heard of it")
+    assert asked.outcome == Outcome("nothing was heard of it")
+    eventually(lambda: not _runs(pid))
+    assert asked.drains.is_idle
+    asked.drains.abandon("there is nothing to give up")
+    asked.drain(buffer, place, urgent=urgent)
+    assert asked.heard(eventually).why is None
+    assert asked.drains.pids != [pid]
+    commit(place, 2)
+    assert verify(place) == ()
+
+
+def test_the_seals_of_one_that_is_given_up_are_asked_again(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    sealed: list[Outcome] = []
+    asked.drains.start()
+    (pid,) = asked.drains.pids
+    os.kill(pid, signal.SIGSTOP)
+    asked.drains.seal(buffer, sealed.append, attempt=0, step=STEP, world_size=2)
+    asked.drain(buffer, place, urgent=True)
+    asked.drains.abandon("it hangs")
+    assert asked.outcome == Outcome("it hangs")
+    eventually(lambda: (asked.turn(), sealed)[1], within_s=60.0)
+    assert [one.why for one in sealed] == [None]
+
+
+def test_it_says_how_far_it_is(
+    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+) -> None:
+    told: set[int] = set()
+    asked.drain(buffer, place)
+    eventually(lambda: (asked.turn(), told.add(asked.drains.nbytes))[0], within_s=60.0)
+    assert max(told) > 0
+    assert asked.drains.nbytes == 0
 
 
 def test_a_failure_comes_in_words(

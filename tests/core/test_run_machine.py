@@ -61,6 +61,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.BuffersReady: ev.BuffersReady(8, 0, 0, 3),
     ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
     ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
+    ev.Draining: ev.Draining(8, 0, 1, 1, 1000),
     ev.Drained: ev.Drained(8, 0, 0, 1, 1),
     ev.DrainFailed: ev.DrainFailed(8, 0, 1, 1, "disk full"),
     ev.DrainCommitted: ev.DrainCommitted(8, 0, 1, 1),

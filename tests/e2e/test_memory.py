@@ -39,6 +39,7 @@ from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 
 SELDOM = ("--save-every", FAR)
 EVERY = 4  # steps, to disk where it is wanted there
+SELDOM_ENOUGH = 60  # the same, where a drain is to last
 IN_MEMORY = ("--snapshot-every", 1, *SELDOM)
 
 
@@ -165,17 +166,24 @@ def test_a_flipped_bit_in_memory_is_noticed_and_another_copy_is_used(house: Hous
     house.finishes()
 
 
-def house_with_disk(house: House) -> tuple[Process, int]:
+def house_with_disk(house: House, every: int = EVERY) -> tuple[Process, int]:
     """A run with a set in the store; and its next step."""
     house.allow(1)
-    to_disk = ("--save-every", EVERY, "--keep", 100)
+    to_disk = ("--save-every", every, "--keep", 100)
     run = house.run("--snapshot-every", 1, *to_disk, steps=FAR)
-    step = 1
-    while not house.sets():
-        house.allow(step)
-        run.saw(f"did {step}$")
-        step += 1
+    step = train_to(house, run, 1, every)
+    house.eventually(house.sets)
     return run, step
+
+
+def train_to(house: House, run: Process, step: int, goal: int) -> int:
+    """Train from that step on until step `goal`, or one soon after it, is in memory; the next."""
+    while newest(house) < goal:
+        house.allow(step)
+        run.saw(rf"\] did {step}$")
+        house.eventually(lambda: all_sealed(house) or not written(house))
+        step += 1
+    return step
 
 
 def spoil(house: House) -> None:
@@ -192,9 +200,14 @@ def spoil(house: House) -> None:
 
 def all_sealed(house: House) -> bool:
     """Whether every set that was copied to memory whole has its checksums."""
+    places = written(house)
+    return places != [] and all((place / "manifest.json").exists() for place in places)
+
+
+def written(house: House) -> list[Path]:
+    """The buffers that rank 0 has copied something into."""
     shards = (house.folder.parent / "memory").rglob("rank-00000.safetensors")
-    written = [shard.parent for shard in shards if any(shard.read_bytes()[:8])]
-    return written != [] and all((place / "manifest.json").exists() for place in written)
+    return [shard.parent for shard in shards if any(shard.read_bytes()[:8])]
 
 
 def test_where_memory_is_short_the_disk_is_enough(house: House, small_memory: Path) -> None:
@@ -282,17 +295,16 @@ def test_a_killed_drain_process_is_started_again(house: House) -> None:
 
 
 def held_drain(house: House) -> tuple[Process, int, int]:
-    """A run with a drain under way that does not end, the drain process, and the next step."""
-    run, step = house_with_disk(house)
+    """A run with a drain under way that does not end, the drain process, and the next step.
+
+    One is due as long as it does not end; the one after it is far away, or it would be hurried.
+    """
+    run, step = house_with_disk(house, SELDOM_ENOUGH)
     house.eventually(lambda: giving_way(run))
     (pid,) = giving_way(run)
     kill(pid, signal.SIGSTOP)
-    step = train(house, run, step)
-    for _ in range(2 * EVERY):  # by now one is due, or even two
-        step += 1
-        house.allow(step)
-        run.saw(rf"\] did {step}$")
-    return run, pid, step + 1
+    due = (newest(house) // SELDOM_ENOUGH + 1) * SELDOM_ENOUGH
+    return run, pid, train_to(house, run, step, due)
 
 
 def giving_way(supervisor: Process) -> list[int]:
@@ -316,6 +328,22 @@ def test_a_drain_is_finished_though_its_trainer_is_dead(house: House) -> None:
     house.finishes()
 
 
+def test_a_drain_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: House) -> None:
+    """On a host that is busy all the time, what gives way to the training waits for ever."""
+    run, pid, step = held_drain(house)
+    before = house.saved_step()
+    while house.saved_step() == before:
+        house.allow(step)
+        run.saw(rf"\] did {step}$")
+        step += 1
+    run.saw("gives way to the training no longer: the next one is due")
+    house.eventually(lambda: not is_alive(pid))
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()
+
+
 def test_a_drain_that_was_cut_off_with_its_supervisor_is_done_anew(house: House) -> None:
     run, pid, step = held_drain(house)
     kill(run.pid)
@@ -324,7 +352,8 @@ def test_a_drain_that_was_cut_off_with_its_supervisor_is_done_anew(house: House)
     back = newest(house)
     assert back > house.saved_step()
     house.allow(FAR)
-    out = house.run("--snapshot-every", 1, "--save-every", EVERY, steps=step + 20).wait(EXIT_DONE)
+    to_disk = ("--snapshot-every", 1, "--save-every", SELDOM_ENOUGH)
+    out = house.run(*to_disk, steps=step + 20).wait(EXIT_DONE)
     assert f"from {back}" in out
     assert f"final {expected_digest(step + 20)}" in out
     assert house.saved_step() == step + 20

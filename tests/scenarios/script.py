@@ -26,7 +26,13 @@ from holdfast.core.exits import Exit, RankReport
 from holdfast.core.run import RunPolicy, Timer
 
 FAR_NS = 10_000 * SECOND
-QUIET = (ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired)  # told only when something follows
+QUIET = (
+    ev.Joined,
+    ev.Heard,
+    ev.SaveTook,
+    ev.TimerFired,
+    ev.Draining,
+)  # told only when something follows
 
 
 def ns(text: str) -> int:
@@ -213,6 +219,10 @@ class Script:
         """Whether sets in memory can be sealed."""
         self.live.seals_fail = how == "fail"
 
+    def drain_starves(self) -> None:
+        """The host is so busy that a drain which gives way gets nowhere."""
+        self.live.drain_starves = True
+
     def host_sticks(self) -> None:
         """From now on processes survive SIGKILL."""
         self.live.host_sticks = True
@@ -312,6 +322,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"memory lost": Script.memory_is_lost,
     r"memory bad": Script.memory_is_bad,
     r"seals (fail|work)": Script.seals,
+    r"host busy": Script.drain_starves,
     r"host stuck": Script.host_sticks,
     r"reaper killed": lambda script: script.live.kill_reaper(),
     r"status": Script.status,

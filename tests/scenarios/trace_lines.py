@@ -62,7 +62,7 @@ def told(event: ev.Event, at_ns: int) -> str:
             return f"{name} by {event.source}, deadline {_in(event.deadline_ns, at_ns)}"
         case ev.BuffersReady():
             return f"{name} rank {event.rank}: {event.buffers}"
-        case ev.Sealed() | ev.DrainCommitted():
+        case ev.Sealed() | ev.Draining() | ev.DrainCommitted():
             return f"{name} {event.of_attempt}-{event.step}"
         case ev.SealFailed() | ev.DrainFailed() | ev.DrainCommitFailed():
             return f"{name} {event.of_attempt}-{event.step}: {event.why}"
@@ -114,6 +114,8 @@ def answered(action: act.Action, at_ns: int) -> str:
         case act.Drain():
             how = " at once" if action.urgent else ""
             return f"drain step {action.step} from buffer {action.buffer}{how} ({action.why})"
+        case act.AbandonDrain():
+            return f"abandon the drain of step {action.step}: {action.why}"
         case act.CommitDrained():
             return f"commit drained step {action.step}"
         case act.PublishCommitted():

@@ -44,6 +44,7 @@ SPAWN_NS = 15 * MS
 REAP_NS = 1 * MS
 BELL_NS = 1 * MS
 STUCK_NS = 10 * SECOND
+LOOK_NS = 1 * SECOND  # at a drain under way
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
@@ -69,6 +70,8 @@ class World:
         self.memory = memory or Memory(shape.ranks, shape.buffers)
         self.memory.busy = {}  # seals and drains end with the supervisor that they are children of
         self.seals_fail = False
+        self.drain_starves = False  # until it is urgent
+        self._drain: act.Drain | None = None
         self.grace_ns = grace_ns
         self.live: Live | None = None  # the attempt that runs
         self.finish: act.Finish | None = None
@@ -513,6 +516,9 @@ class World:
 
     def _do_drain(self, action: act.Drain) -> None:
         if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
+            if self.drain_starves:
+                self._drain = action
+                self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
             return  # it goes on, faster
         assert all("it is being drained" not in why for why in self.memory.busy.values()), "two"
         here = self.memory.sealed.get(action.buffer)
@@ -520,11 +526,31 @@ class World:
         assert (here.attempt, here.step) == (action.attempt, action.step), (here, action)
         assert action.epoch in (0, here.epoch)
         self.memory.pin(action.buffer, "it is being drained")
-        self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
+        self._drain = action
+        self.clock.later(LOOK_NS, lambda: self._draining(action))
+        if not self.drain_starves or action.urgent:
+            self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
+
+    def _draining(self, action: act.Drain) -> None:
+        drain = self._drain
+        of = (action.attempt, action.epoch, action.step)
+        if drain is not None and (drain.attempt, drain.epoch, drain.step) == of:
+            self.clock.later(LOOK_NS, lambda: self._draining(action))
+            self.feed(ev.Draining(self.now_ns, *of, 0))
+
+    def _do_abandon_drain(self, action: act.AbandonDrain) -> None:
+        drain, self._drain = self._drain, None
+        assert drain is not None, "nothing is drained"
+        self.memory.unpin(drain.buffer, "it is being drained")
+        of = (action.attempt, action.epoch, action.step)
+        self.feed(ev.DrainFailed(self.now_ns, *of, action.why))
 
     def _drained(self, action: act.Drain, rank: int) -> None:
+        if action is not self._drain or self.store.is_hung:
+            return
         names = (action.epoch, action.step)
         if self.store.is_full or self.store.is_away:
+            self._drain = None
             self.memory.unpin(action.buffer, "it is being drained")
             why = "no space left" if self.store.is_full else "the run store cannot be reached"
             self.feed(ev.DrainFailed(self.now_ns, action.attempt, *names, why))
@@ -533,6 +559,7 @@ class World:
         if rank + 1 < self.shape.ranks:
             self.clock.later(self.shape.drain_ns, lambda: self._drained(action, rank + 1))
         else:
+            self._drain = None
             self.memory.unpin(action.buffer, "it is being drained")
         self.feed(ev.Drained(self.now_ns, action.attempt, rank, *names))
 
@@ -625,6 +652,7 @@ DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.CarryOut: World._do_carry_out,
     act.Seal: World._do_seal,
     act.Drain: World._do_drain,
+    act.AbandonDrain: World._do_abandon_drain,
     act.CommitDrained: World._do_commit_drained,
     act.PublishCommitted: World._do_publish_committed,
     act.Relay: World._do_relay,

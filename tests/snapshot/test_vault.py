@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.elsewhere import elsewhere, keep_elsewhere
+from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, is_object_url, parse_place
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import commit, delete_set, list_sets, partial_sets, set_name
@@ -59,10 +59,10 @@ def test_the_same_life_of_a_set_everywhere(ckpt: Path) -> None:
 
 
 def test_a_write_can_be_given_up(ckpt: Path) -> None:
-    stop = threading.Event()
-    stop.set()
+    flow = Flow()
+    flow.stop()
     with pytest.raises(StoreUnavailable, match="cannot save step 1: it was given up"):
-        open_vault(ckpt).put_data(set_name(0, 1), 0, [memoryview(bytes(10))], stop)
+        open_vault(ckpt).put_data(set_name(0, 1), 0, [memoryview(bytes(10))], flow)
     assert not open_vault(ckpt).files(set_name(0, 1)).has("rank-00000.safetensors")
 
 

@@ -15,6 +15,7 @@ import selectors
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 SOURCES = Path(__file__).parents[2]
 TRIES = 3
 CLOSE_LIMIT_S = 5.0
+STOP_LIMIT_S = 0.5  # for a process that is told to stop, and may not be given the time to
 AT_HAND_NICE = 0
 GIVING_WAY_NICE = 15
 
@@ -43,6 +45,8 @@ class _Job:
     done: Callable[[Outcome], None]
     tries: int = 0
     heir: DrainProcess | None = None  # does it instead, when it is given up here
+    stop_by_s: float = 0.0  # it is given up by then, or its process ended
+    nbytes: int = 0  # that it has written by now
 
 
 class DrainProcess:
@@ -71,6 +75,11 @@ class DrainProcess:
         """Whether everything it was asked for is done."""
         return not self._jobs
 
+    @property
+    def nbytes(self) -> int:
+        """What all that is under way has written by now."""
+        return sum(job.nbytes for job in self._jobs.values())
+
     def ask(self, do: str, done: Callable[[Outcome], None], **fields: Any) -> int:
         """Have something done; `done` is called by a later `turn`. Returns the job's number."""
         self._next += 1
@@ -84,8 +93,22 @@ class DrainProcess:
         """Give a job up, and have another process do it; nothing happens if it is done already."""
         job = self._jobs.get(number)
         if job is not None and job.heir is None:
-            job.heir = heir
+            job.heir, job.stop_by_s = heir, time.monotonic() + STOP_LIMIT_S
             self._write({"do": "stop", "id": number})
+
+    def abandon(self, do: str, why: str) -> None:
+        """End the process over jobs of that kind, if it has any: they fail. Others are done anew.
+
+        Its end is not waited for: what hangs in a store's file system cannot even be killed.
+        """
+        over = [number for number, job in self._jobs.items() if job.command["do"] == do]
+        if not over:
+            return
+        self._let_go()
+        jobs = [self._jobs.pop(number) for number in over]
+        self._ask_again()
+        for job in jobs:
+            job.done(Outcome(why))
 
     def start(self) -> None:
         """Have the process there. It dies with the thread that started it: the loop's."""
@@ -113,7 +136,7 @@ class DrainProcess:
         process = self._process
         if process is None or process.stdout is None:
             return
-        while True:
+        while not self._is_overdue:
             try:
                 data = os.read(process.stdout.fileno(), 1 << 16)
             except BlockingIOError:
@@ -124,6 +147,14 @@ class DrainProcess:
             for line in lines:
                 self._hear(json.loads(line))
         self._let_go()
+        self._ask_again()
+
+    @property
+    def _is_overdue(self) -> bool:
+        """Whether it was told to stop something and does not, as when it is never scheduled."""
+        return any(0 < job.stop_by_s < time.monotonic() for job in self._jobs.values())
+
+    def _ask_again(self) -> None:
         for number in list(self._jobs):
             self._try(number)
 
@@ -136,7 +167,10 @@ class DrainProcess:
             ending.join(limit_s)
 
     def _hear(self, said: dict[str, Any]) -> None:
-        if said["id"] in self._jobs:
+        job = self._jobs.get(said["id"])
+        if job is not None and said["event"] == "wrote":
+            job.nbytes = said["bytes"]
+        elif job is not None:
             names = {"why": "why", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns"}
             values = {name: said[key] for key, name in names.items() if key in said}
             self._settle(said["id"], Outcome(**values))
@@ -153,13 +187,15 @@ class DrainProcess:
         """Ask for it, in a new process if there is none; again, if one has died over it."""
         job = self._jobs[number]
         why = f"the drain process died {TRIES} times over it" if job.tries >= TRIES else None
+        if job.heir is not None:
+            why = "handed over"
         if why is None:
             try:
                 self.start()
             except OSError as error:
                 why = f"the drain process cannot be started: {error.strerror or error}"
-        if why is not None or job.heir is not None:
-            self._settle(number, Outcome(why or "handed over"))
+        if why is not None:
+            self._settle(number, Outcome(why))
             return
         job.tries += 1
         self._write(job.command)
@@ -205,6 +241,11 @@ class Drains:
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return self._at_hand.is_idle and self._giving_way.is_idle
+
+    @property
+    def nbytes(self) -> int:
+        """What the drain under way has written by now."""
+        return self._at_hand.nbytes + self._giving_way.nbytes
 
     def start(self) -> None:
         """Be ready for the first seal: starting takes longer than the seal of a small buffer."""
@@ -260,6 +301,11 @@ class Drains:
         """Somebody waits for the drain under way now: it gives way to nothing any more."""
         if self._latest is not None:
             self._giving_way.hand_over(self._latest, self._at_hand)
+
+    def abandon(self, why: str) -> None:
+        """The drain under way is waited for no longer: it fails, and the reason is `why`."""
+        self._at_hand.abandon("drain", why)
+        self._giving_way.abandon("drain", why)
 
     def close(self) -> None:
         """End both."""

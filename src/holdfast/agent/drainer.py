@@ -5,7 +5,7 @@ the trainer nor the agent's loop pays for it, and so that a trainer's death does
 
 - It speaks JSON lines. In: `seal` and `drain`, each with an `id`, and `stop` for one of these.
   Seals are done in their order, by one thread, drains by threads of their own. Out: for each id
-  `done`, or `failed` with one sentence.
+  `done`, or `failed` with one sentence; before, how far a drain is: `wrote`, now and then.
 - End of file on its standard input, or the agent's death, ends it at once, in the middle of
   whatever it does: what is sealed is still in memory, and is drained anew.
 - Signals for a terminal's processes, or for a job's, are not for it.
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.journal.flow import Flow
 from holdfast.snapshot.drain import drain_set
 from holdfast.snapshot.seal import seal_buffer
 
@@ -36,6 +37,7 @@ PR_SET_NAME = 15
 NAME = b"hf-drain"
 COMMAND_FD = 0
 REPORT_FD = 1
+PROGRESS_S = 0.5
 
 # ioprio_set(2): best effort, and the last of its eight levels.
 _IOPRIO_CALLS = {"x86_64": 251, "aarch64": 30}
@@ -43,7 +45,7 @@ _IOPRIO_LAST = 2 << 13 | 7
 
 Command = dict[str, Any]
 _reporting = threading.Lock()
-_stops: dict[int, threading.Event] = {}  # of the drains under way
+_flows: dict[int, Flow] = {}  # of the drains under way
 
 
 def report(event: str, number: int, **fields: Any) -> None:
@@ -52,6 +54,21 @@ def report(event: str, number: int, **fields: Any) -> None:
     with _reporting, contextlib.suppress(OSError):
         while line:
             line = line[os.write(REPORT_FD, line) :]
+
+
+class Progress:
+    """Tells the agent how far a drain is, but not at every block."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._next_s = 0.0
+
+    def __call__(self, nbytes: int) -> None:
+        """So many bytes are written by now."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + PROGRESS_S
+            report("wrote", self._number, bytes=nbytes)
 
 
 def seal(command: Command) -> dict[str, Any]:
@@ -67,13 +84,12 @@ def seal(command: Command) -> dict[str, Any]:
 
 def drain(command: Command) -> dict[str, Any]:
     """Take a sealed buffer to the run store, the manifest left out."""
-    stop = _stops[command["id"]]
     done = drain_set(
         Path(command["buffer"]),
         Path(command["set"]),
         attempt=command["attempt"],
         step=command["step"],
-        stop=stop,
+        flow=_flows[command["id"]],
     )
     return {"bytes": done.nbytes, "ranks": done.world_size}
 
@@ -93,7 +109,7 @@ def carry_out(command: Command) -> None:
     else:
         report("done", number, took_ns=round((time.monotonic() - started_s) * 1e9), **fields)
     finally:
-        _stops.pop(number, None)
+        _flows.pop(number, None)
 
 
 def serve(seals: queue.SimpleQueue[Command], command: Command) -> None:
@@ -101,10 +117,10 @@ def serve(seals: queue.SimpleQueue[Command], command: Command) -> None:
     if command["do"] == "seal":
         seals.put(command)
     elif command["do"] == "drain":
-        _stops[command["id"]] = threading.Event()
+        _flows[command["id"]] = Flow(Progress(command["id"]))
         threading.Thread(target=carry_out, args=(command,), daemon=True).start()
-    elif (stop := _stops.get(command["id"])) is not None:
-        stop.set()
+    elif (flow := _flows.get(command["id"])) is not None:
+        flow.stop()
 
 
 def seal_all(seals: queue.SimpleQueue[Command]) -> None:

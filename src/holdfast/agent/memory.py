@@ -21,6 +21,9 @@ from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.ram_folder import RamFolder
 
+LOOK_NS = 1_000_000_000  # at a drain under way; at a long one more and more seldom
+LONGEST_LOOK_NS = 30 * LOOK_NS
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryJob:
@@ -56,6 +59,7 @@ class Memory:
         self._feed = feed
         self._drains = Drains(selector, command.environment)
         self._draining: act.Drain | None = None
+        self._drain_began_ns = self._next_look_ns = 0
         self._drained_ranks = ranks
 
     @property
@@ -73,8 +77,17 @@ class Memory:
         self._drains.start()
 
     def turn(self) -> None:
-        """Hear what the drain processes have said."""
+        """Hear what the drain processes have said, and tell that there is a drain under way."""
         self._drains.turn()
+        action, at_ns = self._draining, now_ns()
+        if action is not None and at_ns >= self._next_look_ns:
+            self._look_later(at_ns)
+            of = (action.attempt, action.epoch, action.step)
+            self._feed(ev.Draining(at_ns, *of, self._drains.nbytes))
+
+    def _look_later(self, at_ns: int) -> None:
+        wait_ns = max(LOOK_NS, (at_ns - self._drain_began_ns) // 4)
+        self._next_look_ns = at_ns + min(wait_ns, LONGEST_LOOK_NS)
 
     def seal(self, action: act.Seal) -> None:
         """Sealed or SealFailed follows."""
@@ -95,13 +108,18 @@ class Memory:
         )
 
     def drain(self, action: act.Drain) -> None:
-        """Drained for every rank, or DrainFailed, follows; again for the same: it is urgent now."""
+        """Drained for every rank, or DrainFailed, follows; again for the same: it is urgent now.
+
+        Draining comes before, now and then.
+        """
         of = (action.attempt, action.epoch, action.step)
         known = self._draining
         if known is not None and (known.attempt, known.epoch, known.step) == of:
             self._drains.hurry()
             return
         self._draining = action
+        self._drain_began_ns = now_ns()
+        self._look_later(self._drain_began_ns)
         name = set_name(action.attempt, action.step)
         self._storekeeper.draining(name)
 
@@ -124,6 +142,10 @@ class Memory:
             step=action.step,
             urgent=action.urgent,
         )
+
+    def abandon(self, action: act.AbandonDrain) -> None:
+        """End the drain under way, be it by force; DrainFailed follows at once."""
+        self._drains.abandon(action.why)
 
     def commit(self, action: act.CommitDrained) -> None:
         """DrainCommitted or DrainCommitFailed follows."""

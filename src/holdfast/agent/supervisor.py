@@ -461,6 +461,7 @@ DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
     act.CarryOut: Supervisor._do_carry_out,
     act.Seal: lambda self, action: self.memory.seal(action),
     act.Drain: lambda self, action: self.memory.drain(action),
+    act.AbandonDrain: lambda self, action: self.memory.abandon(action),
     act.CommitDrained: lambda self, action: self.memory.commit(action),
     act.PublishCommitted: Supervisor._do_publish_committed,
     act.Relay: Supervisor._do_relay,

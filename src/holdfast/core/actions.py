@@ -75,6 +75,16 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonDrain:
+    """End the drain of that set, be it by force: nothing is heard of it; DrainFailed says why."""
+
+    attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitDrained:
     """Every rank's shard is durable: write the manifest; DrainCommitted or DrainCommitFailed."""
 
@@ -178,6 +188,7 @@ Action = (
     | CarryOut
     | Seal
     | Drain
+    | AbandonDrain
     | CommitDrained
     | PublishCommitted
     | Relay

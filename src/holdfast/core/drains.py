@@ -74,7 +74,7 @@ class Drains:
 
     def drained(self, event: ev.Drained) -> tuple[Drains, tuple[act.Action, ...]]:
         """One rank's shard is durable; after the last, the manifest is due."""
-        if not self._is_of(event) or event.rank in self.durable:
+        if not self.is_of(event) or event.rank in self.durable:
             return self, ()
         state = replace(self, durable=(*self.durable, event.rank))
         if not state.is_committing:
@@ -85,7 +85,7 @@ class Drains:
         self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
     ) -> tuple[Drains, Over | None, tuple[act.Action, ...]]:
         """The one under way is over, as the event says, and the one that waits begins."""
-        if self.under_way is None or not self._is_of(event):
+        if self.under_way is None or not self.is_of(event):
             return self, None, ()
         why_not = "" if isinstance(event, ev.DrainCommitted) else event.why
         over = Over(self.under_way.kept, why_not)
@@ -95,9 +95,11 @@ class Drains:
         state, actions = state.want(self.waiting)
         return state, over, actions
 
-    def _is_of(
-        self, event: ev.Drained | ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
+    def is_of(
+        self,
+        event: ev.Draining | ev.Drained | ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed,
     ) -> bool:
+        """Whether that is news of the one under way."""
         if self.under_way is None:
             return False
         kept = self.under_way.kept

@@ -22,6 +22,7 @@ from holdfast.core.tier_events import DrainCommitFailed as DrainCommitFailed
 from holdfast.core.tier_events import DrainCommitted as DrainCommitted
 from holdfast.core.tier_events import Drained as Drained
 from holdfast.core.tier_events import DrainFailed as DrainFailed
+from holdfast.core.tier_events import Draining as Draining
 from holdfast.core.tier_events import Sealed as Sealed
 from holdfast.core.tier_events import SealFailed as SealFailed
 from holdfast.core.tier_events import TierEvent as TierEvent

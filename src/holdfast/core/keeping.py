@@ -13,6 +13,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.agree import Phase
+from holdfast.core.drain_watch import DrainWatch
 from holdfast.core.drains import Wanted
 from holdfast.core.saving import Saving
 from holdfast.core.tier_words import Announced
@@ -24,8 +25,9 @@ CarryOut = Callable[[tuple[news.Action, ...]], list[act.Action]]
 class Keeping:
     """Of one run. `carry_out` makes the run's actions of an agreement's."""
 
-    def __init__(self, saving: Saving, carry_out: CarryOut) -> None:
+    def __init__(self, saving: Saving, carry_out: CarryOut, *, patience_ns: int) -> None:
         self._saving = saving
+        self._watch = DrainWatch(patience_ns)
         self._tier = saving.tier
         self._carry_out = carry_out
         self._announced = Announced(saving)
@@ -45,19 +47,51 @@ class Keeping:
         return self._announced.words
 
     def drain_if_due(self, at_ns: int) -> list[act.Action]:
-        """Begin to drain the newest set in memory, if the durable tier's policy says so."""
+        """Begin to drain the newest set in memory, if the durable tier's policy says so.
+
+        If it is late with the one under way, that one gives way to the training no longer.
+        """
+        if self._tier.drains.under_way is not None:
+            return self._hurry_if_late(at_ns)
         kept = self._tier.may_drain(at_ns, self._saving.committed_step)
         if kept is None:
             return []
         due, why = self._saving.drain_due(at_ns, kept.step)
-        return list(self._tier.drain(at_ns, Wanted(kept, why))) if due else []
+        if not due:
+            return []
+        return self._drain(at_ns, Wanted(kept, why, is_urgent=not self._watch.may_give_way()))
+
+    def _hurry_if_late(self, at_ns: int) -> list[act.Action]:
+        drains = self._tier.drains
+        now = drains.under_way
+        if now is None or now.is_urgent or drains.is_committing:
+            return []
+        began_ns, step = self._watch.began_ns, now.kept.step
+        late = self._watch.late(
+            at_ns,
+            self._tier.drain_ns,
+            lambda: self._saving.is_next_drain_due(at_ns, began_ns, step),
+        )
+        if not late:
+            return []
+        words = f"taking step {step} to the run store gives way to the training no longer: {late}"
+        return [act.Say("info", words), *self._drain(at_ns, Wanted(now.kept, late, is_urgent=True))]
+
+    def _drain(self, at_ns: int, wanted: Wanted) -> list[act.Action]:
+        actions = self._tier.drain(at_ns, wanted)
+        self._note_begin(at_ns)
+        return list(actions)
+
+    def _note_begin(self, at_ns: int) -> None:
+        if self._tier.drains.under_way is not None:
+            self._watch.begin(at_ns, self._tier.drains.under_way.kept)
 
     def drain_newest(self, at_ns: int, why: str) -> list[act.Action]:
         """Make durable what is in memory, at once: whatever comes, that much is safe."""
         newest = self._tier.newest
         if newest is None or newest.step <= self._saving.committed_step:
             return []
-        return list(self._tier.drain(at_ns, Wanted(newest, why, is_urgent=True)))
+        return self._drain(at_ns, Wanted(newest, why, is_urgent=True))
 
     @property
     def is_pending(self) -> bool:
@@ -104,7 +138,7 @@ class Keeping:
                 done = news.Committed(event.at_ns, agreement.epoch, event.step)
                 return self._tell(done, is_running)
             wanted = Wanted(newest, agreement.why, is_urgent=True)
-            return list(self._tier.drain(event.at_ns, wanted))
+            return self._drain(event.at_ns, wanted)
         if not isinstance(event, ev.SealFailed):
             return []
         words = f"step {event.step} could not be sealed in memory: {event.why}"
@@ -112,6 +146,14 @@ class Keeping:
             failed = news.NotWritten(event.at_ns, event.epoch, event.step, words)
             return self._tell(failed, is_running)
         return [act.Say("warning", words)]
+
+    def _on_draining(self, event: ev.Draining, _: bool) -> list[act.Action]:
+        if not self._tier.drains.is_of(event):
+            return []
+        why = self._watch.hangs(event, self._tier.drain_ns)
+        if not why:
+            return []
+        return [act.AbandonDrain(event.of_attempt, event.epoch, event.step, why)]
 
     def _on_drained(self, event: ev.Drained, _: bool) -> list[act.Action]:
         return list(self._tier.drained(event))
@@ -123,6 +165,8 @@ class Keeping:
         if over is None:
             return []
         kept, at_ns = over.kept, event.at_ns
+        self._watch.over(is_durable=not over.why_not)
+        self._note_begin(at_ns)
         answer = list(actions)
         is_awaited = self._is_awaited(kept.attempt, kept.step) and not self._tier.is_sealing
         epoch = self._saving.agreement.epoch
@@ -150,6 +194,7 @@ class Keeping:
 HEAR: dict[type[ev.TierEvent], Callable[[Keeping, Any, bool], list[act.Action]]] = {
     ev.Sealed: Keeping._on_seal,
     ev.SealFailed: Keeping._on_seal,
+    ev.Draining: Keeping._on_draining,
     ev.Drained: Keeping._on_drained,
     ev.DrainFailed: Keeping._on_drain_over,
     ev.DrainCommitted: Keeping._on_drain_over,

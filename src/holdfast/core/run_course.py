@@ -28,7 +28,8 @@ class Course:
         self.failures_before = self.losses_before = 0  # those that earlier controllers saw
         self.rollbacks = rollback.Rollbacks()
         self.saving = Saving(policy.ranks, policy.save, memory_policy=policy.save_in_memory)
-        self.keeping = Keeping(self.saving, self.carry_out)
+        patience_ns = policy.store_patience_ns // 2
+        self.keeping = Keeping(self.saving, self.carry_out, patience_ns=patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
         self.stopping = Stopping(policy.leave_limit_ns, policy.margin_ns)
         self.absence = Absence(policy.store_patience_ns)

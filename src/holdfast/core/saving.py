@@ -311,6 +311,13 @@ class Saving:
         """Whether that step, which is in memory, should become durable now; and why."""
         return self.policy.decide(self.durable_view(at_ns, step))
 
+    def is_next_drain_due(self, at_ns: int, began_ns: int, step: int) -> bool:
+        """Whether, but for that step's drain, which began then, another one should be under way."""
+        view = self.durable_view(at_ns, self.fastest_step)
+        done = max(step, view.last_committed_step)
+        view = replace(view, last_committed_step=done, last_committed_ns=began_ns)
+        return self.policy.decide(view)[0]
+
     def view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the durable tier's policy sees where there is no memory tier."""
         return SaveView(

@@ -46,6 +46,17 @@ class SealFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Draining:
+    """A drain is under way still, and has given the store so many bytes; told now and then."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """One rank's shard of a set in memory is durable, its receipt written."""
 
@@ -89,4 +100,6 @@ class DrainCommitFailed:
 
 
 # Those that are taken in every state: they may be of an attempt that is long over.
-TierEvent = Sealed | SealFailed | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
+TierEvent = (
+    Sealed | SealFailed | Draining | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
+)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config import has_credentials, uses_plain_http, without_secrets
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.journal.flow import Flow
 from holdfast.journal.names import shown
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
@@ -177,21 +177,19 @@ class Bucket:
             raise FileExistsError(self.where(key))
         return ""
 
-    def put_parts(
-        self, key: str, data: Sequence[memoryview], stop: threading.Event | None = None
-    ) -> str:
+    def put_parts(self, key: str, data: Sequence[memoryview], flow: Flow | None = None) -> str:
         """Write an object of these bytes, one after the other, in parts; durable on return.
 
         Gives its version.
 
         Nobody sees it before it is whole. A part that fails is sent again, also for minutes; if it
-        fails for good the parts are taken away. Raises Gone when `stop` is set meanwhile.
+        fails for good the parts are taken away. Raises Gone when `flow` is stopped meanwhile.
         """
         size = sum(view.nbytes for view in data)
         part_bytes = max(PART_BYTES, -(-size // MAX_PARTS))
         with self._told(f"write {self.where(key)}"):
             if size <= part_bytes:
-                _check(stop)
+                _check(flow)
                 whole = b"".join(data)
                 return _version(
                     _lib().put(self._patient, self._full(key), whole, use_multipart=False)
@@ -200,7 +198,7 @@ class Bucket:
                 _lib().put(
                     self._patient,
                     self._full(key),
-                    _parts(data, part_bytes, stop),
+                    _parts(data, part_bytes, flow),
                     use_multipart=True,
                     chunk_size=part_bytes,
                     max_concurrency=PARTS_AT_A_TIME,
@@ -255,21 +253,21 @@ class Bucket:
         return StoreUnavailable(f"cannot {doing}: {_reason(self.place, error)}")
 
 
-def _parts(
-    data: Sequence[memoryview], part_bytes: int, stop: threading.Event | None
-) -> Iterator[memoryview]:
+def _parts(data: Sequence[memoryview], part_bytes: int, flow: Flow | None) -> Iterator[memoryview]:
+    _check(flow)
     for view in data:
         for start in range(0, view.nbytes, part_bytes):
-            _check(stop)
-            yield view[start : start + part_bytes]
+            part = view[start : start + part_bytes]
+            yield part
+            _check(flow, part.nbytes)
 
 
 def _version(answer: Any) -> str:
     return answer["e_tag"] or answer["version"] or ""
 
 
-def _check(stop: threading.Event | None) -> None:
-    if stop is not None and stop.is_set():
+def _check(flow: Flow | None, nbytes: int = 0) -> None:
+    if flow is not None and not flow.goes_on(nbytes):
         raise Gone
 
 

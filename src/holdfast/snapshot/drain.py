@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.errors import CorruptCheckpoint
+from holdfast.journal.flow import Flow
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
@@ -28,14 +28,14 @@ def drain_set(
     *,
     attempt: int,
     step: int,
-    stop: threading.Event | None = None,
+    flow: Flow | None = None,
 ) -> SetInfo:
     """Write every rank's shard and receipt; on return all of them are durable.
 
     A shard that an earlier try has finished is not written again. Raises:
 
     StoreUnavailable: the store is full, away or failing (nothing partial is visible), the set is
-        committed already, or `stop` was set.
+        committed already, or `flow` was stopped.
     CorruptCheckpoint: what is in memory is not what was sealed, or another set.
     """
     manifest = read_manifest(buffer)
@@ -51,18 +51,16 @@ def drain_set(
         except ValueError as error:
             raise CorruptCheckpoint(f"{buffer / receipt_name(rank)}: {error}") from error
         if not _is_there(vault, set_dir.name, receipt):
-            _put(vault, set_dir.name, receipt, buffer, stop)
+            _put(vault, set_dir.name, receipt, buffer, flow)
     return info(set_dir, manifest)
 
 
-def _put(
-    vault: Vault, name: str, receipt: Receipt, buffer: Path, stop: threading.Event | None
-) -> None:
+def _put(vault: Vault, name: str, receipt: Receipt, buffer: Path, flow: Flow | None) -> None:
     """Write a shard while it is being verified; without both there is no receipt."""
     data = _mapped(buffer / shard_name(receipt.rank), receipt)
     with ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify") as beside:
         verified = beside.submit(verify, data, receipt, buffer)
-        vault.put_data(name, receipt.rank, [data], stop)
+        vault.put_data(name, receipt.rank, [data], flow)
         try:
             verified.result()
         except CorruptCheckpoint:

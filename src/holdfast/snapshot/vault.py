@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.journal.elsewhere import elsewhere
+from holdfast.journal.flow import Flow
 from holdfast.snapshot.receipt import Receipt
 from holdfast.snapshot.vault_folder import FolderVault
 
@@ -78,12 +78,12 @@ class Vault(Protocol):
         name: str,
         rank: int,
         data: Sequence[memoryview],
-        stop: threading.Event | None = None,
+        flow: Flow | None = None,
     ) -> None:
         """Write a rank's shard from memory, one view after the other; durable on return.
 
         What an earlier, failed try left is replaced. Raises StoreUnavailable: it cannot be written,
-        the set is committed already, or `stop` was set; nothing of it is visible then.
+        the set is committed already, or `flow` was stopped; nothing of it is visible then.
         """
 
     def put_receipt(self, name: str, receipt: Receipt) -> None:

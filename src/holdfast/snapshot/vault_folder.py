@@ -11,7 +11,6 @@ import errno
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import make_part, store_errors, sync_folder
+from holdfast.journal.flow import Flow
 from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.snapshot.names import doing, given_up, is_committed, parse_set_name
 from holdfast.snapshot.receipt import MANIFEST, Receipt, receipt_name, shard_name
@@ -123,7 +123,7 @@ class FolderVault:
         name: str,
         rank: int,
         data: Sequence[memoryview],
-        stop: threading.Event | None = None,
+        flow: Flow | None = None,
     ) -> None:
         """A rank's shard, synced. What an earlier, failed try left there is replaced."""
         set_dir = self._root / name
@@ -134,7 +134,7 @@ class FolderVault:
                 raise is_committed(name, str(set_dir))
             (set_dir / receipt_name(rank)).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
-            if not _write(path, data, stop):
+            if not _write(path, data, flow):
                 raise given_up(name)
 
     def put_receipt(self, name: str, receipt: Receipt) -> None:
@@ -167,7 +167,7 @@ class FolderVault:
                 sync_folder(self._root)
 
 
-def _write(path: Path, data: Sequence[memoryview], stop: threading.Event | None) -> bool:
+def _write(path: Path, data: Sequence[memoryview], flow: Flow | None) -> bool:
     """A new file with these bytes, on disk. Removed again if that fails or is to stop: False."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     done = False
@@ -176,12 +176,12 @@ def _write(path: Path, data: Sequence[memoryview], stop: threading.Event | None)
             position = 0
             for view in data:
                 for start in range(0, view.nbytes, WRITE_BLOCK_BYTES):
-                    if stop is not None and stop.is_set():
-                        return False
                     block = view[start : start + WRITE_BLOCK_BYTES]
                     _write_all(descriptor, block)
                     _start_writeback(descriptor, position, block.nbytes)
                     position += block.nbytes
+                    if flow is not None and not flow.goes_on(block.nbytes):
+                        return False
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

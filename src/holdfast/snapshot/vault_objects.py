@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import CorruptCheckpoint
+from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, Entry, Gone
 from holdfast.snapshot.names import doing, given_up, is_committed, parse_set_name
 from holdfast.snapshot.receipt import CHUNK_BYTES, MANIFEST, Receipt, receipt_name, shard_name
@@ -141,7 +142,7 @@ class ObjectVault:
         name: str,
         rank: int,
         data: Sequence[memoryview],
-        stop: threading.Event | None = None,
+        flow: Flow | None = None,
     ) -> None:
         """A rank's shard, durable. What an earlier, failed try left there is replaced."""
         files = self.files(name)
@@ -150,7 +151,7 @@ class ObjectVault:
         if files.has(receipt_name(rank)):
             self._bucket.delete([_key(name, receipt_name(rank))])
         try:
-            self._bucket.put_parts(_key(name, shard_name(rank)), data, stop)
+            self._bucket.put_parts(_key(name, shard_name(rank)), data, flow)
         except Gone:
             raise given_up(name) from None
 

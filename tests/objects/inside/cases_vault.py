@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal import objects
 from holdfast.journal.elsewhere import keep_elsewhere
+from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.snapshot import vault as vaults
 from holdfast.snapshot.receipt import Receipt
@@ -245,13 +246,13 @@ def test_a_store_that_stays_away(
 def test_a_write_that_is_given_up_leaves_nothing(
     ckpt: Path, proxy: Any, moto: Any, bucket: str
 ) -> None:
-    stop = threading.Event()
+    flow = Flow()
     watch = threading.Thread(
-        target=lambda: (wait_for(lambda: begun(proxy, part=2)), stop.set()), daemon=True
+        target=lambda: (wait_for(lambda: begun(proxy, part=2)), flow.stop()), daemon=True
     )
     watch.start()
     with pytest.raises(StoreUnavailable, match="given up"):
-        open_vault(ckpt).put_data(set_name(0, 1), 0, [memoryview(bytes(512 * MIB))], stop)
+        open_vault(ckpt).put_data(set_name(0, 1), 0, [memoryview(bytes(512 * MIB))], flow)
     watch.join()
     assert moto.uploads(bucket) == 0
     assert list_sets(ckpt) == ((), {})
