@@ -81,7 +81,8 @@ demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash
 faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES times in a row
 	for time in $$(seq $(FAULTS_TIMES)); do \
 		FAULTS=full $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS) tests/faults \
-			tests/e2e/test_distributed_jax.py tests/e2e/test_distributed_torch.py || exit 1; \
+			tests/e2e/test_distributed_jax.py tests/e2e/test_distributed_torch.py \
+			tests/session/test_together_torch.py || exit 1; \
 	done
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
