@@ -7,6 +7,7 @@ somebody is killed is known. To disk goes next to nothing, unless a test wants i
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -136,6 +137,29 @@ def test_a_killed_supervisor_is_succeeded_from_memory(house: House) -> None:
     assert re.search(rf"step {newest_step} of attempt 0 .*read from memory", out), out
     assert f"from {newest_step}" in out
     assert f"final {expected_digest(newest_step + 5)}" in out
+
+
+def test_ckpt_ls_shows_what_is_in_memory(house: House) -> None:
+    run = start(house)
+    train(house, run)
+    house.eventually(lambda: all_sealed(house))
+    kept = {(one.info.attempt, one.info.step) for one in buffers(house)}
+    told = json.loads(house.holdfast("ckpt", "ls", "r", "--json").wait(EXIT_DONE))["checkpoints"]
+    assert {(one["attempt"], one["step"]) for one in told} == kept
+    assert {(one["tier"], one["state"]) for one in told} == {("memory", "good")}
+    kill(run.pid)
+    run.wait(-signal.SIGKILL)  # what it has left is there for its next start
+    out = house.holdfast("ckpt", "ls", "r").wait(EXIT_DONE)
+    rows = [line for line in out.splitlines() if line.startswith("0")]
+    assert len(rows) == len(kept)
+    assert all(re.search(r"\bmemory +good", row) for row in rows)
+    assert "no checkpoints" in house.holdfast("ckpt", "ls", "r", "--memory-dir", house.folder).wait(
+        EXIT_DONE
+    )
+    house.allow(FAR)
+    house.run(*IN_MEMORY, steps=newest(house) + 3).wait(EXIT_DONE)
+    told = json.loads(house.holdfast("ckpt", "ls", "r", "--json").wait(EXIT_DONE))["checkpoints"]
+    assert {one["tier"] for one in told} == {"store"}
 
 
 def test_what_is_only_in_memory_is_taken_to_disk_before_the_run_gives_up(house: House) -> None:

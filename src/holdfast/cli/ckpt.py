@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.places import open_run, store_option
+from holdfast.config import resolve
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.journal.attempts import AttemptRecord, attempts, lineage
 from holdfast.journal.names import check_name
@@ -27,7 +29,10 @@ set_argument = click.argument("checkpoint", metavar="[SET]", required=False)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One checkpoint of the list. `state` is good, damaged, or abandoned (not on the lineage)."""
+    """One checkpoint of the list. `state` is good, damaged, or abandoned (not on the lineage).
+
+    `tier`: the run's store, or memory of this host, which outlives its processes and no reboot.
+    """
 
     name: str
     attempt: int
@@ -38,6 +43,7 @@ class Row:
     nbytes: int | None
     created_unix_ns: int | None
     tags: tuple[str, ...]
+    tier: str = "store"
 
 
 @click.group(no_args_is_help=True)
@@ -51,11 +57,17 @@ def ckpt() -> None:
 @ckpt.command()
 @click.argument("run")
 @store_option
+@click.option("--memory-dir", metavar="FOLDER", help="The memory folder of its snapshots.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def ls(run: str, store: str | None, as_json: bool) -> None:
-    """List the checkpoints of RUN, the newest first."""
+def ls(run: str, store: str | None, memory_dir: str | None, as_json: bool) -> None:
+    """List the checkpoints of RUN, the newest first.
+
+    Those in memory are shown on the host that holds them.
+    """
     folder = open_run(run, store)
-    rows = look_at(folder)
+    base = resolve({"memory_dir": memory_dir}).settings.memory_dir
+    rows = [*look_at(folder), *in_memory(folder, Path(base))]
+    rows.sort(key=lambda row: (row.attempt, row.step, row.tier == "memory"), reverse=True)
     if as_json:
         json.dump({"run": folder.name, "checkpoints": [asdict(row) for row in rows]}, sys.stdout)
         print()
@@ -147,6 +159,27 @@ def look_at(folder: RunFolder) -> list[Row]:
     return sorted(rows, key=lambda row: (row.attempt, row.step), reverse=True)
 
 
+def in_memory(folder: RunFolder, base: Path) -> list[Row]:
+    """What a start of the run on this host would find in its memory, while it trains or later."""
+    from holdfast.snapshot.buffers import sealed_buffers
+    from holdfast.snapshot.choose import on_chain
+    from holdfast.snapshot.names import set_name
+    from holdfast.snapshot.ram_folder import ram_path
+
+    sealed, _ = sealed_buffers(ram_path(base, folder.scratch_key))
+    if not sealed:
+        return []
+    records = attempts(folder).records
+    chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+    rows = []
+    for one in (buffer.info for buffer in sealed):
+        counts = on_chain(chain, one.attempt, one.step)
+        why = "" if counts else _why_abandoned(one, records)
+        row = _row(one, "good" if counts else "abandoned", why, {})
+        rows.append(replace(row, name=set_name(one.attempt, one.step), tier="memory"))
+    return rows
+
+
 def _why_abandoned(one: SetInfo, records: Sequence[AttemptRecord]) -> str:
     for record in reversed(records):
         left_it = record.attempt > one.attempt and record.resume_step < one.step
@@ -230,7 +263,7 @@ def _table(rows: list[Row]) -> Table:
     table.add_column("checkpoint", no_wrap=True)
     for heading in ("step", "ranks", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("made (UTC)", "state", "tags"):
+    for heading in ("made (UTC)", "tier", "state", "tags"):
         table.add_column(heading, no_wrap=True)
     table.add_column("")
     styles = {"good": "green", "damaged": "bold red", "abandoned": "yellow"}
@@ -241,6 +274,7 @@ def _table(rows: list[Row]) -> Table:
             _or_dash(row.ranks),
             "–" if row.nbytes is None else _size(row.nbytes),
             "–" if row.created_unix_ns is None else _when(row.created_unix_ns),
+            row.tier,
             Text(row.state, style=styles[row.state]),
             Text(", ".join(row.tags), style="bold"),
             Text(row.why, style="dim"),

@@ -56,6 +56,12 @@ class RamFolder:
         self.release()
 
 
+def ram_path(base: Path, key: str, uid: int | None = None) -> Path:
+    """Where a run's folder in memory is on this host, if it is there."""
+    uid = os.getuid() if uid is None else uid
+    return base.expanduser().absolute() / f"holdfast-{uid}" / key / FOLDER
+
+
 def claim_ram(base: Path, key: str, uid: int | None = None) -> RamFolder:
     """Create a run's folder in memory, or take over the one that an earlier supervisor left.
 
