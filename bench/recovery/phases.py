@@ -125,11 +125,17 @@ def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
         return
     bout.say(f"{who}: never came back; started from outside. The end of its output:")
     bout.say(tail(bout.place))
+    keep_evidence(bout)
+    bout.start_anew()
+
+
+def keep_evidence(bout: Bout) -> None:
+    """Where its processes stand now, for whoever looks into it."""
     if bout.place.evidence:
-        path = bout.place.evidence / f"{bout.system.name}.never-{len(bout.struck)}.txt"
+        name = f"{bout.system.name}.{bout.struck[-1].what}-{len(bout.struck)}.txt"
+        path = bout.place.evidence / name
         path.write_text(f"{family.stacks()}\n{tail(bout.place, 400)}\n")
         bout.say(f"where its processes stand: {path}")
-    bout.start_anew()
 
 
 def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
@@ -189,6 +195,8 @@ def hang(bout: Bout, rules: Rules, keep: Keep) -> Measured:
     back = bout.comes_back(struck, HANG_LIMIT_S)
     took = f"{struck.seen.new_s:.2f} s" if back else f"not whole again within {HANG_LIMIT_S:.0f} s"
     bout.say(f"hang of rank {rank}: {took}")
+    if not back:
+        keep_evidence(bout)
     return {"back": back, **vars(struck.seen)}
 
 

@@ -129,7 +129,9 @@ def compete(name: str, ranks: int, args: argparse.Namespace, folder: Path, work:
     campaign = list(one_after_another(args.seed, args.kills, ranks, args.gap))
     plenty = str(len(schedule) + 2)
     options = {"spares": args.spares, "plenty": plenty, "holdfast": args.holdfast}
-    place = Place(work / f"{name}-{ranks}", data, ranks, options, folder if args.kills else None)
+    # Of ours alone: for a peer it would be time in which it is not started again.
+    evidence = folder if name.startswith("holdfast") else None
+    place = Place(work / f"{name}-{ranks}", data, ranks, options, evidence)
     rules = Rules(args.seconds, schedule, campaign, args.never)
     result.told.pop("fell", None)
     result.told["machine"] = machine()

@@ -34,7 +34,7 @@ class Place:
     data: Path
     ranks: int
     options: dict[str, str] = field(default_factory=dict)
-    # Where it is kept how processes stood that never came back.
+    # A folder: how the processes stood when it never came back is kept there.
     evidence: Path | None = None
 
     @property

@@ -141,8 +141,8 @@ def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_pat
     told = race(2, ["campaign"], 0.3, [])
     assert [kill["back"] for kill in told["campaign"]["kills"]] == [False, False]
     assert told["campaign"]["never"] == 2
-    assert "toy.never-1.txt" in {path.name for path in tmp_path.iterdir()}
-    assert "trainer.py" in (tmp_path / "toy.never-1.txt").read_text()  # the other rank's
+    assert "toy.kill-1.txt" in {path.name for path in tmp_path.iterdir()}
+    assert "trainer.py" in (tmp_path / "toy.kill-1.txt").read_text()  # the other rank's
 
 
 def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
@@ -156,10 +156,11 @@ def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
     assert told["kills"]["unfinished"] is False
 
 
-def test_a_hang_that_nobody_notices_is_told_as_such(race):
+def test_a_hang_that_nobody_notices_is_told_as_such(race, tmp_path):
     told = race(2, ["hang"], 0.3, COMES_BACK)
     assert told["hang"]["back"] is False
     assert told["hang"]["whole_s"] is None
+    assert "trainer.py" in (tmp_path / "toy.hang-1.txt").read_text()
 
 
 def test_a_phase_that_is_there_is_not_run_again(race, tmp_path):
