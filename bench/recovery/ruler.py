@@ -7,7 +7,9 @@ system says about itself is looked at.
 - A **life** is one stretch of a rank's training: from a `begin` line to the next one of that rank.
   It says after which step it goes on. Steps above it that an earlier life of the same rank did are
   lost: they are not part of the model in the end.
-- A step's time is its own: from when its batch is there to when its result is, saves not included.
+- A step's time is its own: from when its batch is there to when its result is, saves not included:
+  neither the rank's own nor those of others that it waits for. So where ranks do a step together,
+  it begins for all of them when the last one has its batch; before that they only wait for it.
   The first step of a life counts for no more than the median of the others; the rest of it
   (tracing, compiling, lazy imports) is the price of starting.
 - **Goodput** is the time of kept steps / elapsed, the mean over the ranks, as each of them is paid.
@@ -138,6 +140,7 @@ class Account:
 def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
     """Of the time between two instants. The last life's steps count as kept."""
     typical_ns = typical_step_ns(lives)
+    together = Together(lives)
     kept_ns = kept = lost = 0
     for of_rank in lives.values():
         for index, life in enumerate(of_rank):
@@ -150,7 +153,7 @@ def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
                     lost += 1
                     continue
                 kept += 1
-                took_ns = step.at_ns - max(step.since_ns, from_ns)
+                took_ns = step.at_ns - max(together.since_ns(step), from_ns)
                 kept_ns += min(took_ns, typical_ns) if place == 0 else took_ns
     ranks = max(len(lives), 1)
     return Account(
@@ -160,6 +163,25 @@ def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
         lost_steps=round(lost / ranks),
         step_s=typical_ns / NS_PER_S,
     )
+
+
+class Together:
+    """Which steps of several ranks are one: those of one number that are under way at one time."""
+
+    def __init__(self, lives: dict[int, list[Life]]):
+        self.by_number: dict[int, list[Step]] = {}
+        for of_rank in lives.values():
+            for life in of_rank:
+                for step in life.steps:
+                    self.by_number.setdefault(step.number, []).append(step)
+
+    def since_ns(self, step: Step) -> int:
+        """When the last of the ranks that do this step together had its batch."""
+        return max(
+            other.since_ns
+            for other in self.by_number[step.number]
+            if other.since_ns <= step.at_ns and step.since_ns <= other.at_ns
+        )
 
 
 def typical_step_ns(lives: dict[int, list[Life]]) -> int:

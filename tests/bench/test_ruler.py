@@ -71,6 +71,20 @@ def test_goodput_is_the_mean_of_the_ranks():
     assert told.lost_steps == 0
 
 
+def test_a_rank_that_waits_in_its_step_for_another_one_does_not_train():
+    """Rank 1 saves from 100 to 140; rank 0 is in the second step meanwhile, and can only wait."""
+    saver = Life(1, 2, 0, 0, [Step(1, 0, 100 * MS), Step(2, 140 * MS, 240 * MS)])
+    waits = Life(0, 1, 0, 0, [Step(1, 0, 100 * MS), Step(2, 100 * MS, 240 * MS)])
+    told = account({0: [waits], 1: [saver]}, 0, 240 * MS)
+    assert told.goodput == pytest.approx(200 / 240)
+
+
+def test_ranks_that_do_a_step_of_one_number_at_other_times_do_not_wait_for_each_other():
+    early, late = life(0, 0, 0, 100, 200), life(1, 0, 500, 600, 700)
+    told = account({0: [early], 1: [late]}, 0, 700 * MS)
+    assert told.goodput == pytest.approx(200 / 700)
+
+
 def test_nothing_done_is_nothing_kept():
     assert account({}, 0, MS).goodput == 0
     assert account({0: [life(0, 0, 0)]}, 0, MS).goodput == 0

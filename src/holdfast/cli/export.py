@@ -23,12 +23,13 @@ def export(run: str, store: str | None, history: bool, out: str | None) -> None:
     them; their times are seconds since the run's request.
     """
     from holdfast.journal.history_file import write_history
+    from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import export_facts, load_run
 
     if not history:
         raise click.UsageError("say what to export: --history", click.get_current_context())
     folder = open_run(run, store)
-    recorded = load_run(folder.path)
+    recorded = load_run(folder.path, live_journals(folder))
     for note in recorded.notes():
         print(f"holdfast: note: {note}", file=sys.stderr)
     facts = export_facts(recorded)

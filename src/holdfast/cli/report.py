@@ -104,15 +104,16 @@ def _of_run(
     name: str, store: str | None, now: str | None, window_ns: int | None
 ) -> tuple[Findings, Any]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
+    from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
     from holdfast.report.evidence import evidence_of
     from holdfast.report.findings import Findings
 
     folder = open_run(name, store)
-    recorded = load_run(folder.path)
+    recorded = load_run(folder.path, live_journals(folder))
     requested_ns = recorded.facts.requested_ns
-    now_ns = None if now is None else _run_clock_ns(now, requested_ns or 0)
+    now_ns = recorded.asked_ns if now is None else _run_clock_ns(now, requested_ns or 0)
     account = recorded.account(now_ns, window_ns)
     launched, damaged = attempts(folder)
     evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])

@@ -10,16 +10,15 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, JournalError
+from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.clocks import boot_id
 from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
-from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.lease import holder_of
+from holdfast.journal.live import home_of, identity_of
 from holdfast.journal.log_copy import LogCopy
-from holdfast.journal.reader import JournalReader
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.salvage import salvage_journal, salvage_text
 from holdfast.journal.scratch import CACHE_FOLDER, owner_of
@@ -91,8 +90,8 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
 def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:
     is_of_earlier_boot = False
     for live in sorted(place.glob("*.hfj")):
-        identity = _identity(live)
-        target = None if identity is None else _home(folder, on_record, identity, live.name)
+        identity = identity_of(live)
+        target = None if identity is None else home_of(folder, on_record, identity, live.name)
         if identity is None or target is None:
             continue
         if identity.boot_id != boot_id():
@@ -113,27 +112,3 @@ def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> N
                     salvage_text(log, stored)
             else:
                 LogCopy(log, stored).sync(durable=True)
-
-
-def _identity(live: Path) -> Identity | None:
-    """Who wrote a live journal; None: it is none."""
-    try:
-        with JournalReader(live) as reader:
-            return reader.identity
-    except JournalError:
-        return None
-
-
-def _home(
-    folder: RunFolder, on_record: Collection[int], identity: Identity, name: str
-) -> Path | None:
-    """Where a live journal belongs; None: its attempt never came to be.
-
-    Who made the folder of an attempt and could not record it (a full disk) has left a journal of
-    that number. Brought home, it would be in the way of the attempt that gets the number.
-    """
-    if identity.rank == CONTROLLER_RANK:
-        return folder.journal_dir / name
-    if identity.attempt not in on_record:
-        return None
-    return folder.attempt_journal_dir(identity.attempt) / name

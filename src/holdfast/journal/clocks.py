@@ -81,5 +81,9 @@ class RunClock:
 
     def now_ns(self) -> int:
         """Now on the run-wide clock; the wall clock where this boot has no part in the run."""
+        return self.at(ClockPair(now_ns(), time.time_ns()))
+
+    def at(self, pair: ClockPair) -> int:
+        """A moment of this boot on the run-wide clock; the wall clock's as in `now_ns`."""
         offset = self.offset_ns(boot_id())
-        return time.time_ns() if offset is None else now_ns() + offset
+        return pair.unix_ns if offset is None else pair.boottime_ns + offset

@@ -23,6 +23,7 @@ from holdfast.core.facts import (
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
+from holdfast.journal.clocks import read_clock_pair
 from holdfast.journal.rank_steps import Ints
 from holdfast.journal.run_facts import RunFacts
 
@@ -39,6 +40,7 @@ class Recorded:
     ) -> None:
         """Nothing is read before `refresh`; `live`: see `load_run`."""
         self.run_dir = Path(run_dir)
+        self._asked = read_clock_pair()
         self._live = dict(live or {})
         self._begin()
 
@@ -57,6 +59,14 @@ class Recorded:
     def now_ns(self) -> int:
         """Now, on the run's clock."""
         return self.facts.clock.now_ns()
+
+    @property
+    def asked_ns(self) -> int:
+        """When this was made, on the run's clock: what was so far is all known once it is read.
+
+        What comes while journals are being read is known of some and not of others.
+        """
+        return max(self.facts.clock.at(self._asked), self.facts.requested_ns or 0)
 
     def account(self, now_ns: int | None = None, window_ns: int | None = None) -> Account:
         """Where the time went, of what was read so far; None: now.

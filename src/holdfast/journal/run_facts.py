@@ -259,12 +259,15 @@ class RunFacts:
         for folder in folders:
             names = _journal_names(folder)
             yield from (path for name in names if (path := folder / name) not in known)
-        yield from (path for path in self.live if path not in known)
+        yield from (path for path in list(self.live) if path not in known)
 
     def _open(self, path: Path) -> None:
         try:
             source = Source(self.live.get(path, path), self.clock)
         except JournalError as problem:
+            if self.live.pop(path, None) is not None:  # brought home meanwhile, and removed
+                self._open(path)
+                return
             self._problems[path] = str(problem)
             return
         self._problems.pop(path, None)

@@ -7,6 +7,7 @@ run's output, nor to plant a link where we are about to write.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -56,6 +57,20 @@ def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] | Non
         f"no local folder for the live journal: {'; '.join(refused)}; "
         "name one with --scratch or HOLDFAST_SCRATCH"
     )
+
+
+def existing_scratch(key: str, configured: str | None) -> list[Path]:
+    """The run's scratch folders that are there and ours, in any of the bases; none is made."""
+    bases = BASES if configured is None else (Path(configured),)
+    uid = os.getuid()
+    found = []
+    for base in bases:
+        place = base.expanduser().absolute() / f"holdfast-{uid}" / key
+        with contextlib.suppress(OSError):
+            info = place.lstat()
+            if stat.S_ISDIR(info.st_mode) and info.st_uid == uid:
+                found.append(place)
+    return found
 
 
 def make_scratch(folder: RunFolder, rank: int, incarnation: str) -> tuple[Path, Path]:
