@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -42,9 +43,41 @@ def view(**known: int | Tier | None) -> SaveView:
 
 def test_failures_in_quick_succession_bring_saves_in_quick_succession() -> None:
     calm = {f"{s} s": IN_MEMORY.interval_s(view(calm_ns=s * SECOND))[0] for s in (0, 60, 7200)}
-    assert calm["0 s"] < 0.2 < calm["60 s"] < 0.5 < 3 < calm["7200 s"] < 5
+    assert calm["0 s"] < 0.15 < calm["60 s"] < 0.4 < 2 < calm["7200 s"] < 4
     often = view(calm_ns=HOUR, failures_seen=200, observed_ns=HOUR)
     assert IN_MEMORY.mtbf_s(often) < 100 < HOUR
+
+
+def test_failures_that_keep_coming_are_expected_to_go_on() -> None:
+    """The last few came every 20 s: though the newest is 40 s ago, the next is as near as ever."""
+    some = view(calm_ns=40 * SECOND, failures_seen=3, observed_ns=80 * SECOND)
+    assert IN_MEMORY.mtbf_s(some) == 55
+    assert IN_MEMORY.mtbf_s(replace(some, recent_ns=20 * SECOND)) == 20
+    in_a_crash_loop = replace(some, recent_ns=SECOND // 100)
+    assert IN_MEMORY.mtbf_s(in_a_crash_loop) == 15
+    assert Optimal().mtbf_s(replace(some, recent_ns=20 * SECOND)) > 3000, "that is the memory's"
+
+
+def test_the_distances_of_the_last_three_failures_are_measured() -> None:
+    saving = Saving(1, Never(), memory_policy=IN_MEMORY)
+    now = 0
+    for number in range(1, 6):
+        saving.begin(now, 0)
+        saving.failed(number, 0)
+        recent_ns = saving.memory_view(now + 10 * SECOND).recent_ns
+        assert recent_ns == (25 * SECOND if number >= 3 else 0)  # 20 + 20 + the 10 since, by two
+        now += 20 * SECOND
+        saving.end(now)
+
+
+def test_a_loss_that_counts_twice_is_saved_more_often() -> None:
+    once = replace(IN_MEMORY, loss_weight=1.0)
+    seen = view(calm_ns=60 * SECOND)
+    assert IN_MEMORY.interval_s(seen)[0] == pytest.approx(
+        once.interval_s(seen)[0] / 2**0.5, rel=0.01
+    )
+    with pytest.raises(ValueError, match="at least once"):
+        replace(IN_MEMORY, loss_weight=0.5)
 
 
 def test_without_a_burst_the_rate_is_that_of_prior_and_observation() -> None:
@@ -233,7 +266,7 @@ def test_the_sentence_names_both_tiers_and_the_reason_of_each() -> None:
         )
     )
     assert saving_words(memory, durable) == (
-        "saving every 14 steps to memory, every 3.4 min to disk, because a copy blocks 1 ms and "
+        "saving every 10 steps to memory, every 3.4 min to disk, because a copy blocks 1 ms and "
         "the run began 4 min ago, and a drain takes 8 s, slowing the steps by 3.1 %, and memory "
         "may be lost every 24 h"
     )

@@ -29,6 +29,7 @@ REQUEST_REACTION_NS = 5_000_000
 # that came too late doubles it, and each that came in time takes an eighth of it away.
 COPIED_REACTION_NS = 5_000_000
 NO_FAILURES = (0, 0)
+RECENT = 3  # of the last so many failures the distances count: two could be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Saving:
         self.failures_seen, self.observed_ns = NO_FAILURES
         self.losses_seen = 0  # of the failures: those that took the memory along
         self._failed_at_ns = 0  # of observed time: the last failure
+        self._failures_at_ns: deque[int] = deque(maxlen=RECENT)  # likewise: the last few
         self._reaction_ns = COPIED_REACTION_NS
         self.begin(0, 0)
 
@@ -92,6 +94,7 @@ class Saving:
         """So many failures are known by now; the last of them has just been, if it is news."""
         if seen > self.failures_seen:
             self._failed_at_ns = self.observed_ns
+            self._failures_at_ns.append(self.observed_ns)
         self.failures_seen, self.losses_seen = seen, losses
 
     def end(self, at_ns: int) -> None:
@@ -345,8 +348,15 @@ class Saving:
             last_committed_ns=tier.copied_ns,
             save_total_ns=blocked_ns + tier.seal_ns if tier.seal_ns else 0,
             calm_ns=observed_ns - self._failed_at_ns,
+            recent_ns=self._recent_ns(observed_ns),
             tier=Tier.MEMORY,
         )
+
+    def _recent_ns(self, observed_ns: int) -> int:
+        """The time of running for each of the last few failures; 0: there were too few."""
+        if len(self._failures_at_ns) < RECENT:
+            return 0
+        return max(1, (observed_ns - self._failures_at_ns[0]) // (RECENT - 1))
 
     def durable_view(self, at_ns: int, step: int) -> SaveView:
         """What the durable tier's policy sees behind a memory tier: drains, and lost memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -17,35 +19,41 @@ PARALLEL_FROM_BYTES = 32 << 20
 MAX_COPY_THREADS = 8
 
 
-def copy_all(placed: Sequence[Placed], memory: Bytes) -> None:
-    """Copy each piece to its place in `memory`, whose first byte is that of the data."""
+def copy_all(placed: Sequence[Placed], memory: Bytes, sharers: int = 1) -> None:
+    """Copy each piece to its place in `memory`, whose first byte is that of the data.
+
+    `sharers`: how many processes of this host copy at the same time, each on its share of the
+    cores. More threads than that would wait for one another, and training for all of them.
+    """
     work = _chunks(placed, memory)
-    threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
+    threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // max(1, sharers))
     total = placed[-1][0].end if placed else 0
     if total < PARALLEL_FROM_BYTES or threads < 2:
         for copy in work:
             arrays.run(copy)
         return
     pending = list(work)[::-1]  # popped from the end, by several threads: list.pop is atomic
-    errors: list[BaseException] = []
 
     def drain() -> None:
-        try:
-            while pending:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            while True:
                 arrays.run(pending.pop())
-        except IndexError:
-            pass  # another thread took the last one
-        except BaseException as error:
-            errors.append(error)
 
-    others = [threading.Thread(target=drain, daemon=True) for _ in range(threads - 1)]
-    for thread in others:
-        thread.start()
-    drain()
-    for thread in others:
-        thread.join()
-    if errors:
-        raise errors[0]
+    helping = []
+    with contextlib.suppress(RuntimeError):  # the interpreter is ending: no more threads
+        helping += [_helpers().submit(drain) for _ in range(threads - 1)]
+    try:
+        drain()
+    finally:
+        pending.clear()
+        for one in helping:  # who has not begun by now, for want of a core, is not waited for
+            if not one.cancel():
+                one.result()
+
+
+@functools.cache
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_COPY_THREADS - 1, "holdfast-copy")
 
 
 def _chunks(placed: Sequence[Placed], memory: Bytes) -> Iterator[arrays.Copy]:

@@ -126,7 +126,7 @@ class Buffers:
             self._unseal(buffer)
             _store_length(file, 0)
             file.resize(size)
-            copy_all(placed, file.memory[len(header) : size])
+            copy_all(placed, file.memory[len(header) : size], self._local_world_size)
             file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
             _store_length(file, len(header) - 8)
         return size
