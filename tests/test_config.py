@@ -221,6 +221,7 @@ RANK = RankEnvironment(
     resume_parent=6,
     skip_batches=20,
     resume_from="/dev/shm/holdfast-0/r/ram/buffer-1",
+    gate="/var/tmp/holdfast-0/r/attempt-0001/gate",
     ram="/dev/shm/holdfast-0/r/ram",
     ram_buffers=3,
     imports="/var/tmp/imports-rank-00000.json",

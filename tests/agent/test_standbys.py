@@ -313,15 +313,15 @@ def test_the_keeper_says_what_is_ready(keeper):
     assert not keeper.are_wanted
     assert keeper.words == "0 of 1 ready"
     look_until(keeper, lambda: keeper.words == "ready, 1 × 90 MiB")
-    prepared = keeper.take()
-    assert keeper.take() is None
+    prepared = keeper.take(1)
+    assert keeper.take(1) is None
     assert keeper.are_wanted
     prepared.end()
 
 
 def test_interpreters_that_end_by_themselves_are_given_up(keeper):
     for _ in range(standbys_module.TRIES):
-        assert keeper.are_wanted
+        look_until(keeper, lambda: keeper.are_wanted)
         keeper.prepare(lambda outputs: commands(outputs, mode="dead"))
         look_until(keeper, lambda: not keeper.words)
     assert not keeper.are_wanted
@@ -343,4 +343,4 @@ def test_a_tree_that_was_killed_is_not_taken(keeper):
     reaper = children(guard)[0]
     os.kill(reaper, signal.SIGKILL)
     wait_dead(guard)
-    assert keeper.take() is None
+    assert keeper.take(1) is None

@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from holdfast.agent.launch import journal_name, log_name
+from holdfast.agent.launch import attempt_folder, journal_name, log_name
 from holdfast.agent.output import OutputPump, RankOutput
 from holdfast.agent.postmortem import Postmortem
 from holdfast.agent.ranks import RankPages
@@ -17,6 +17,7 @@ from holdfast.agent.upkeep import LiveFiles
 from holdfast.core import host
 from holdfast.journal import doorbell
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.gate import Go
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
@@ -34,34 +35,41 @@ class LiveAttempt:
         attempt: int,
         ranks: int,
         *,
-        resume_step: int,
+        go: Go,
         scratch: Path,
         commands: Commands,
         screen: Callable[[int, str], None],
         prepared: Prepared | None = None,
         started: Callable[[int, str], None] = lambda _rank, _cold: None,
     ) -> None:
-        """`prepared`: where interpreters wait to become the ranks.
+        """`prepared`: where interpreters wait to become the ranks, or the ranks wait for `go`.
 
         `started(rank, cold)` is called when a rank begins: without a reason for a cold start it
         was woken.
         """
         self._started = started
         self.attempt = attempt
-        self.scratch = scratch / f"attempt-{attempt:04d}"
+        self.scratch = attempt_folder(scratch, attempt)
         self.scratch.mkdir(mode=0o700, exist_ok=True)
         self.outputs = prepared.outputs if prepared else [RankOutput(rank) for rank in range(ranks)]
         for output in self.outputs:
             output.log_to(self.scratch / log_name(output.rank))
         journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
-        self.pages = RankPages(attempt, resume_step, journals)
+        self.pages = RankPages(attempt, go.step, journals)
         self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
         self.pids: dict[int, int] = {}
         self._folder = folder
         self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
         self._pump = OutputPump(self.outputs, screen)
         self._tree = prepared.tree if prepared else Tree([one.write_fd for one in self.outputs])
-        self._tree.launch(commands(self.outputs, self.scratch))
+        self._ahead = prepared.ahead if prepared else None
+        if self._ahead is None:
+            self._tree.launch(commands(self.outputs, self.scratch))
+        else:
+            try:
+                self._ahead.go(go)
+            except OSError:  # the disk is full: they cannot be told, and wait for nothing
+                self._tree.kill()
 
     def live_files(self) -> LiveFiles:
         """What upkeep copies to the store."""
@@ -99,11 +107,18 @@ class LiveAttempt:
         # Asked before reading: what a dying reaper said last must not be taken for silence.
         reaper_ended = self._tree.ended()
         is_gone = False
-        for message in self._tree.read():
+        for message in [*self._backlog(), *self._tree.read()]:
             is_gone = is_gone or message.event == "gone"
             yield from self._translate(message, asked_to_stop)
         if reaper_ended and not is_gone:
             yield host.ReaperLost(now_ns())
+
+    def _backlog(self) -> list[TreeMessage]:
+        """What its reaper has said before the attempt began."""
+        backlog: list[TreeMessage] = []
+        if self._ahead is not None:
+            backlog, self._ahead.backlog = self._ahead.backlog, []
+        return backlog
 
     def _translate(self, message: TreeMessage, asked_to_stop: bool) -> Iterator[host.HostEvent]:
         now, fields = now_ns(), message.fields
@@ -140,6 +155,8 @@ class LiveAttempt:
     def close(self) -> None:
         """Let go of pipes and pages; a reaper that is still there ends its tree first."""
         self._tree.close()
+        if self._ahead is not None:
+            self._ahead.gate.close()
         self._pump.finish()
         self._bell.close()
         self.pages.close()

@@ -66,6 +66,11 @@ def log_name(rank: int) -> str:
     return f"rank-{rank:05d}.log"
 
 
+def attempt_folder(scratch: Path, attempt: int) -> Path:
+    """An attempt's own place in the run's scratch folder."""
+    return scratch / f"attempt-{attempt:04d}"
+
+
 def imports_path(scratch: Path, rank: int) -> Path:
     """Where a rank leaves the list of its imports, in the run's own scratch folder."""
     return scratch / f"imports-rank-{rank:05d}.json"
@@ -91,8 +96,12 @@ def rank_commands(
     resume: Resume,
     memory: MemoryPlace = NO_MEMORY,
     cache: Path | None = None,
+    gate: Path | None = None,
 ) -> list[RankCommand]:
-    """One command per rank of this host; `scratch` is the attempt's, inside the run's."""
+    """One command per rank of this host; `scratch` is the attempt's, inside the run's.
+
+    `gate`: where the ranks wait until they are told what they resume from; not `resume`, then.
+    """
     port, coordinator_port = free_ports(2)
     commands = []
     for output in outputs:
@@ -109,6 +118,7 @@ def rank_commands(
             resume_parent=resume.parent,
             skip_batches=resume.skip_batches,
             resume_from=memory.buffer(resume.buffer),
+            gate=None if gate is None else str(gate),
             ram=memory.folder,
             ram_buffers=memory.buffers,
             imports=str(imports_path(scratch.parent, rank)),

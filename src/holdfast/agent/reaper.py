@@ -8,8 +8,9 @@ Runs as a script of its own (`python -I -S reaper.py`, standard library only: it
 - End of file on its standard input means that the agent is gone: it kills the whole tree and
   ends. Its own parent-death signal says the same. Nothing else makes it end early: signals meant
   for others are swallowed.
-- It speaks JSON lines. In: perhaps a `standby`, one `launch`, then `signal` and `kill`. Out:
-  `launched` or `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL, `gone`.
+- It speaks JSON lines. In: perhaps a `standby`, one `launch`, then `free`, `signal` and `kill`.
+  Out: `launched` or `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL,
+  `gone`.
 - `standby` starts one interpreter for each rank ahead of the launch, which wakes it: it becomes the
   rank. What it says of itself is passed on as `standby`; its death before that is `standby_lost`.
 - The guard is its parent, and a subreaper too. It does nothing until the reaper has ended; what is
@@ -140,10 +141,13 @@ class Standby:
         for fd in keep:
             os.close(fd)
 
-    def wake(self, rank: dict[str, Any]) -> bool:
-        """Have it become the rank; False: it cannot be told, and is ended."""
+    def wake(self, rank: dict[str, Any], *, held: bool = False) -> bool:
+        """Have it become the rank; False: it cannot be told, and is ended.
+
+        `held`: it waits once more, for `free`, before the program's first instruction.
+        """
         self.lift()
-        told = {"argv": rank["argv"], "env": rank["env"], "cwd": rank["cwd"]}
+        told = {"argv": rank["argv"], "env": rank["env"], "cwd": rank["cwd"], "hold": held}
         line = json.dumps(told).encode() + b"\n"
         try:
             # What does not fit at once would keep us waiting until its imports are done.
@@ -153,8 +157,15 @@ class Standby:
             woken = False
         if not woken:
             _signal(self.pid, signal.SIGKILL)
-        self.forget()
+        if not (woken and held):
+            self.forget()
         return woken
+
+    def free(self) -> None:
+        """Let one that is held run the program."""
+        with contextlib.suppress(OSError):
+            os.write(self.wake_fd, b"{}\n")
+        self.forget()
 
     def lift(self) -> None:
         """In the middle of its imports it is idle: beside busy neighbours it would not hear us."""
@@ -188,6 +199,7 @@ class Reaper:
     def __init__(self) -> None:
         self.ranks: dict[int, int] = {}  # pid -> rank
         self.standbys: dict[int, Standby] = {}  # by rank; those that were not woken yet
+        self.held: list[Standby] = []  # woken, and to be freed
         self.speaking: dict[int, Standby] = {}  # by status fd
         self.outputs: set[int] = set()
         self.killing_since: float | None = None
@@ -204,7 +216,7 @@ class Reaper:
             self.standbys[standby.rank] = self.speaking[standby.status_fd] = standby
         os.close(null)
 
-    def launch(self, ranks: list[dict[str, Any]]) -> None:
+    def launch(self, ranks: list[dict[str, Any]], *, held: bool) -> None:
         """Start all ranks, or none: a command that cannot be started ends the attempt at once."""
         self.reap()
         self.keep_outputs(ranks)
@@ -213,7 +225,8 @@ class Reaper:
         woken = []
         for rank in ranks:
             standby = self.standbys.pop(rank["rank"], None)
-            if standby is not None and standby.wake(rank):
+            if standby is not None and standby.wake(rank, held=held):
+                self.held += [standby] if held else []
                 pids[standby.pid] = rank["rank"]
                 woken.append(rank["rank"])
             else:
@@ -244,13 +257,16 @@ class Reaper:
     def command(self, message: dict[str, Any]) -> None:
         """Do what the agent says."""
         if message["do"] == "launch":
-            self.launch(message["ranks"])
+            self.launch(message["ranks"], held=message["held"])
         elif message["do"] == "standby":
             self.stand_by(message["ranks"])
         elif message["do"] == "signal":
             for pid, rank in self.ranks.items():
                 if message["rank"] in (None, rank):
                     _signal(pid, message["signal"])
+        elif message["do"] == "free":
+            while self.held:
+                self.held.pop().free()
         elif message["do"] == "kill":
             self.kill()
 

@@ -1,23 +1,32 @@
 """The next attempt's tree, prepared while this one trains, with an interpreter for each rank.
 
 Guard, reaper and the pipes of the ranks' output are those that the attempt will have; the launch
-only says what the interpreters are to become. All of it is an offer: whatever of it is not there
-when an attempt starts, starts cold.
+only says what the interpreters are to become. They may be woken before the attempt is on record:
+then they wait at its gate (`agent.ahead`). All of it is an offer: whatever of it is not there when
+an attempt starts, starts cold.
 """
 
 from __future__ import annotations
 
+import contextlib
 import selectors
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from holdfast.agent.ahead import Ahead
 from holdfast.agent.launch import standby_commands
 from holdfast.agent.output import RankOutput
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
 
 MIB = 1 << 20
 TRIES = 3  # in a row, of trees that ended by themselves before any attempt used one
+
+CLEAR_LIMIT_S = 5.0  # for what was given up to leave its attempt's folder
+LOOK_S = 0.002
 
 Commands = Callable[[Sequence[RankOutput]], list[RankCommand]]
 
@@ -49,16 +58,40 @@ class Prepared:
         self.standbys = {rank: Standby() for rank in range(ranks)}
         self.tree = Tree([output.write_fd for output in self.outputs])
         self.tree.stand_by(standby_commands(argv, commands(self.outputs)))
+        self.ahead: Ahead | None = None
+
+    def wake(self, attempt: int, folder: Path, commands: Commands, *, held: bool) -> None:
+        """Have the interpreters become that attempt's ranks, which wait at its gate.
+
+        `held`: they run nothing before they are freed. Raises OSError.
+        """
+        ranks = commands(self.outputs)
+        self.ahead = Ahead(self.tree, attempt, folder, ranks)
+        self.tree.launch(ranks, held=held)
 
     def read(self) -> bool:
-        """Take what the reaper said; False when the tree is no more."""
+        """Take what the reaper said; False when nothing can come of it any more."""
         has_ended = self.tree.ended()  # asked before reading: its last words are not silence
         for message in self.tree.read():
             self._hear(message)
+        if self.ahead is not None:
+            self.ahead.look()
+            if has_ended and not self.ahead.lost:
+                self.ahead.lost = "its processes were killed"
+            return not self.ahead.lost
         return not has_ended and bool(self.standbys)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every interpreter has imported what it can."""
+        standbys = self.standbys.values()
+        is_whole = len(standbys) == len(self.outputs)
+        return is_whole and all(one.is_ready or one.unfit for one in standbys)
+
     def _hear(self, message: TreeMessage) -> None:
-        if message.event == "standby" and message.fields["rank"] in self.standbys:
+        if self.ahead is not None:
+            self.ahead.hear(message)
+        elif message.event == "standby" and message.fields["rank"] in self.standbys:
             self.standbys[message.fields["rank"]].hear(message.fields["told"])
         elif message.event == "standby_lost":
             self.standbys.pop(message.fields["rank"], None)
@@ -72,8 +105,26 @@ class Prepared:
         """End all of it; `close` waits until it is gone."""
         self.tree.kill()
         self.tree.close(limit_s=0)
+        if self.ahead is not None:
+            self.ahead.gate.close()
         for output in self.outputs:
             output.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A tree that was given up, and the folder that its ranks were to have; None: none yet."""
+
+    tree: Tree
+    folder: Path | None
+
+    def is_over(self) -> bool:
+        """Whether nothing of it is left; the folder goes with the last process."""
+        if not self.tree.ended():
+            return False
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return True
 
 
 class Standbys:
@@ -92,19 +143,27 @@ class Standbys:
         self._selector = selector
         self._say = say
         self._prepared: Prepared | None = None
-        self._ending: list[Tree] = []
+        self._ending: list[Ending] = []
         self._failed = 0
+        self.lost_ahead = 0  # in a row, of trees that were woken ahead and came to nothing
 
     @property
     def are_wanted(self) -> bool:
         """Whether there is something to prepare: neither done yet nor given up."""
-        return self._argv is not None and self._prepared is None and self._failed < TRIES
+        is_free = self._prepared is None and not self._ending
+        return self._argv is not None and is_free and self._failed < TRIES
 
     @property
     def pids(self) -> list[int]:
         """Of the guards of what is prepared, or is ending."""
         trees = [] if self._prepared is None else [self._prepared.tree]
-        return [tree.pid for tree in (*trees, *self._ending) if not tree.ended()]
+        trees += [one.tree for one in self._ending]
+        return [tree.pid for tree in trees if not tree.ended()]
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What is prepared now."""
+        return self._prepared
 
     def prepare(self, commands: Commands) -> None:
         """Start the interpreters; they take their time, at a low priority."""
@@ -116,21 +175,69 @@ class Standbys:
 
     def look(self) -> None:
         """Take what the interpreters say; a tree that has ended by itself is let go of."""
-        if self._prepared is not None and not self._prepared.read():
-            self._failed += 1
-            if self._failed == TRIES:
-                why = self._prepared.last_words() or "nobody knows why"
-                self._say(f"standby interpreters end by themselves ({why}): restarts will be cold")
-            self.drop()
+        self._ending = [one for one in self._ending if not one.is_over()]
+        prepared = self._prepared
+        if prepared is None or prepared.read():
+            return
+        if prepared.ahead is not None:
+            self._lose_ahead(prepared.ahead.lost)
+            return
+        self._failed += 1
+        if self._failed == TRIES:
+            why = prepared.last_words() or "nobody knows why"
+            self._say(f"standby interpreters end by themselves ({why}): restarts will be cold")
+        self.drop()
 
-    def take(self) -> Prepared | None:
+    def wake(self, attempt: int, folder: Path, commands: Commands, *, held: bool) -> None:
+        """Have what is prepared become the ranks of that attempt, ahead of it."""
+        if self._prepared is None:
+            return
+        try:
+            self._prepared.wake(attempt, folder, commands, held=held)
+        except OSError as error:
+            self._lose_ahead(f"{folder} cannot be made ({error.strerror})")
+
+    def _lose_ahead(self, why: str) -> None:
+        """What was woken comes to nothing; said once, for people may want to change something."""
+        self.lost_ahead += 1
+        if self.lost_ahead == 1 and self._prepared is not None:
+            last = self._prepared.last_words()
+            words = f"{why}: {last}" if last else why
+            self._say(f"{words}; the next attempt begins with its imports, or from the start")
+        self.drop()
+
+    def take(self, attempt: int) -> Prepared | None:
         """What is prepared, for the attempt that starts now; None: it starts cold."""
         self.look()
+        if self._prepared is not None and self._prepared.ahead is not None:
+            if why := self._prepared.ahead.unfit_for(attempt):
+                self._say(f"what waited for attempt {attempt} is given up: {why}")
+                self.drop()
+            else:
+                self.lost_ahead = 0
+        self._clear()
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             self._failed = 0
             self._unregister(prepared)
         return prepared
+
+    def _clear(self) -> None:
+        """See to it that nobody who was given up is in the place of the attempt that starts now."""
+        end_s = time.monotonic() + CLEAR_LIMIT_S
+        while any(one.folder is not None and not one.is_over() for one in self._ending):
+            if time.monotonic() > end_s:  # it survives SIGKILL: out of the way at least
+                for one in self._ending:
+                    if one.folder is not None:
+                        with contextlib.suppress(OSError):
+                            one.folder.rename(one.folder.with_name(f"given-up-{one.tree.pid}"))
+                return
+            time.sleep(LOOK_S)
+
+    def give_up(self, why: str) -> None:
+        """What was woken is out of date; it is prepared anew."""
+        self._say(f"what waited for the next attempt is made anew: {why}")
+        self.drop()
 
     def drop(self) -> None:
         """Nothing will be started that could use it."""
@@ -138,13 +245,15 @@ class Standbys:
         if prepared is not None:
             self._unregister(prepared)
             prepared.end()
-            self._ending.append(prepared.tree)
+            folder = prepared.ahead.folder if prepared.ahead is not None else None
+            self._ending.append(Ending(prepared.tree, folder))
 
     def close(self) -> None:
         """The run is over: nothing of what was prepared is left."""
         self.drop()
-        for tree in self._ending:
-            tree.close()
+        for one in self._ending:
+            one.tree.close()
+            one.is_over()
 
     def _unregister(self, prepared: Prepared) -> None:
         self._selector.unregister(prepared.tree)
@@ -155,6 +264,8 @@ class Standbys:
         """How they are, for people; "" when there are none."""
         if self._prepared is None:
             return ""
+        if (ahead := self._prepared.ahead) is not None:
+            return f"hot, {ahead.waiting} of {self._ranks} wait for the next attempt"
         standbys = self._prepared.standbys.values()
         if any(one.unfit for one in standbys):
             return f"unfit: {next(one.unfit for one in standbys if one.unfit)}"

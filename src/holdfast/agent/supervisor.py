@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
-from holdfast.agent.launch import Command, imports_path, rank_commands
+from holdfast.agent.launch import Command, rank_commands
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory, MemoryJob
 from holdfast.agent.output import RankOutput
@@ -27,6 +27,7 @@ from holdfast.agent.signals import watch
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.storekeeper import Storekeeper
+from holdfast.agent.successor import Successor
 from holdfast.agent.timers import Timers
 from holdfast.agent.tree import RankCommand, become_subreaper
 from holdfast.agent.upkeep import Upkeep
@@ -39,6 +40,7 @@ from holdfast.core.run import RunMachine, RunPolicy, State
 from holdfast.core.word import pack
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.gate import Go
 from holdfast.journal.lease import Lease
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
@@ -49,7 +51,6 @@ IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
-STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second is undisturbed
 SECOND_NS = 1_000_000_000
 
 
@@ -68,6 +69,7 @@ class Job:
     memory: MemoryJob | None = None
     standby: Sequence[str] | None = None
     """What the interpreters that wait for the next attempt are started as; None: there are none."""
+    is_hot: bool = False  # they run the script at once, and wait where it restores
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
 
     @property
@@ -121,6 +123,15 @@ class Supervisor:
         self._restarts = RestartLog(job.policy.ranks)
         self.standbys = Standbys(
             job.policy.ranks, job.standby, self._selector, partial(screen.say, "warning")
+        )
+        self.successor = Successor(
+            self.machine,
+            self.standbys,
+            job.scratch,
+            self._commands_ahead,
+            ranks=job.policy.ranks,
+            is_hot=job.is_hot,
+            say=partial(screen.say, "warning"),
         )
         self._storekeeper = Storekeeper(
             folder,
@@ -201,7 +212,7 @@ class Supervisor:
                 self._next_poll_ns = 0
             for event in attempt.read(asked_to_stop=self.machine.stop is not None):
                 self._on_host_event(event)
-        self._look_at_standbys()
+        self._look_at_successor()
         now = now_ns()
         for timer in self._timers.due(now):
             self._feed(ev.TimerFired(now, timer))
@@ -214,34 +225,11 @@ class Supervisor:
         for item in self._inbox.take():
             item()
 
-    def _look_at_standbys(self) -> None:
-        """Prepare the next attempt once this one is well on its way; never beside a stop."""
-        machine = self.machine
-        self.standbys.look()
-        if machine.stop is not None or machine.state in (State.KEEPING, State.OVER):
-            self.standbys.drop()
-        elif machine.state is State.RUNNING and self._is_well_on():
-            if told := self._restarts.take():
-                self._storekeeper.note_restart(*told)
-            self._prepare()
-
-    def _prepare(self) -> None:
-        scratch, ranks = self.job.scratch, range(self.job.policy.ranks)
-        if not self.standbys.are_wanted or not all(
-            imports_path(scratch, rank).exists() for rank in ranks
-        ):
-            return
-        to_be = partial(
-            self._commands,
-            scratch=scratch / "attempt-to-be",
-            attempt=self.machine.attempt + 1,
-            resume=ev.Resume(None, 0, None),  # whatever it will be
-        )
-        self.standbys.prepare(to_be)
-
-    def _is_well_on(self) -> bool:
-        first = self.machine.resume.step + STEPS_BEFORE_STANDBYS
-        return self.machine.saving.slowest_step >= first
+    def _look_at_successor(self) -> None:
+        """Prepare the next attempt, and put on record how the last restart went."""
+        self.successor.turn([] if self.attempt is None else list(self.attempt.pids.values()))
+        if self.machine.state is State.RUNNING and (told := self._restarts.take()):
+            self._storekeeper.note_restart(*told)
 
     def _poll_ranks(self, now: int) -> None:
         attempt = self.attempt
@@ -289,6 +277,7 @@ class Supervisor:
             # A dead rank's last words count: a set may have become durable just before.
             self._read_progress()
         if isinstance(event, host.Empty):
+            self.successor.has_ended()
             self._close_attempt()
         for action in self._host.handle(event):
             if isinstance(action, host.Tell):
@@ -336,20 +325,23 @@ class Supervisor:
         launch = self._launch
         if launch is None:
             return
-        commands = partial(self._commands, attempt=launch.attempt, resume=launch.resume)
+        resume = launch.resume
+        commands = partial(self._commands, attempt=launch.attempt, resume=resume)
+        place = self.memory.place.buffer(resume.buffer)
         self.attempt = LiveAttempt(
             self.folder,
             launch.attempt,
             self.job.policy.ranks,
-            resume_step=launch.resume.step,
+            go=Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
             scratch=self.job.scratch,
             commands=commands,
             screen=self._screen.line,
-            prepared=self.standbys.take(),
+            prepared=self.standbys.take(launch.attempt),
             started=self._on_started,
         )
         self._incident_of = self.attempt
         self.attempt.register(self._selector)
+        self._next_poll_ns = 0  # ranks that were woken ahead have shown themselves already
         self.upkeep.add(self.attempt.live_files())
 
     def _on_started(self, rank: int, cold: str) -> None:
@@ -358,8 +350,21 @@ class Supervisor:
             if cold and cold != NO_STANDBY:
                 self._screen.say("info", f"rank {rank} starts cold: {cold}")
 
+    def _commands_ahead(
+        self, outputs: Sequence[RankOutput], scratch: Path, attempt: int, gate: Path | None
+    ) -> list[RankCommand]:
+        return self._commands(
+            outputs, scratch, attempt=attempt, resume=ev.Resume(None, 0, None), gate=gate
+        )
+
     def _commands(
-        self, outputs: Sequence[RankOutput], scratch: Path, *, attempt: int, resume: ev.Resume
+        self,
+        outputs: Sequence[RankOutput],
+        scratch: Path,
+        *,
+        attempt: int,
+        resume: ev.Resume,
+        gate: Path | None = None,
     ) -> list[RankCommand]:
         return rank_commands(
             self.job.command,
@@ -374,6 +379,7 @@ class Supervisor:
             resume=resume,
             memory=self.memory.place,
             cache=self.job.cache,
+            gate=gate,
         )
 
     def _close_attempt(self) -> None:
@@ -404,6 +410,7 @@ class Supervisor:
 
     def _do_kill(self, _: act.Kill) -> None:
         self._on_host_event(host.End(now_ns()))
+        self.successor.is_ending()
 
     def _do_examine(self, action: act.Examine) -> None:
         if self.attempt is not None:

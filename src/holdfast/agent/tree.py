@@ -103,9 +103,16 @@ class Tree:
         ]
         self._say(do="standby", ranks=ranks)
 
-    def launch(self, ranks: Sequence[RankCommand]) -> None:
-        """Start the ranks: a standby of that number that is there becomes it."""
-        self._say(do="launch", ranks=[_fields(rank) for rank in ranks])
+    def launch(self, ranks: Sequence[RankCommand], *, held: bool = False) -> None:
+        """Start the ranks: a standby of that number that is there becomes it.
+
+        `held`: it makes itself ready, and runs nothing of the program before `free`.
+        """
+        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held)
+
+    def free(self) -> None:
+        """Whoever is held may run; again, or where nobody is: no effect."""
+        self._say(do="free")
 
     def fileno(self) -> int:
         """Readable when the reaper has something to say."""

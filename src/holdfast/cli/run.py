@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 @click.option("--max-failures", type=int, metavar="N", help="Failures without progress.")
 @click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
 @click.option(
-    "--standby", metavar="HOW", help="Interpreters that wait for the next attempt: auto or off."
+    "--standby",
+    metavar="HOW",
+    help="Interpreters that wait for the next attempt: auto, hot or off.",
 )
 @click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")
 @click.option("--status", metavar="HOW", help="auto, live, plain or off.")

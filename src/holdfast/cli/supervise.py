@@ -14,7 +14,7 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Job, Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
-from holdfast.config.kinds import INSTANCE, OFF
+from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
@@ -84,6 +84,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             scratch=scratch,
             memory=memory,
             standby=None if settings.standby == OFF else standby_argv(command)[0],
+            is_hot=settings.standby == HOT,
             cache_bytes=settings.compile_cache_bytes,
         )
         return _run(folder, lease, job, screen, carrier)

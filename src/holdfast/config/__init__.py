@@ -227,6 +227,7 @@ _RANK_VARIABLES = {
     "resume_parent": "HOLDFAST_RESUME_PARENT",
     "skip_batches": "HOLDFAST_SKIP_BATCHES",
     "resume_from": "HOLDFAST_RESUME_FROM",
+    "gate": "HOLDFAST_GATE",
     "ram": "HOLDFAST_RAM",
     "ram_buffers": "HOLDFAST_RAM_BUFFERS",
     "imports": IMPORTS_VARIABLE,
@@ -264,6 +265,7 @@ class RankEnvironment:
     resume_parent: int | None  # the attempt that wrote it
     skip_batches: int  # of each data stream, to be passed over from there
     resume_from: str | None  # where that set lies in memory; None: in the run store
+    gate: str | None  # path of the gate (`journal.gate`) where all that is told; None: it is here
     ram: str | None  # the run's folder of the memory tier; None: there is none
     ram_buffers: int  # how many buffers each rank makes there
     imports: str  # path of what it imports before its first step, for the next attempt's standby

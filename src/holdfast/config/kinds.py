@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-AUTO, OFF = "auto", "off"
+AUTO, OFF, HOT = "auto", "off", "hot"
 ENVIRONMENT, INSTANCE = "environment", "instance"
 MOST_BUFFERS = 3
 CACHE_BYTES = 2 << 30

@@ -19,6 +19,7 @@ from holdfast.config.kinds import (
     ENVIRONMENT,
     FOLDER,
     HANG,
+    HOT,
     INSTANCE,
     MOST_BUFFERS,
     OFF,
@@ -160,8 +161,9 @@ class Settings:
     standby: str = _setting(
         AUTO,
         "--standby",
-        choice(AUTO, OFF),
-        "Interpreters that have imported what a rank needs wait for the next attempt; or none do.",
+        choice(AUTO, OFF, HOT),
+        "Interpreters that have imported what a rank needs wait for the next attempt; `hot`: "
+        "and have run the script up to its restore; or none do.",
     )
     status: str = _setting(
         "auto",

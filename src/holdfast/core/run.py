@@ -101,6 +101,10 @@ class RunMachine:
         """What becomes of sets in memory."""
         return self._run.keeping
 
+    def restarts_at_once(self, at_ns: int) -> bool:
+        """Whether another attempt follows at once on the one that ends, as things stand now."""
+        return after.restarts_at_once(self._run, at_ns)
+
 
 Handler = Callable[[Course, Any], list[act.Action]]
 

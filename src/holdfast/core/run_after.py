@@ -62,9 +62,23 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     return answer + _restart(run, at_ns, verdict, asks)
 
 
-def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
-    """Start again, now or after a while, unless the restart policy gives up."""
-    failure = restart.Failure(
+def restarts_at_once(run: Course, at_ns: int) -> bool:
+    """Whether another attempt follows at once on the one that is being ended, as things stand now.
+
+    A guess, for what may be undone: more may become known before nothing of the attempt is left.
+    """
+    if run.state is not State.DRAINING or run.launch_failure is not None or run.stop is not None:
+        return False
+    if run.rollbacks.asked_by_person:
+        return True
+    verdict = run.ending.verdict(run.hangs.verdict, None, "")
+    failures = (*run.failures, _failure(run, at_ns, verdict, asks=False))
+    decision, _ = run.policy.restart.decide(failures, at_ns)
+    return isinstance(decision, restart.Restart) and decision.delay_ns == 0
+
+
+def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restart.Failure:
+    return restart.Failure(
         attempt=run.attempt,
         cause=verdict.cause,
         signature=verdict.signature,
@@ -73,7 +87,11 @@ def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.
         at_ns=at_ns,
         asked_rollback=asks,
     )
-    run.failures = (*run.failures, failure)
+
+
+def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
+    """Start again, now or after a while, unless the restart policy gives up."""
+    run.failures = (*run.failures, _failure(run, at_ns, verdict, asks=asks))
     decision, reason = run.policy.restart.decide(run.failures, at_ns)
     if isinstance(decision, restart.GiveUp):
         return over(run, at_ns, exit_code(verdict.cause), f"{verdict.words}; {reason}")

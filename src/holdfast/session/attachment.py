@@ -39,6 +39,7 @@ class Attachment(ABC):
     """The run, this process's place in it, and its journal."""
 
     is_inert = False
+    restores = False  # the script begins with what was chosen for it, and with nothing of its own
     has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # memory for the restore that is expected
     programs: Programs | None = None  # where compiled programs are kept
@@ -81,6 +82,9 @@ class Attachment(ABC):
     def report_path(self) -> Path | None:
         """Where an uncaught exception of this rank is described; None: nobody would look there."""
         return report_path(self.folder, self.attempt, self.rank)
+
+    def come_in(self) -> None:  # noqa: B027 - most were started when their attempt began
+        """The script wants to know what it starts from: wait here until the attempt has begun."""
 
     @abstractmethod
     def resume(self) -> tuple[Resume, str]:

@@ -17,17 +17,21 @@ from holdfast.session.crash import write_report
 FORMAT = 1
 
 
-def tell(path: Path) -> None:
-    """Write the list, in a thread: training does not wait for it, and can do without it."""
+def tell(path: Path, *, restores: bool) -> None:
+    """Write the list, in a thread: training does not wait for it, and can do without it.
+
+    `restores`: the script begins with what the supervisor chose, and reads nothing of its own.
+    """
     modules = list(sys.modules.items())
     thread = threading.Thread(
-        target=_write, args=(path, modules), name="holdfast-imports", daemon=True
+        target=_write, args=(path, modules, restores), name="holdfast-imports", daemon=True
     )
     thread.start()
 
 
-def _write(path: Path, modules: Iterable[tuple[str, object]]) -> None:
-    write_report(path, {"format": FORMAT, "modules": list(_named(modules))})
+def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool) -> None:
+    told = {"format": FORMAT, "restores": restores, "modules": list(_named(modules))}
+    write_report(path, told)
 
 
 def _named(modules: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str | None]]:

@@ -34,6 +34,7 @@ def restore(
     only: str | None,
 ) -> Restored:
     """See `Run.restore`."""
+    attachment.come_in()
     started_ns = now_ns()
     token = attachment.writer.open_span("restore")
     try:

@@ -225,6 +225,7 @@ class Run:
         if after is not None:
             self._boundary.resume_step = after
         self._contents.settle()
+        self._attachment.restores = self._restored and after is None
         self._attachment.watch_sigterm()
         self._stepped = True
         self._attachment.ready(self._boundary.resume_step)

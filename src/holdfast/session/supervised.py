@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -11,12 +12,17 @@ from typing import NoReturn
 from holdfast.config import RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.core.word import Order
-from holdfast.errors import EXIT_USER_FAILURE, CorruptCheckpoint, HoldfastError
-from holdfast.journal import doorbell
+from holdfast.errors import (
+    EXIT_USER_FAILURE,
+    ConfigurationError,
+    CorruptCheckpoint,
+    HoldfastError,
+)
+from holdfast.journal import doorbell, gate
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
-from holdfast.session import imports, signals
+from holdfast.session import ahead, imports, signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
 from holdfast.session.leaving import end_soon
@@ -67,16 +73,45 @@ class Supervised(Attachment):
                 environment.local_rank,
                 environment.local_world_size,
             )
-        if self._resume.set_name is not None:
-            self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
+        self._gate = None if environment.gate is None else Path(environment.gate)
         answer_for_stacks(Path(environment.journal), writer.words)
         self._imports = Path(environment.imports)
         self._keep_is_told = keep is None or self.rank != 0
+        if self._gate is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """The attempt is on record: what it starts from is known, and what is its own is ours."""
+        if self._resume.set_name is not None:
+            self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         self.before_save()
+
+    def come_in(self) -> None:
+        """A rank that was started ahead of its attempt waits here until that begins."""
+        path = self._gate
+        if path is None:
+            return
+        try:
+            go = gate.wait(path, lambda: ahead.tell(path.parent, self.rank))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"{path}: this process was started ahead of its attempt, and cannot learn what "
+                f"that starts from ({error}); it must run on the host of its supervisor"
+            ) from error
+        self._gate = None
+        self._resume = Resume(go.set_name, go.step, go.parent, go.skip_batches)
+        self._resume_from = go.place
+        ahead.catch_up()
+        self._begin()
 
     def stepped(self) -> None:
         """What has been imported by now, the next attempt's standby imports ahead."""
-        imports.tell(self._imports)
+        imports.tell(self._imports, restores=self.restores)
+
+    @property
+    def report_path(self) -> Path | None:
+        """Before its attempt a rank's end is no word of that attempt's."""
+        return None if self._gate is not None else super().report_path
 
     def before_save(self) -> bool:
         """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""
@@ -88,6 +123,7 @@ class Supervised(Attachment):
 
     def resume(self) -> tuple[Resume, str]:
         """What the controller chose at launch."""
+        self.come_in()
         return self._resume, "chosen at launch"
 
     def set_dir(self, resume: Resume) -> Path:
@@ -121,6 +157,8 @@ class Supervised(Attachment):
 
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
+        if self._gate is not None:  # nobody reads our words yet, and there is nothing to save
+            os._exit(128 + signal.SIGTERM)
         self.writer.words.increment(Word.SIGTERMS)
         self.hurry()
 

@@ -8,18 +8,28 @@ import sys
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
 
 
+def opened_by(process: str) -> str:
+    """An accelerator's device that a process has open, "self" or a pid; empty: none.
+
+    Raises OSError for a process that is gone, or another user's.
+    """
+    for name in os.listdir(f"/proc/{process}/fd"):
+        try:
+            target = os.readlink(f"/proc/{process}/fd/{name}")
+        except OSError:
+            continue  # the folder's own descriptor, or one that was closed meanwhile
+        if target.startswith(_DEVICES):
+            return target
+    return ""
+
+
 def taken(*, look_at_maps: bool) -> str:
     """What this process holds that the training beside it may need; empty: nothing.
 
     A device can be held by a descriptor or by a mapping; the latter costs a millisecond to see.
     """
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue  # the folder's own descriptor
-        if target.startswith(_DEVICES):
-            return f"opens {target}"
+    if device := opened_by("self"):
+        return f"opens {device}"
     if look_at_maps:
         with open("/proc/self/maps", "rb") as file:
             maps = file.read()
