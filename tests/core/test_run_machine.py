@@ -351,3 +351,50 @@ def test_ranks_that_were_told_to_leave_are_not_hurried_by_a_second_request() -> 
     assert run.saving.is_over
     assert run.handle(ev.StopAsked(9, "SIGTERM", None, notice=True)) == ()
     assert run.state is State.RUNNING
+
+
+def ended(*events: ev.Event, policy: RunPolicy | None = None, step: int = 0) -> RunMachine:
+    """A machine whose attempt has reached a step on both ranks; then comes this."""
+    run = RunMachine(policy or RunPolicy(ranks=2, save=saves.Never()))
+    for event in (SAMPLES[ev.Opened], SAMPLES[ev.Chosen], SAMPLES[ev.Launched]):
+        run.handle(event)
+    if step:
+        for rank in (0, 1):
+            run.handle(ev.Joined(3, 0, rank))
+            run.handle(ev.Heard(4, 0, news.Progress(4, rank, step)))
+    for event in events:
+        run.handle(event)
+    return run
+
+
+WISH = ev.RollbackAsked(6, Wish("r1", 0, 0, "holdfast rollback by me", False))
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (ended(), False),  # nothing has ended
+        (ended(step=5), False),
+        (ended(rank_exit(1, signal=9), step=5), True),
+        (ended(rank_exit(1, code=1), step=5), True),
+        (ended(rank_exit(1, signal=9)), False),  # no new step: it backs off
+        (ended(rank_exit(1, code=78), step=5), False),  # hopeless
+        (ended(rank_exit(1, signal=9), SAMPLES[ev.StopAsked], step=5), False),
+        (ended(SAMPLES[ev.StopNowAsked], step=5), False),
+        (ended(WISH, step=5), True),
+        (ended(WISH), True),  # a person does not back off
+        (ended(rank_exit(1, signal=9), ev.TreeGone(10, 0), step=5), False),  # it is being chosen
+    ],
+)
+def test_what_is_woken_ahead_is_woken_for_a_restart_at_once(
+    run: RunMachine, expected: bool
+) -> None:
+    before = run.failures
+    assert run.restarts_at_once(10) is expected
+    assert run.failures == before  # asked, not decided
+
+
+def test_one_failure_too_many_is_no_restart() -> None:
+    policy = RunPolicy(ranks=2, save=saves.Never(), restart=restart.Budget(1))
+    run = ended(rank_exit(1, signal=9), policy=policy)
+    assert not run.restarts_at_once(10)

@@ -374,3 +374,23 @@ def test_files_of_old_attempts_are_not_kept_open(make_writer, tmp_path):
     assert (
         len(list(Path("/proc/self/fd").iterdir())) <= before + 4
     )  # the last two; a mapping holds one too
+
+
+def test_what_a_rank_did_ahead_of_its_attempt_is_no_time_of_that_attempt(
+    make_writer, controller, tmp_path
+):
+    at = 1000 * S
+    fact(controller, "run", name="demo", requested_ns=1 * S, chips=1)
+    fact(controller, "attempt_start", attempt=0, at_ns=2 * S)
+    make_writer(rank_file(0), clock=(3 * S, 1003 * S))
+    ahead = make_writer(rank_file(1), attempt=1, clock=(5 * S, 1005 * S))
+    fact(controller, "attempt_end", attempt=0, at_ns=16 * S, cause="failed")
+    assert told_of(tmp_path).of(AttemptFact)[1].start_ns == at + 16 * S  # killed before the launch
+    fact(controller, "attempt_start", attempt=1, at_ns=20 * S)
+    ahead.open_span("startup")
+    ahead.words.store(Word.OPEN_SPANS + 1, 6 * S)  # since before the attempt
+    told = told_of(tmp_path)
+    first, second = told.of(AttemptFact)
+    assert (first.start_ns, first.end_ns) == (at + 2 * S, at + 16 * S)
+    assert second.start_ns == at + 20 * S
+    assert told.open[1] == ([("startup", at + 20 * S)], None)

@@ -131,4 +131,7 @@ def read_files(path: Path) -> dict[str, Mark] | None:
     fields = load_json(data)
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is no object")
-    return {name: Mark(*map(int, numbers)) for name, numbers in fields.items()}
+    for numbers in fields.values():
+        if not isinstance(numbers, list) or [type(one) for one in numbers] != [int, int, int]:
+            raise ValueError(f"{path} says {numbers!r:.50} of a file")
+    return {name: Mark(*numbers) for name, numbers in fields.items()}

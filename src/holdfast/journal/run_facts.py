@@ -103,9 +103,17 @@ class _Attempt:
         """Its ranks' last sign of life."""
         return max((source.alive_ns() for source in self.sources), default=0)
 
-    def open_now(self) -> _Open:
-        """Spans and a step that had begun and not ended."""
-        spans = tuple(span for source in self.sources for span in source.open_spans())
+    def open_now(self, fact: AttemptFact | None) -> _Open:
+        """Spans and a step that had begun and not ended.
+
+        What a rank began that was started ahead of its attempt counts from the attempt's beginning.
+        """
+        low_ns = 0 if fact is None else fact.start_ns
+        spans = tuple(
+            (kind, max(start_ns, low_ns))
+            for source in self.sources
+            for kind, start_ns in source.open_spans()
+        )
         return spans, self.steps.under_way()
 
 
@@ -230,7 +238,7 @@ class RunFacts:
             if fact is not None and fact != attempt.told:
                 attempt.told = fact
                 facts.append(fact)
-            if (open_now := attempt.open_now()) != attempt.told_open:
+            if (open_now := attempt.open_now(fact)) != attempt.told_open:
                 attempt.told_open = open_now
                 opened.append((attempt.number, open_now))
         run = self._run_fact()
@@ -341,9 +349,16 @@ class RunFacts:
             if attempt.told is None or number >= newest - 1:
                 self._note_stillborn(attempt, is_newest=number == newest)
                 found.append((attempt, next_ns))
-            start_ns = attempt.start_ns()
+            start_ns = self._start_ns(attempt)
             next_ns = next_ns if start_ns is None else start_ns
         return reversed(found)
+
+    def _start_ns(self, attempt: _Attempt) -> int | None:
+        """When an attempt began: not while the one before it ran, though its ranks may have."""
+        start_ns, before = attempt.start_ns(), self._attempts.get(attempt.number - 1)
+        if start_ns is None or before is None or before.ended_ns is None:
+            return start_ns
+        return start_ns if attempt.started_ns is not None else max(start_ns, before.ended_ns)
 
     def _note_stillborn(self, attempt: _Attempt, *, is_newest: bool) -> None:
         """An attempt that left no journal was over before its first process could say anything.
@@ -357,10 +372,10 @@ class RunFacts:
                 attempt.stillborn_ns, attempt.cause = created_ns, cause
 
     def _attempt_fact(self, attempt: _Attempt, next_ns: int | None) -> AttemptFact | None:
-        start_ns = attempt.start_ns()
+        start_ns = self._start_ns(attempt)
         if start_ns is None:
             return None  # about to be launched
-        if start_ns == attempt.stillborn_ns:
+        if attempt.start_ns() == attempt.stillborn_ns:
             return AttemptFact(attempt.number, start_ns, start_ns, attempt.cause or SUPERVISOR_LOST)
         if attempt.ended_ns is not None:
             # All processes were gone then; a step ends later only by another host's clock.
