@@ -1,4 +1,4 @@
-"""What every test has: its own store, a patient wait, and a check that nothing is left behind."""
+"""What every test has: a store and a house of its own, patience, and a check of what is left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# --import-mode=importlib leaves the folder out; tests find the module loaded.
+sys.path.insert(0, str(Path(__file__).parent / "e2e"))
+from processes import House
+
+sys.path.pop(0)
 
 # HYPOTHESIS_PROFILE=long looks harder. Deadlines are off: a busy machine is not a failure.
 _LENIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -97,6 +104,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert left == [], "local scratch was left behind"
     left = [str(path.relative_to(memory)) for path in memory.rglob("*") if path.is_file()]
     assert left == [], "memory was left behind"
+
+
+@pytest.fixture
+def house(store: Path, tmp_path: Path) -> Iterator[House]:
+    """A working folder, the store, and processes that end with the test."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    house = House(folder, store)
+    yield house
+    house.close()
 
 
 @pytest.fixture(autouse=True)

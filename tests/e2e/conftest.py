@@ -1,31 +1,19 @@
-"""The house: a folder, a store and processes that end with the test."""
+"""Stores of runs that were trained before."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # --import-mode=importlib leaves it out; tests import it too
-import distributed  # noqa: F401 - the same
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+import distributed  # noqa: F401 - tests find it loaded
 from processes import House
 
 sys.path.pop(0)
-
-
-@pytest.fixture
-def house(store: Path, tmp_path: Path) -> Iterator[House]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    house = House(folder, store)
-    yield house
-    house.close()
 
 
 @pytest.fixture(scope="module")

@@ -123,6 +123,24 @@ def test_nothing_is_left_in_memory_when_it_is_done(house: House) -> None:
     assert buffers(house) == []
 
 
+def test_a_last_step_that_is_only_in_memory_is_made_durable_before_the_run_is_done(
+    house: House,
+) -> None:
+    """Restored there, a rank has no step to do and ends at once: that alone is not done."""
+    run = start(house)
+    train(house, run)
+    kill(run.pid)
+    run.wait(-signal.SIGKILL)
+    last = newest(house)
+    assert house.sets() == []
+    out = house.run(*IN_MEMORY, steps=last).wait(EXIT_DONE)
+    assert f"from {last}" in out
+    assert f"step {last} was saved from memory" in out
+    assert f"final {expected_digest(last)}" in out
+    assert house.saved_step() == last
+    assert buffers(house) == []
+
+
 def test_a_killed_supervisor_is_succeeded_from_memory(house: House) -> None:
     run = start(house)
     train(house, run)

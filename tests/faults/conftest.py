@@ -10,17 +10,14 @@ from pathlib import Path
 
 import pytest
 
-# --import-mode=importlib leaves them out; the tests import them too.
 HERE = Path(__file__).parent
-_PLACES = [str(HERE.with_name("e2e")), str(HERE)]
-sys.path[:0] = _PLACES
+sys.path.insert(0, str(HERE))  # --import-mode=importlib leaves it out; the tests import them too
 pytest.register_assert_rewrite("books")
 from books import Books  # noqa: E402
 from memory_limit import MemoryLimit, NoCgroup, memory_limit  # noqa: E402
 from processes import House  # noqa: E402
 
-for _place in _PLACES:
-    sys.path.remove(_place)
+sys.path.remove(str(HERE))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,15 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=dropped)
     gone = set(dropped)
     items[:] = [item for item in items if item not in gone]
-
-
-@pytest.fixture
-def house(store: Path, tmp_path: Path) -> Iterator[House]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    house = House(folder, store)
-    yield house
-    house.close()
 
 
 @pytest.fixture

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "e2e")]
-import pairs  # noqa: E402, F401 - the tests here find it loaded
-from processes import EXIT_DONE, House  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent))
+import pairs  # noqa: F401 - the tests here find it loaded
+from processes import EXIT_DONE, House
 
-del sys.path[:2]
-
-
-@pytest.fixture
-def house(store: Path, tmp_path: Path) -> Iterator[House]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    house = House(folder, store)
-    yield house
-    house.close()
+sys.path.pop(0)
 
 
 @pytest.fixture

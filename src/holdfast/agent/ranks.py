@@ -49,6 +49,8 @@ class RankPages:
 
     def __init__(self, attempt: int, resume_step: int, journals: dict[int, Path]) -> None:
         self.attempt = attempt
+        # Also where that set is only in memory: a rank that has done no step since has nothing of
+        # its own to save, and the run is not done before the controller has made the set durable.
         self.orders = Orders(committed=resume_step)
         told = news.RankWords(step=resume_step)
         self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
