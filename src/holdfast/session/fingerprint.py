@@ -114,7 +114,7 @@ class Fingerprint:
             self._mark("enum", value.name)
         elif isinstance(value, slice | range):
             self._mark(kind.__name__, repr(value))
-        elif kind.__module__ == "numpy":
+        elif kind.__module__ in ("numpy", "numpy.dtypes"):
             self._add_numpy(value, where)
         else:
             self._add_state(value, kind, where)
