@@ -6,29 +6,15 @@ import json
 import random
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
-
-sys.path.pop(0)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 150  # the last ones leave time to strike
 MODEL = ["--layers", 1, "--width", 32, "--heads", 2, "--context", 32, "--batch", 4, "--threads", 1]
 TALK = ["--log-every", 1, "--eval-every", 70]
-
-
-@pytest.fixture
-def house(store: Path, tmp_path: Path) -> Iterator[House]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    house = House(folder, store)
-    yield house
-    house.close()
 
 
 @pytest.mark.parametrize(("example", "library"), [("lm", "optax"), ("torch_lm", "torch")])
