@@ -14,11 +14,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import launched_and_ended
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.fields import MAX_ATTEMPT
+from holdfast.journal.first_step import FirstStep
 from holdfast.journal.layout import JOURNAL_SUFFIX
 from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
 from holdfast.journal.regular import refuse_link
@@ -83,6 +86,7 @@ _Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
 class _Attempt:
     number: int
     steps: AttemptSteps = field(default_factory=AttemptSteps)
+    first_step: FirstStep = field(default_factory=FirstStep)
     sources: list[Source] = field(default_factory=list)
     started_ns: int | None = None
     stillborn_ns: int | None = None
@@ -238,6 +242,8 @@ class RunFacts:
             if fact is not None and fact != attempt.told:
                 attempt.told = fact
                 facts.append(fact)
+            is_over = fact is not None and fact.end_ns is not None
+            spans += self._startup(attempt, pieces, is_over=is_over)
             if (open_now := attempt.open_now(fact)) != attempt.told_open:
                 attempt.told_open = open_now
                 opened.append((attempt.number, open_now))
@@ -253,6 +259,17 @@ class RunFacts:
             self._sink.add_steps(number, piece.step, piece.step, piece.start, piece.end)
         for number, open_now in opened:
             self._sink.set_open(number, *open_now)
+
+    def _startup(
+        self, attempt: _Attempt, pieces: list[Rows], *, is_over: bool
+    ) -> Iterator[tuple[int, SpanRows]]:
+        """What of the attempt's first step was starting."""
+        before = (self._attempts.get(attempt.number - 1) or attempt).first_step.told
+        told = attempt.first_step.take(pieces, before.typical_ns if before else 0, is_over=is_over)
+        if told is not None and told.startup is not None:
+            start_ns, end_ns = (np.array([at_ns], np.int64) for at_ns in told.startup)
+            kind = np.zeros(1, np.int64)
+            yield attempt.number, SpanRows(["startup"], kind, start_ns, end_ns)
 
     # --- files ------------------------------------------------------------------------------
 

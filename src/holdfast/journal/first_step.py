@@ -1,0 +1,61 @@
+"""An attempt's first step: what it took longer than others is the price of starting.
+
+Whatever had not been needed before happens in it: lazy imports, connections between ranks, kernels
+that are chosen or run for the first time. What is kept of it in the end is one step like any other;
+the rest is STARTUP (where a compilation was recorded, COMPILE: that span began later, and shows).
+A first step that is not even twice as long as the others is one of them: steps differ.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.journal.rank_steps import Ints, Rows
+
+STEPS = 10  # of those after the first, the median says how long a step takes here
+LONG = 2
+FEWEST = 3  # an attempt that ended after fewer is measured by the one before it
+
+
+class Told(NamedTuple):
+    """The startup in an attempt's first step, if any, and how long a step takes there."""
+
+    startup: tuple[int, int] | None
+    typical_ns: int
+
+
+class FirstStep:
+    """Of one attempt. `take` is given its completed steps, as they become known."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+        self._lengths: list[int] = []
+        self.told: Told | None = None
+
+    def take(self, pieces: list[Rows], before_ns: int, *, is_over: bool) -> Told | None:
+        """What follows, once: when enough steps are known, or there will be no more.
+
+        `before_ns`: how long a step took in the attempts before; 0: nobody knows.
+        """
+        if self.told is not None:
+            return None
+        for rows in pieces:
+            self._note(rows.start, rows.end)
+        if self._first is None or not (is_over or len(self._lengths) >= STEPS):
+            return None
+        typical_ns = before_ns
+        if len(self._lengths) >= FEWEST:
+            typical_ns = int(np.median(self._lengths))
+        start_ns, end_ns = self._first
+        is_long = typical_ns > 0 and end_ns - start_ns > LONG * typical_ns
+        self.told = Told((start_ns, end_ns - typical_ns) if is_long else None, typical_ns)
+        return self.told
+
+    def _note(self, start: Ints, end: Ints) -> None:
+        if self._first is None and len(start):
+            self._first = int(start[0]), int(end[0])
+            start, end = start[1:], end[1:]
+        wanted = STEPS - len(self._lengths)
+        self._lengths += (end[:wanted] - start[:wanted]).tolist()
