@@ -1,10 +1,11 @@
 """How long a restart takes: SIGKILL of a rank until the next attempt's first step, phase by phase.
 
-    python bench/restart.py [--kills 12] [--settle 3] [lm:2 lm:1 torch_lm:2 torch_lm:1]
+    python bench/restart.py [--kills 12] [--settle 3] [lm:2 lm:1 torch_lm:2 torch_lm:1 lm:2:hot]
                             [--run "--standby off"] [--train "--layers 2"]
 
-One run under `holdfast run` for each case (an example and its number of ranks). Once an attempt has
-trained for `--settle` seconds a random rank gets a SIGKILL; the run's own journals then tell, on
+One run under `holdfast run` for each case: an example and its number of ranks; `hot`: the next
+attempt's ranks wait beside them. Once an attempt has trained for `--settle` seconds (and those
+wait) a random rank gets a SIGKILL; the run's own journals then tell, on
 the clock that this script stamped the kill with, when each phase was over:
 
 - detected: the supervisor knows · gone: no process of the attempt is left · chosen: what to restore
@@ -44,7 +45,7 @@ from holdfast.journal.reader import argument, read_journal
 from holdfast.journal.words import WordsPage
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-CASES = ["lm:2", "lm:1", "torch_lm:2", "torch_lm:1"]
+CASES = ["lm:2", "lm:1", "torch_lm:2", "torch_lm:1", "lm:2:hot", "torch_lm:2:hot"]
 COMPILE = SPAN_KINDS.index("compile")
 LIMIT_S = 180.0
 STEPS_FIRST = 5
@@ -80,9 +81,11 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, {platform.platform()}, load {load()}")
     for case in options.cases:
-        example, _, ranks = case.partition(":")
+        example, count, how = (case + "::").split(":")[:3]
+        ranks, is_hot = int(count or 1), how == "hot"
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            show(example, int(ranks or 1), measure(example, int(ranks or 1), options, Path(folder)))
+            found = measure(example, ranks, options, Path(folder), is_hot=is_hot)
+        show(example + (", hot" if is_hot else ""), ranks, found)
     print(f"load at the end {load()}")
 
 
@@ -106,7 +109,9 @@ def row(what: str, values: list[float]) -> None:
     print(f"{what:<24} {middle:>8.1f} ({min(values):.1f} … {max(values):.1f})", flush=True)
 
 
-def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path) -> list[Restart]:
+def measure(
+    example: str, ranks: int, options: argparse.Namespace, folder: Path, *, is_hot: bool
+) -> list[Restart]:
     """One run that is killed again and again."""
     environment = os.environ | {
         "HOLDFAST_STORE": str(folder / "store"),
@@ -114,7 +119,7 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
     }
     command = [
         sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", "--ranks", str(ranks),
-        *shlex.split(options.run), "--",
+        *(["--standby", "hot"] if is_hot else []), *shlex.split(options.run), "--",
         sys.executable, str(EXAMPLES / example / "train.py"), "--steps", "1000000",
         "--eval-every", "0", "--log-every", "1", "--threads", str(max(1, 2 // ranks)),
         *shlex.split(options.train),
@@ -129,6 +134,8 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
                 pages = trained(folder, attempt, ranks, process, reached + STEPS_FIRST)
                 if attempt == options.kills:
                     break
+                if is_hot:
+                    await_hot(folder, attempt + 1, ranks)
                 time.sleep(options.settle * (0.8 + 0.4 * chance.random()))
                 words = [page.snapshot() for page in pages]
                 pids, reached = [one.owner_pid for one in words], max(one.step for one in words)
@@ -145,6 +152,16 @@ def measure(example: str, ranks: int, options: argparse.Namespace, folder: Path)
     return [
         restart_of(store, told, ranks, attempt, at_ns) for attempt, at_ns in enumerate(killed_ns)
     ]
+
+
+def await_hot(folder: Path, attempt: int, ranks: int) -> None:
+    """Until the ranks of an attempt wait at its gate."""
+    place = f"scratch/*/r-*/attempt-{attempt:04d}/at-the-gate-*.json"
+    end = time.monotonic() + LIMIT_S
+    while len(list(folder.glob(place))) < ranks:
+        if time.monotonic() > end:
+            raise SystemExit(f"nobody waits for attempt {attempt} after {LIMIT_S} s")
+        time.sleep(0.02)
 
 
 def trained(

@@ -273,3 +273,24 @@ def test_by_default_the_script_runs_while_the_attempt_is_put_on_record(house: Ho
     run.saw("ahead True")
     assert ranks_of(run) == [standing]
     finished(house, run)
+
+
+def test_ranks_of_jax_have_found_each_other_before_they_are_needed(house: House) -> None:
+    pytest.importorskip("jax")
+    house.allow(STEPS - 2)
+    trainer = Path(__file__).with_name("jax_trainer.py")
+    run = house.run("--ranks", 2, *HOT, steps=STEPS, trainer=trainer)
+    for rank in (0, 1):
+        run.saw(rf"\[{rank}\] did {STEPS - 2} ")
+    house.eventually(lambda: len(at_the_gate()) == 2)
+    standing = waiting(run)
+    kill(ranks_of(run)[0])
+    house.allow(FAR)
+    for rank in (0, 1):
+        run.saw(rf"\[{rank}\] from \d+$", 2)
+    out = run.wait(EXIT_DONE)
+    assert restart(house)["woken"] == [0, 1], out
+    assert not any(map(is_alive, standing))
+    # Whatever was done again was done as before: no step has two digests.
+    digests = {tuple(line.split()[:3]): line for line in out.splitlines() if "] did " in line}
+    assert all(line in digests.values() for line in out.splitlines() if "] did " in line), out
