@@ -294,3 +294,30 @@ def test_ranks_of_jax_have_found_each_other_before_they_are_needed(house: House)
     # Whatever was done again was done as before: no step has two digests.
     digests = {tuple(line.split()[:3]): line for line in out.splitlines() if "] did " in line}
     assert all(line in digests.values() for line in out.splitlines() if "] did " in line), out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the way back from SCHED_IDLE is not open to all")
+def test_they_give_way_until_they_are_needed(house: House) -> None:
+    """With all threads and children that the script has started by then."""
+    script = TRAINER.read_text().replace(
+        "    run = hf.start()\n",
+        "    import subprocess, threading\n"
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        "    run = hf.start()\n",
+    )
+    path = house.script(script, "trainer.py")
+    house.allow(STEPS - 2)
+    run = house.run(*HOT, steps=STEPS, trainer=path)
+    run.saw(f"did {STEPS - 2}$")
+    house.eventually(at_the_gate)
+    (standing,) = waiting(run)
+    assert os.sched_getscheduler(standing) == os.SCHED_IDLE
+    kill(*ranks_of(run))
+    run.saw("from ", 2)
+    pids = [standing, *children(standing)]
+    assert len(pids) == 2
+    threads = [int(one.name) for pid in pids for one in Path(f"/proc/{pid}/task").iterdir()]
+    assert len(threads) > 3
+    assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER}
+    finished(house, run)

@@ -60,14 +60,17 @@ class Prepared:
         self.tree.stand_by(standby_commands(argv, commands(self.outputs)))
         self.ahead: Ahead | None = None
 
-    def wake(self, attempt: int, folder: Path, commands: Commands, *, held: bool) -> None:
+    def wake(
+        self, attempt: int, folder: Path, commands: Commands, *, held: bool, hot: bool
+    ) -> None:
         """Have the interpreters become that attempt's ranks, which wait at its gate.
 
-        `held`: they run nothing before they are freed. Raises OSError.
+        `held`: they run nothing before they are freed. `hot`: others train beside them. Raises
+        OSError.
         """
         ranks = commands(self.outputs)
         self.ahead = Ahead(self.tree, attempt, folder, ranks)
-        self.tree.launch(ranks, held=held)
+        self.tree.launch(ranks, held=held, ahead=hot)
 
     def read(self) -> bool:
         """Take what the reaper said; False when nothing can come of it any more."""
@@ -188,12 +191,14 @@ class Standbys:
             self._say(f"standby interpreters end by themselves ({why}): restarts will be cold")
         self.drop()
 
-    def wake(self, attempt: int, folder: Path, commands: Commands, *, held: bool) -> None:
+    def wake(
+        self, attempt: int, folder: Path, commands: Commands, *, held: bool, hot: bool
+    ) -> None:
         """Have what is prepared become the ranks of that attempt, ahead of it."""
         if self._prepared is None:
             return
         try:
-            self._prepared.wake(attempt, folder, commands, held=held)
+            self._prepared.wake(attempt, folder, commands, held=held, hot=hot)
         except OSError as error:
             self._lose_ahead(f"{folder} cannot be made ({error.strerror})")
 

@@ -91,7 +91,7 @@ class Successor:
                 self._wants_hot = False
                 self._say(f"no hot standby: {why}; standbys only import ahead")
             else:
-                self._wake(held=False)
+                self._wake(hot=True)
 
     def _cold_reason(self) -> str:
         """Why no second set of ranks may run the script beside the first; empty: it may."""
@@ -118,7 +118,7 @@ class Successor:
         if prepared is not None and prepared.ahead is not None:
             prepared.ahead.free()
 
-    def _wake(self, *, held: bool) -> None:
+    def _wake(self, *, held: bool = False, hot: bool = False) -> None:
         number = self._machine.attempt + 1
         folder = attempt_folder(self._scratch, number)
         path = folder / gate.NAME
@@ -127,6 +127,7 @@ class Successor:
             folder,
             lambda outputs: self._commands(outputs, folder, number, path),
             held=held,
+            hot=hot,
         )
 
 

@@ -103,12 +103,15 @@ class Tree:
         ]
         self._say(do="standby", ranks=ranks)
 
-    def launch(self, ranks: Sequence[RankCommand], *, held: bool = False) -> None:
+    def launch(
+        self, ranks: Sequence[RankCommand], *, held: bool = False, ahead: bool = False
+    ) -> None:
         """Start the ranks: a standby of that number that is there becomes it.
 
-        `held`: it makes itself ready, and runs nothing of the program before `free`.
+        `held`: it makes itself ready, and runs nothing of the program before `free`. `ahead`: at
+        the lowest priority, where it may come back from that.
         """
-        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held)
+        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held, ahead=ahead)
 
     def free(self) -> None:
         """Whoever is held may run; again, or where nobody is: no effect."""

@@ -35,8 +35,27 @@ def _imported() -> Iterator[str]:
 
 
 def catch_up() -> None:
-    """Give every thread back its usual priority: each has its own, inherited at its start."""
-    for name in os.listdir("/proc/self/task"):  # noqa: PTH208 - names are all we need
-        with contextlib.suppress(OSError):  # ended meanwhile
-            if os.sched_getscheduler(int(name)) == os.SCHED_IDLE:
-                os.sched_setscheduler(int(name), os.SCHED_OTHER, os.sched_param(0))
+    """Give back their usual priority to all threads: each has inherited its own at its start.
+
+    So have the processes that the script has started, data loaders for one.
+    """
+    for pid in [os.getpid(), *_below(os.getpid())]:
+        for thread in _threads(pid):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                    os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - names
+    except OSError:
+        return []
+
+
+def _below(pid: int) -> Iterator[int]:
+    for thread in _threads(pid):
+        with contextlib.suppress(OSError):
+            for word in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
+                yield int(word)
+                yield from _below(int(word))

@@ -78,9 +78,12 @@ class Task:
 
 
 class Wake:
-    """What a standby is woken with. `is_held`: one more line comes before the program may run."""
+    """What a standby is woken with. `is_held`: one more line comes before the program may run.
 
-    __slots__ = ("argv", "cwd", "env", "is_held", "was_freed")
+    `is_ahead`: it runs beside others that train, and gives way to them.
+    """
+
+    __slots__ = ("argv", "cwd", "env", "is_ahead", "is_held", "was_freed")
 
     def __init__(self, lines: bytes) -> None:
         first, _, more = lines.partition(b"\n")
@@ -89,6 +92,7 @@ class Wake:
         self.env: dict[str, str] = fields["env"]
         self.cwd: str = fields["cwd"]
         self.is_held: bool = fields.get("hold", False)
+        self.is_ahead: bool = fields.get("ahead", False)
         self.was_freed = bool(more)  # the second line came with the first
 
     def await_go(self, task: Task) -> None:
