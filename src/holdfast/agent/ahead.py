@@ -157,7 +157,9 @@ def _files_of(command: RankCommand) -> Iterator[str]:
 def _words(message: TreeMessage) -> str:
     """What a tree's message says of its end."""
     fields = message.fields
+    if message.event == "spawn_failed":
+        return "the command cannot be started ahead of its attempt"
     if message.event != "exit":
-        return f"its processes are {message.event}"
+        return f"the processes ahead of the attempt are {message.event}"
     how = f"signal {fields['signal']}" if fields["signal"] else f"exit code {fields['code']}"
     return f"rank {fields['rank']} ended ahead of its attempt ({how})"

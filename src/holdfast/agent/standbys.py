@@ -80,7 +80,7 @@ class Prepared:
         if self.ahead is not None:
             self.ahead.look()
             if has_ended and not self.ahead.lost:
-                self.ahead.lost = "its processes were killed"
+                self.ahead.lost = "the processes ahead of the attempt were killed"
             return not self.ahead.lost
         return not has_ended and bool(self.standbys)
 
@@ -208,7 +208,7 @@ class Standbys:
         if self.lost_ahead == 1 and self._prepared is not None:
             last = self._prepared.last_words()
             words = f"{why}: {last}" if last else why
-            self._say(f"{words}; the next attempt begins with its imports, or from the start")
+            self._say(f"{words}; it is started anew when its attempt begins")
         self.drop()
 
     def take(self, attempt: int) -> Prepared | None:
