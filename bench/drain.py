@@ -5,8 +5,8 @@
 Floor: write + fsync of the same bytes to a new file, in the same round. The real drain processes do
 the rest: one at hand, for somebody who waits (a stop), and the one that gives way to the training.
 The training is a loop of matrix products on every core, in this process; what its steps take while
-the second one drains is compared with what they take just before. Needs three times `--gib` of free
-disk, and once of memory.
+the second one drains, which spreads its work out, is compared with what they take just before.
+Needs three times `--gib` of free disk, and once of memory.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def show(seconds: Seconds, gib: float) -> None:
     print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     floor = seconds["floor"]
     print(f"write + fsync of {gib:g} GiB: {spread(floor)}")
-    for name, target in (("at hand", 1.3), ("giving way", 1.3), ("beside training", None)):
+    for name, target in (("at hand", 1.3), ("giving way", None), ("beside training", None)):
         ratio = statistics.median(a / b for a, b in zip(seconds[name], floor, strict=True))
         wanted = "" if target is None else f" (target {target})"
         print(f"drain, {name}: {spread(seconds[name])}, {ratio:.2f} x{wanted}")

@@ -38,6 +38,7 @@ NAME = b"hf-drain"
 COMMAND_FD = 0
 REPORT_FD = 1
 PROGRESS_S = 0.5
+GIVING_WAY_SHARE = 1 / 12  # of a core: 4 % of two
 
 # ioprio_set(2): best effort, and the last of its eight levels.
 _IOPRIO_CALLS = {"x86_64": 251, "aarch64": 30}
@@ -112,12 +113,12 @@ def carry_out(command: Command) -> None:
         _flows.pop(number, None)
 
 
-def serve(seals: queue.SimpleQueue[Command], command: Command) -> None:
-    """Hand a command to who carries it out."""
+def serve(seals: queue.SimpleQueue[Command], command: Command, share: float) -> None:
+    """Hand a command to who carries it out. `share`: of the time, a drain is at work."""
     if command["do"] == "seal":
         seals.put(command)
     elif command["do"] == "drain":
-        _flows[command["id"]] = Flow(Progress(command["id"]))
+        _flows[command["id"]] = Flow(Progress(command["id"]), share=share)
         threading.Thread(target=carry_out, args=(command,), daemon=True).start()
     elif (flow := _flows.get(command["id"])) is not None:
         flow.stop()
@@ -163,7 +164,7 @@ def main(parent: int, nice: int) -> None:
     while data := os.read(COMMAND_FD, 1 << 16):
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
-            serve(seals, json.loads(line))
+            serve(seals, json.loads(line), GIVING_WAY_SHARE if nice else 1.0)
     os._exit(0)
 
 

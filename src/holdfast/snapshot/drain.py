@@ -59,7 +59,7 @@ def _put(vault: Vault, name: str, receipt: Receipt, buffer: Path, flow: Flow | N
     """Write a shard while it is being verified; without both there is no receipt."""
     data = _mapped(buffer / shard_name(receipt.rank), receipt)
     with ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify") as beside:
-        verified = beside.submit(verify, data, receipt, buffer)
+        verified = beside.submit(verify, data, receipt, buffer, flow.beside() if flow else None)
         vault.put_data(name, receipt.rank, [data], flow)
         try:
             verified.result()
@@ -94,7 +94,7 @@ def _mapped(path: Path, receipt: Receipt) -> memoryview:
         os.close(descriptor)
 
 
-def verify(data: memoryview, receipt: Receipt, place: Path) -> None:
+def verify(data: memoryview, receipt: Receipt, place: Path, flow: Flow | None = None) -> None:
     """CorruptCheckpoint unless a shard's bytes have the checksums of its receipt."""
     begin = receipt.data_begin
     if checksum(data[:begin]) != receipt.header_xxh3:
@@ -105,6 +105,8 @@ def verify(data: memoryview, receipt: Receipt, place: Path) -> None:
             stop = min(start + CHUNK_BYTES, begin + tensor.end)
             if checksum(data[start:stop]) != expected:
                 raise CorruptCheckpoint(_words(place, receipt, tensor.name))
+            if flow is not None:
+                flow.rest()
 
 
 def _words(place: Path, receipt: Receipt, what: str) -> str:
