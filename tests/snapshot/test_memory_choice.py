@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.drain import drain_set
+from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import SetInfo, commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
@@ -164,3 +168,22 @@ def test_a_set_that_is_being_drained_is_left_alone(sets: Sets) -> None:
     assert (place / "rank-00000.safetensors").exists()
     sets.catalog.tidy()
     assert (place / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("hours", [-5, 720], ids=["back", "forth"])
+def test_a_wall_clock_that_is_set_again_and_again_changes_nothing(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """By their times the sets lie the other way round, or months ahead: steps are what counts."""
+    real, jumps = time.time_ns, itertools.count(1)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + next(jumps) * hours * 3600 * 10**9)
+    for buffer, step in enumerate((3, 7, 11)):
+        seal_buffer(sets.in_memory(buffer, step), 1, attempt=0, step=step)
+    place = sets.folder.ckpt_dir / set_name(0, 7)
+    drain_set(sets.memory / buffer_name(1), place, attempt=0, step=7)
+    commit(place, 1)
+    chosen = sets.chosen()
+    assert (chosen.step, chosen.buffer, chosen.durable_step) == (11, 2, 7)
+    shutil.rmtree(sets.memory)
+    chosen = sets.chosen()
+    assert (chosen.step, chosen.buffer) == (7, None)
