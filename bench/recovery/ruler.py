@@ -9,7 +9,8 @@ system says about itself is looked at.
   lost: they are not part of the model in the end.
 - A step's time is its own: from when its batch is there to when its result is, saves not included:
   neither the rank's own nor those of others that it waits for. So where ranks do a step together,
-  it begins for all of them when the last one has its batch; before that they only wait for it.
+  it is one step for all of them, which takes as long as the slowest needs: it begins when the last
+  one has its batch (before that they only wait for it), and ends when the last one has its result.
   The first step of a life counts for no more than the median of the others; the rest of it
   (tracing, compiling, lazy imports) is the price of starting.
 - **Goodput** is the time of kept steps / elapsed, the mean over the ranks, as each of them is paid.
@@ -153,7 +154,8 @@ def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
                     lost += 1
                     continue
                 kept += 1
-                took_ns = step.at_ns - max(together.since_ns(step), from_ns)
+                since_ns, end_ns = together.times_ns(step)
+                took_ns = min(end_ns, to_ns) - max(since_ns, from_ns)
                 kept_ns += min(took_ns, typical_ns) if place == 0 else took_ns
     ranks = max(len(lives), 1)
     return Account(
@@ -175,13 +177,14 @@ class Together:
                 for step in life.steps:
                     self.by_number.setdefault(step.number, []).append(step)
 
-    def since_ns(self, step: Step) -> int:
-        """When the last of the ranks that do this step together had its batch."""
-        return max(
-            other.since_ns
+    def times_ns(self, step: Step) -> tuple[int, int]:
+        """When the last of the ranks that do this step together had its batch, and its result."""
+        same = [
+            other
             for other in self.by_number[step.number]
             if other.since_ns <= step.at_ns and step.since_ns <= other.at_ns
-        )
+        ]
+        return max(one.since_ns for one in same), max(one.at_ns for one in same)
 
 
 def typical_step_ns(lives: dict[int, list[Life]]) -> int:

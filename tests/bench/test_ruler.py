@@ -79,6 +79,14 @@ def test_a_rank_that_waits_in_its_step_for_another_one_does_not_train():
     assert told.goodput == pytest.approx(200 / 240)
 
 
+def test_a_step_that_ranks_do_together_takes_as_long_as_the_slowest():
+    """Rank 1 is slower, by 20 and by 40. The first step counts as the median of the second's."""
+    fast = Life(0, 1, 0, 0, [Step(1, 0, 100 * MS), Step(2, 130 * MS, 200 * MS)])
+    slow = Life(1, 2, 0, 0, [Step(1, 0, 120 * MS), Step(2, 130 * MS, 240 * MS)])
+    told = account({0: [fast], 1: [slow]}, 0, 240 * MS)
+    assert told.goodput == pytest.approx((90 + 110) / 240)
+
+
 def test_ranks_that_do_a_step_of_one_number_at_other_times_do_not_wait_for_each_other():
     early, late = life(0, 0, 0, 100, 200), life(1, 0, 500, 600, 700)
     told = account({0: [early], 1: [late]}, 0, 700 * MS)
