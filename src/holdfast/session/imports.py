@@ -29,7 +29,7 @@ def tell(path: Path, *, restores: bool) -> None:
     thread.start()
 
 
-def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool) -> None:
+def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool = False) -> None:
     told = {"format": FORMAT, "restores": restores, "modules": list(_named(modules))}
     write_report(path, told)
 
