@@ -25,6 +25,7 @@ from holdfast.journal.writer import JournalWriter
 from holdfast.session import ahead, imports, signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
+from holdfast.session.joining import dial_when_heard
 from holdfast.session.leaving import end_soon
 from holdfast.session.memory import RamPlace
 from holdfast.session.stacks import answer_for_stacks
@@ -85,6 +86,8 @@ class Supervised(Attachment):
         if self._resume.set_name is not None:
             self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         self.before_save()
+        if self.rank > 0:
+            self.on_close(dial_when_heard())
 
     def come_in(self) -> None:
         """A rank that was started ahead of its attempt waits here until that begins."""
