@@ -78,6 +78,8 @@ class Supervised(Attachment):
         answer_for_stacks(Path(environment.journal), writer.words)
         self._imports = Path(environment.imports)
         self._keep_is_told = keep is None or self.rank != 0
+        if self.rank > 0:
+            self.on_close(dial_when_heard())
         if self._gate is None:
             self._begin()
 
@@ -86,8 +88,6 @@ class Supervised(Attachment):
         if self._resume.set_name is not None:
             self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         self.before_save()
-        if self.rank > 0:
-            self.on_close(dial_when_heard())
 
     def come_in(self) -> None:
         """A rank that was started ahead of its attempt waits here until that begins."""
