@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core import actions as act
@@ -267,6 +267,14 @@ class Watched:
             assert result.steps_kept == reached, "a step was counted twice, or not at all"
 
 
+# A seal that is over when the next attempt runs: its set is off the lineage, and may be overwritten.
+@example(
+    shape=Shape(
+        until=1, step_ns=(MS,), import_ns=0, restore_ns=0, copy_ns=0, buffers=2, seal_ns=130 * MS
+    ),
+    policy=RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never()),
+    happening=[("wait", 130 * MS), ("rollback", (0, 0))],
+)
 @given(shape=shapes, policy=policies, happening=st.lists(things, max_size=14))
 def test_whatever_happens(
     shape: Shape, policy: RunPolicy, happening: list[tuple[str, object]]

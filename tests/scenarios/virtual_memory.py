@@ -31,14 +31,16 @@ class Memory:
     sealed: dict[int, Shard] = field(default_factory=dict)
     busy: dict[int, list[str]] = field(default_factory=dict)
     counting: list[Shard] = field(default_factory=list)  # sealed, and of the lineage
+    attempt: int = 0  # the newest that was launched
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
 
     def lose(self) -> None:
         """The host is gone, or gives its memory back."""
         self.shards, self.sealed, self.counting = {}, {}, []
 
-    def launch(self, buffer: int | None) -> None:
+    def launch(self, attempt: int, buffer: int | None) -> None:
         """An attempt starts from what is in that buffer, or from the disk: all else is void."""
+        self.attempt = attempt
         self.counting = [] if buffer is None else [self.sealed[buffer]]
 
     def copying(self, rank: int, buffer: int) -> None:
@@ -73,7 +75,8 @@ class Memory:
             f"{shard} is sealed, and buffer {buffer} holds no such set"
         )
         self.sealed[buffer] = shard
-        self.counting.append(shard)
+        if shard.attempt >= self.attempt:  # else it came too late for the choice
+            self.counting.append(shard)
         self.ever.add((shard.attempt, shard.step))
 
     def sets(self) -> list[tuple[int, SetInfo]]:

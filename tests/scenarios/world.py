@@ -443,7 +443,7 @@ class World:
         self._launch = action
         self.launches.append(action)
         resume = action.resume
-        self.memory.launch(resume.buffer)
+        self.memory.launch(action.attempt, resume.buffer)
 
         def job() -> None:
             if self.store.is_hung:
