@@ -267,7 +267,7 @@ class Watched:
             assert result.steps_kept == reached, "a step was counted twice, or not at all"
 
 
-# A seal that is over when the next attempt runs: its set is off the lineage, and may be overwritten.
+# A seal that is over when the next attempt runs: its set is off the lineage, and overwritten.
 @example(
     shape=Shape(
         until=1, step_ns=(MS,), import_ns=0, restore_ns=0, copy_ns=0, buffers=2, seal_ns=130 * MS
