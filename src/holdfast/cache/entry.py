@@ -54,8 +54,12 @@ def name_of(key: str) -> str:
     """The file name of a key: the part that people know, and a digest of all of it."""
     from xxhash import xxh3_128_hexdigest
 
-    plain = _PLAIN.sub("_", key.rpartition("-")[0] or key)[:60] or "program"
-    return f"{plain}-{xxh3_128_hexdigest(key.encode())}{SUFFIX}"
+    return f"{stem(key.rpartition('-')[0] or key)}-{xxh3_128_hexdigest(key.encode())}{SUFFIX}"
+
+
+def stem(plain: str) -> str:
+    """How the file names of keys begin that begin so."""
+    return _PLAIN.sub("_", plain)[:60] or "program"
 
 
 def is_name(name: str) -> bool:

@@ -51,6 +51,11 @@ class Tier:
             os.utime(self.folder / name)
         return entry
 
+    def look(self, name: str) -> Entry | None:
+        """The entry in a file of `entries()`; a damaged one is removed. Nobody has used it."""
+        data = self.read(name)
+        return None if data is None else self._decoded(name, data)
+
     def read_sound(self, name: str) -> bytes | None:
         """The bytes of a file, if they are the entry of that name; a damaged one is removed."""
         data = self.read(name)

@@ -73,11 +73,13 @@ class CompiledStep:
         self._jitted: Any = function if is_jitted and not options else jax.jit(function, **options)
         self._compiling = compiling
         self._name = getattr(function, "__name__", type(function).__name__)
+        self._stem = f"step_{self._name}"
         self._info = getattr(self._jitted, "_jit_info", None)
         self._newest: Program | None = None
         self._programs: dict[str, Program] = {}
         self._surroundings = ""
         functools.update_wrapper(self, function)
+        compiling.expect(self._stem)
 
     def __getattr__(self, name: str) -> Any:
         """`lower`, `trace` and the like are those of the jitted function."""
@@ -178,7 +180,7 @@ class CompiledStep:
             if data is not None:
                 fingerprint.add(data, "an argument's tree")
         text = "\0".join((fingerprint.hexdigest(), signature, self._surroundings))
-        return f"step_{self._name}-{hashlib.sha256(text.encode()).hexdigest()}"
+        return f"{self._stem}-{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _backend(self, call: Call) -> Any:
         """Where it runs: where its arguments are, else JAX's default."""
@@ -196,17 +198,18 @@ class CompiledStep:
         if entry is None:
             return None
         words = entry.words
-        stored = cache.tier.get(f"{XLA_KIND}-{words.get('xla_key')}")
-        if stored is None:
-            cache.tier.remove(key)
-            return None  # its bytes were removed: not used for longest
-        from jax._src import compilation_cache
-
         try:
-            program = compilation_cache.decompress_executable(stored.program)
-            program, _ = compilation_cache.extract_executable_and_time(program)
             backend = self._backend(call)
-            found = executables.read_program(words["program"], program, backend, call.tree)
+            loaded = self._compiling.preloaded(key)
+            if loaded is not None and loaded.backend is backend:
+                executable = loaded.executable
+            else:
+                stored = cache.tier.get(f"{XLA_KIND}-{words.get('xla_key')}")
+                if stored is None:
+                    cache.tier.remove(key)
+                    return None  # its bytes were removed: not used for longest
+                executable = executables.load(words["program"], stored.program, backend)
+            found = executables.read_program(words["program"], executable, backend, call.tree)
         except UnkeptError:
             cache.tier.remove(key)
             raise
@@ -238,6 +241,7 @@ class CompiledStep:
             kept = {
                 "program": words,
                 "xla_key": last.key,
+                "process": backend.process_index(),
                 "took_ns": lowered_ns + last.compile_ns,
                 "kept_unix_ns": time.time_ns(),
             }

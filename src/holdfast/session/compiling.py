@@ -16,6 +16,7 @@ from holdfast.journal.words import WordsPage
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import say
 from holdfast.session.compile_cache import ProgramCache, open_cache, point_jax_at
+from holdfast.session.preload import Loaded, Preload
 from holdfast.session.upon_import import upon_import
 from holdfast.session.watch import watch_compilation
 
@@ -32,6 +33,8 @@ class Compiling:
     def __init__(self, attachment: Attachment) -> None:
         self._attachment = attachment
         self._homing: Homing | None = None
+        self._preload: Preload | None = None
+        self._is_awaited = False
         self.cache: ProgramCache | None = None
         self.counts = Counts(attachment.writer.words)
         self._call_off = upon_import("jax", self._jax_is_there)
@@ -42,6 +45,25 @@ class Compiling:
         if self._homing is not None:
             phase = self._attachment.writer.words.snapshot().phase
             self._homing.close(CLOSE_LIMIT_S, is_done=phase is Phase.FINISHED)
+
+    def expect(self, key_stem: str) -> None:
+        """A function of `run.compile`'s will be called, whose programs' keys begin so."""
+        if self.cache is not None:
+            if self._preload is None:
+                self._preload = Preload(self.cache.tier)
+            self._preload.add(key_stem)
+            if self._is_awaited:
+                self._preload.begin()
+
+    def preload(self) -> None:
+        """The script is about to wait, or to restore: load what its functions needed last."""
+        self._is_awaited = True
+        if self._preload is not None:
+            self._preload.begin()
+
+    def preloaded(self, key: str) -> Loaded | None:
+        """What was loaded ahead under this key."""
+        return None if self._preload is None else self._preload.take(key)
 
     def found(self, start_ns: int, end_ns: int, saved_ns: int) -> None:
         """A whole program was found, between these times, and spared that much."""

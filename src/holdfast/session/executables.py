@@ -277,17 +277,28 @@ def say_program(compiled: Any, in_tree: Any) -> Words:
     return words
 
 
-def read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> Any:
-    """The compiled program, ready to be called; raises UnkeptError."""
+def load(words: Words, stored: bytes, backend: Any) -> Any:
+    """XLA's part of a program, from what JAX's compilation cache holds of it, on its devices."""
+    from jax._src import compilation_cache
+    from jax._src.lib import xla_client
+
+    program = compilation_cache.decompress_executable(stored)
+    program, _ = compilation_cache.extract_executable_and_time(program)
+    devices = xla_client.DeviceList(tuple(Reader(backend).devices(words["devices"])))
+    return backend.deserialize_executable(program, executable_devices=devices)
+
+
+def read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> Any:
+    """The compiled program around XLA's part, ready to be called; raises UnkeptError."""
     try:
-        return _read_program(words, program, backend, in_tree)
+        return _read_program(words, executable, backend, in_tree)
     except (AttributeError, TypeError, ValueError, KeyError, ImportError, IndexError) as error:
         raise UnkeptError(f"it cannot be read ({type(error).__name__}: {error})") from error
     except RuntimeError as error:  # JAX's own kind: XLA does not take it
         raise UnkeptError(f"the backend does not take it ({error})") from error
 
 
-def _read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> Any:
+def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> Any:
     from jax import stages
     from jax._src.interpreters import pxla
     from jax._src.lib import xla_client
@@ -297,7 +308,7 @@ def _read_program(words: Words, program: bytes, backend: Any, in_tree: Any) -> A
     out_tree = read_tree(words["out"], list(nodes_of(in_tree)))
     infos = [stages.ArgInfo(reader.aval(one), one["donated"]) for one in words["args"]]
     unloaded = pxla.UnloadedMeshExecutable(
-        xla_executable=backend.deserialize_executable(program, executable_devices=devices),
+        xla_executable=executable,
         device_list=devices,
         backend=backend,
         committed=words["committed"],

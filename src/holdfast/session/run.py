@@ -161,6 +161,7 @@ class Run:
         if self._stepped:
             raise StepOrderError("restore() comes before the first step: call it before run.steps")
         self._restored = True
+        self._compiling.preload()
         restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
         self._boundary.resume_step = restored.step
         self._saver.expect(restored.state)
