@@ -1,37 +1,22 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.facts import RestoreFact
-from holdfast.journal.layout import Flag, Kind, pack_kind
+from holdfast.journal.layout import Kind
 from holdfast.journal.rank_steps import AttemptSteps, RankTrack, UnderWay
-from holdfast.journal.reader import RECORD
 
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from rank_records import array, begin, record, restore, step
 
-def record(time, kind, step=0, value=0, flags=0, arg=0) -> tuple[int, int, int, int]:
-    return time, pack_kind(kind, flags, arg), step, value
-
-
-def step(number, start, end, *, last=False) -> tuple[int, int, int, int]:
-    return record(end, Kind.STEP, number, start, 0 if last else Flag.CONTINUES)
-
-
-def begin(number, at):
-    return record(at, Kind.STEP_BEGIN, number)
-
-
-def restore(number, start, end, source=None):
-    return record(end, Kind.RESTORE, number, start, arg=0 if source is None else source + 1)
-
-
-def array(records) -> np.ndarray:
-    flat = np.array(records, np.uint64).reshape(-1, 4)
-    return np.ascontiguousarray(flat).view(RECORD).reshape(-1)
+sys.path.pop(0)
 
 
 def run(*ranks, pieces=1) -> tuple[AttemptSteps, list[tuple[int, int, int]], list[RestoreFact]]:

@@ -1,4 +1,4 @@
-"""A kept step is loaded while the script restores; what was loaded is used only if it is the one."""
+"""A kept step is loaded while the script restores, and used only if it is the one."""
 
 from __future__ import annotations
 

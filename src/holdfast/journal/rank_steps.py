@@ -25,6 +25,8 @@ _NO_INTS: Ints = np.empty(0, np.int64)
 # a damaged number would cost more memory than there is. In all, so many and so many a record.
 _BRIDGED_ALWAYS = 1 << 16
 _BRIDGED_PER_RECORD = 8
+# A save is told right after the step that it follows; a poll may come between the two.
+_LEADS_KEPT = 256
 
 
 class Rows(NamedTuple):
@@ -37,6 +39,13 @@ class Rows(NamedTuple):
     def cut(self, first: int, last: int | None = None) -> Rows:
         """Rows `first` to before `last`."""
         return Rows(self.step[first:last], self.start[first:last], self.end[first:last])
+
+
+class Lead(NamedTuple):
+    """When one rank had completed a step, and when the run had: times in ns, in order."""
+
+    start: Ints
+    end: Ints
 
 
 class UnderWay(NamedTuple):
@@ -252,14 +261,30 @@ class AttemptSteps:
         self.tracks: list[RankTrack] = []
         self.gave = False  # steps were given: another rank now would change them
         self._part = 0
+        self.last_end_ns = 0  # of the newest step that was given
         self._waiting: list[Rows] = []  # per rank: completed, but not by all
-        self._last_end_ns = 0
+        self._leads: list[list[Lead]] = []  # per rank
         self._restore_given = False
 
     def add(self, track: RankTrack) -> None:
         """One more rank."""
         self.tracks.append(track)
         self._waiting.append(joined(()))
+        self._leads.append([])
+
+    def leads(self, number: int) -> Lead:
+        """When the `number`-th rank was ahead of the run, as far as that may still matter."""
+        pieces = [Lead(_NO_INTS, _NO_INTS), *self._leads[number]]
+        lead = Lead(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+        self._leads[number] = [lead]
+        return lead
+
+    def forget_leads(self) -> None:
+        """What was told until now was told with them: only the last may matter again."""
+        for number in range(len(self.tracks)):
+            start, end = self.leads(number)
+            kept = Lead(start[-_LEADS_KEPT:].copy(), end[-_LEADS_KEPT:].copy())
+            self._leads[number] = [kept]
 
     def take(self) -> tuple[list[RestoreFact], list[Rows]]:
         """Restores and steps that all ranks have completed since the last call."""
@@ -271,7 +296,7 @@ class AttemptSteps:
             rows = self._take_rows()
             if len(rows.step):
                 self.gave = True
-                self._last_end_ns = int(rows.end[-1])
+                self.last_end_ns = int(rows.end[-1])
                 steps.append(rows)
             if not self.tracks or not all(track.parts[self._part].over for track in self.tracks):
                 return restores, steps
@@ -290,7 +315,7 @@ class AttemptSteps:
         if not known:
             return None
         first = min(known)
-        return UnderWay(first.step, max(min(u.start_ns for u in known), self._last_end_ns))
+        return UnderWay(first.step, max(min(u.start_ns for u in known), self.last_end_ns))
 
     def _take_restore(self) -> RestoreFact | None:
         if self._restore_given or not self.tracks:
@@ -333,8 +358,10 @@ class AttemptSteps:
             np.maximum(end, rows.end, out=end)
             np.minimum(start, rows.start, out=start)
         np.maximum.accumulate(end, out=end)
+        for leads, rows in zip(self._leads, aligned, strict=True):
+            leads.append(Lead(rows.end, end))
         np.maximum(start[1:], end[:-1], out=start[1:])
-        start[0] = max(int(start[0]), self._last_end_ns)
+        start[0] = max(int(start[0]), self.last_end_ns)
         return Rows(common, np.minimum(start, end), end)
 
 

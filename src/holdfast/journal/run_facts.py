@@ -25,6 +25,7 @@ from holdfast.journal.first_step import FirstStep
 from holdfast.journal.layout import JOURNAL_SUFFIX
 from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
 from holdfast.journal.regular import refuse_link
+from holdfast.journal.save_spans import SaveSpans
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
     AttemptEnded,
@@ -87,6 +88,7 @@ class _Attempt:
     number: int
     steps: AttemptSteps = field(default_factory=AttemptSteps)
     first_step: FirstStep = field(default_factory=FirstStep)
+    spans: SaveSpans = field(default_factory=SaveSpans)
     sources: list[Source] = field(default_factory=list)
     started_ns: int | None = None
     stillborn_ns: int | None = None
@@ -210,7 +212,6 @@ class RunFacts:
         for path in self._new_journals():
             self._open(path)
         facts: list[Fact] = []
-        spans: list[tuple[int, SpanRows]] = []
         seen_ns: list[int] = []
         records = 0
         for source in self._active():
@@ -222,14 +223,18 @@ class RunFacts:
             records += news.records
             seen_ns += news.seen_ns
             if source.track is not None:  # a controller's spans would belong to no attempt
-                spans += [(source.identity.attempt, rows) for rows in news.spans]
+                attempt = self._attempt(source.identity.attempt)
+                number = attempt.steps.tracks.index(source.track)
+                for rows in news.spans:
+                    attempt.spans.add(number, rows)
             for statement in news.statements:
                 self._take(source.path, statement, facts)
         facts += self._thinned(seen_ns)
-        self._tell(facts, spans)
+        self._tell(facts)
         return records
 
-    def _tell(self, facts: list[Fact], spans: list[tuple[int, SpanRows]]) -> None:
+    def _tell(self, facts: list[Fact]) -> None:
+        spans: list[tuple[int, SpanRows]] = []
         steps: list[tuple[int, Rows]] = []
         opened: list[tuple[int, _Open]] = []
         for attempt, next_ns in self._still_read():
@@ -244,6 +249,8 @@ class RunFacts:
                 facts.append(fact)
             is_over = fact is not None and fact.end_ns is not None
             spans += self._startup(attempt, pieces, is_over=is_over)
+            counted = attempt.spans.take(attempt.steps, is_over=is_over)
+            spans += [(attempt.number, rows) for rows in counted]
             if (open_now := attempt.open_now(fact)) != attempt.told_open:
                 attempt.told_open = open_now
                 opened.append((attempt.number, open_now))
