@@ -193,6 +193,19 @@ def test_after_an_edit_it_is_made_anew(house: House) -> None:
     finished(house, run)
 
 
+def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever(house: House) -> None:
+    writes = "from pathlib import Path\nPath(__file__).with_name('made.py').write_text('A = 1')\n"
+    marker = "from __future__ import annotations\n"
+    text = TRAINER.read_text().replace(marker, f"{marker}\n{writes}\nimport made  # noqa\n", 1)
+    path = house.script(text, "trainer.py")
+    house.allow(STEPS - 2)
+    run = house.run(*HOT, steps=STEPS, trainer=path)
+    run.saw("no hot standby any more: .*made.py changes again and again")
+    kill(*ranks_of(run))
+    run.saw("attempt 1: ")
+    finished(house, run)
+
+
 def test_a_stop_ends_them_and_leaves_nothing(house: House) -> None:
     run = hot(house, 2)
     standing = waiting(run)

@@ -51,6 +51,7 @@ class Successor:
         self._say = say
         self._restores = False  # the ranks begin with what we choose, by all that is known
         self._device = ""  # that they have open: it cannot be shared
+        self._changes = (0, 0)  # (attempt, how often what waited for the next was made anew)
 
     def turn(self, pids: Sequence[int]) -> None:
         """What is due; `pids`: of the ranks that run."""
@@ -82,6 +83,7 @@ class Successor:
             return
         if prepared.ahead is not None:
             if prepared.ahead.changed:
+                self._note_change(prepared.ahead.changed)
                 self._standbys.give_up(f"{prepared.ahead.changed} has changed")
         elif self._standbys.lost_ahead:
             self._wants_hot = False
@@ -92,6 +94,15 @@ class Successor:
                 self._say(f"no hot standby: {why}; standbys only import ahead")
             else:
                 self._wake(hot=True)
+
+    def _note_change(self, path: str) -> None:
+        """A script that writes what it imports would have them made anew for ever."""
+        attempt, before = self._changes
+        times = before + 1 if attempt == self._machine.attempt else 1
+        self._changes = (self._machine.attempt, times)
+        if times == TRIES:
+            self._wants_hot = False
+            self._say(f"no hot standby any more: {path} changes again and again")
 
     def _cold_reason(self) -> str:
         """Why no second set of ranks may run the script beside the first; empty: it may."""
