@@ -230,7 +230,8 @@ class Distributed:
         run.saw(rf"\[1\] at {phase}$")
         run.saw(r"\[0\] begins 1$" if phase == "step" else r"\[0\] started")
         ranks.signal(run, who)
-        assert strange(run.wait(EXIT_SAVED), also=rf"\[1\] at {phase}$") == []
+        out = run.wait(EXIT_SAVED)
+        assert strange(out, also=rf"\[1\] at {phase}$") == [], out
         assert ranks.house.sets() == []
 
     # --- killed -------------------------------------------------------------------------------

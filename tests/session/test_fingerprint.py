@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,29 @@ def test_the_same_source_loaded_twice_is_the_same_program(digest: Digest) -> Non
             return [scaled(x) for _ in range(by)], NAMES, lambda y: y + len(NAMES)
         """
     assert digest(source) == digest(source)
+
+
+def test_an_object_that_poses_as_a_module_is_none_of_the_users(
+    digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`torch.classes` names a file that nobody has."""
+
+    class Posing(types.ModuleType):
+        __file__ = "_posing.py"
+
+    before = digest("def step(x): return x")
+    monkeypatch.setitem(sys.modules, "posing", Posing("posing"))
+    assert digest("def step(x): return x") == before
+
+
+def test_a_module_whose_file_is_gone_is_a_refusal(
+    digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("gone")
+    module.__file__ = "/nowhere/gone.py"
+    monkeypatch.setitem(sys.modules, "gone", module)
+    with pytest.raises(UnfathomableError, match=r"/nowhere/gone\.py cannot be read: No such file"):
+        digest("def step(x): return x")
 
 
 PROGRAM = """

@@ -61,12 +61,18 @@ class Fingerprint:
         self._packages: set[str] = set()
 
     def hexdigest(self) -> str:
-        """Of everything added, of the user's modules, and of the packages that were reached."""
-        for package in sorted(self._packages):
-            self._mark(f"package {package}", _stamps_of(package))
-        for name, path in _own_modules():
-            self._mark("module", name)
-            self._hash.update(hashlib.sha256(path.read_bytes()).digest())
+        """Of everything added, of the user's modules, and of the packages that were reached.
+
+        Raises UnfathomableError.
+        """
+        try:
+            for package in sorted(self._packages):
+                self._mark(f"package {package}", _stamps_of(package))
+            for name, path in _own_modules():
+                self._mark("module", name)
+                self._hash.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            raise UnfathomableError(f"{error.filename} cannot be read: {error.strerror}") from error
         return self._hash.hexdigest()
 
     def add(self, value: Any, where: str) -> None:
@@ -345,7 +351,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _file_of(module: types.ModuleType | None) -> Path | None:
-    file = getattr(module, "__file__", None)
+    file = None if module is None else vars(module).get("__file__")  # objects that pose as modules
     return Path(file) if isinstance(file, str) else None
 
 
