@@ -279,6 +279,13 @@ class AttemptSteps:
         self._leads[number] = [lead]
         return lead
 
+    def is_judged(self, number: int, at_ns: Ints) -> npt.NDArray[np.bool_]:
+        """Whether the run has got as far as that rank had at these moments."""
+        waiting = self._waiting[number].end
+        first_ns = int(waiting[0]) if len(waiting) else None
+        is_known = at_ns < self.last_end_ns
+        return is_known if first_ns is None else is_known & (at_ns < first_ns)
+
     def forget_leads(self) -> None:
         """What was told until now was told with them: only the last may matter again."""
         for number in range(len(self.tracks)):

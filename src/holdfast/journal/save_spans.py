@@ -29,7 +29,7 @@ class SaveSpans:
         self._waiting.append((number, rows))
 
     def take(self, steps: AttemptSteps, *, is_over: bool) -> Iterator[SpanRows]:
-        """What counts; saves that began after the run's last step wait, unless all `is_over`."""
+        """What counts; saves that followed a step of the rank alone wait, unless all `is_over`."""
         waiting, self._waiting = self._waiting, []
         is_one = len(steps.tracks) == 1
         for number, rows in waiting:
@@ -37,7 +37,7 @@ class SaveSpans:
                 yield rows
                 continue
             is_save = np.array([kind == SAVE for kind in rows.kinds], bool)[rows.kind]
-            waits = is_save & (rows.start >= steps.last_end_ns) & (not is_over)
+            waits = is_save & ~steps.is_judged(number, rows.start) & (not is_over)
             if waits.any():
                 self._waiting.append((number, _chosen(rows, waits)))
             start = np.where(is_save, _held_up(rows.start, steps.leads(number)), rows.start)
