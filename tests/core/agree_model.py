@@ -90,6 +90,7 @@ class Rest(NamedTuple):
     deadline: bool
     copies: int = 0  # saves to memory that may still be asked,
     drains: int = 0  # and how many may be drained
+    is_stop_ordered: bool = False  # when it was asked for: something was to be saved
 
 
 class World(NamedTuple):
@@ -376,7 +377,10 @@ class House:
             yield "a save to memory", self._hear(world, less, self._copy), False
         if rest.stops:
             less = rest._replace(stops=rest.stops - 1)
-            yield "a stop", self._hear(world, less, STOP), False
+            after = self._hear(world, less, STOP)
+            if self._controls[after.control].agreement.is_stop:
+                after = after._replace(rest=after.rest._replace(is_stop_ordered=True))
+            yield "a stop", after, False
         elif rest.deadline:
             less = rest._replace(deadline=False)
             yield "the deadline", self._hear(world, less, ev.Tick(DEADLINE_NS)), False
@@ -519,6 +523,9 @@ class House:
                 raise Broken(f"left in the middle: {rank}, {control}")
             if self.faultless and not control.why.startswith("no step"):
                 raise Broken(f"left unsaved for no reason: {rank}, {control}")
+            ordered = self.faultless and world.rest.is_stop_ordered
+            if ordered and all(step < rank.n for _, step in world.rest.commits):
+                raise Broken(f"a completed step is thrown away: {rank}, {control}")
 
     def is_end(self, world: World) -> bool:
         ranks = [self._ranks[i] for i in world.ranks]

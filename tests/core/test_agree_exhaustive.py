@@ -111,6 +111,8 @@ WALKS = [
     (2, 3, {"buffers": 2, "copies": 2}),
     (2, 2, {"buffers": 3, "copies": 2, "drains": 1, "delays": False}),
     (2, 2, {"buffers": 1, "copies": 2, "drains": 1, "delays": False}),
+    (1, 3, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1}),
+    (2, 2, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "delays": False}),
     (2, 1, {"buffers": 2, "copies": 1, "saves": 1}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1}),
     (2, 1, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "polls": True}),

@@ -89,7 +89,7 @@ def _save(state: Agreement, event: SaveAsked) -> Result:
         state = replace(state, lead=event.lead, tries=0, misses=0)
         return moves.order(state, event.why, is_stop=False, in_memory=True)
     if state.is_saved:
-        return state, (Refuse(f"no step completed since the save of step {state.committed_step}"),)
+        return state, (Refuse(moves.nothing_new(state)),)
     return moves.order(replace(state, lead=event.lead, tries=0, misses=0), event.why, is_stop=False)
 
 
@@ -196,8 +196,8 @@ def _gone(state: Agreement, event: RankGone) -> Result:
     ):
         return state, ()  # what is in a buffer outlives the rank
     reason = f"rank {event.rank} is gone"
-    if state.is_stop:
-        return moves.leave(state, reason)
+    if state.is_stop:  # it may have done its last step, which was made durable beside this save
+        return moves.leave(state, moves.nothing_new(state) if state.is_saved else reason)
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = moves.call_off(state, reason)
     return moves.end(state, reason), (*aborted, verdict)
@@ -230,16 +230,6 @@ def _committed(state: Agreement, event: Committed) -> Result:
 
 def _noted(state: Agreement, event: Committed | DurableBeside) -> Result:
     return replace(state, committed_step=max(state.committed_step, event.step)), ()
-
-
-def _noted_beside(state: Agreement, event: DurableBeside) -> Result:
-    """A stop that waits for a step which nobody has come to need not wait any longer."""
-    state, _ = _noted(state, event)
-    if state.is_stop and state.is_saved:  # an answer of a later step would have made it later
-        return moves.leave(
-            state, f"no step completed since the save of step {state.committed_step}"
-        )
-    return state, ()
 
 
 def _not_written(state: Agreement, event: NotWritten) -> Result:
@@ -292,7 +282,7 @@ TABLE: dict[type[Event], dict[Phase, Callable[..., Result]]] = {
     Committed:    _row(_noted,     _noted,        _committed,   _committed,     _noted),
     CommitFailed: _row(_ignore,    _ignore,       _ignore,      _commit_failed, _ignore),
     NotWritten:   _row(_ignore,    _ignore,       _not_written, _ignore,        _ignore),
-    DurableBeside: _row(_noted,    _noted_beside, _noted,       _noted,         _noted),
+    DurableBeside: _row(_noted,    _noted,        _noted,       _noted,         _noted),
     Tick:         _row(_ignore,    _tick,         _tick,        _ignore,        _ignore),
 }
 # fmt: on

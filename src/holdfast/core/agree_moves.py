@@ -153,7 +153,7 @@ def stop(state: Agreement, event: StopAsked) -> Result:
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
         return leave(state, "the deadline is at hand")
     if state.is_saved:
-        return leave(state, f"no step completed since the save of step {state.committed_step}")
+        return leave(state, nothing_new(state))
     return order(state, event.why, is_stop=True)
 
 
@@ -177,6 +177,11 @@ def leave(state: Agreement, reason: str) -> Result:
 def end(state: Agreement, reason: str) -> Agreement:
     """No more saves in this attempt."""
     return replace(state, phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
+
+
+def nothing_new(state: Agreement) -> str:
+    """Why nothing is to be saved, in words."""
+    return f"no step completed since the save of step {state.committed_step}"
 
 
 # --- what is known -------------------------------------------------------------------------------
