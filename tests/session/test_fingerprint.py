@@ -24,8 +24,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.session import fingerprint as subject
-from holdfast.session.fingerprint import Fingerprint, UnfathomableError
+from holdfast.session import own_code
+from holdfast.session.fingerprint import Fingerprint
+from holdfast.session.own_code import UnfathomableError, stamps_of
 
 NAME = "fingerprinted_step"
 Digest = Callable[..., str]
@@ -393,7 +394,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (place / "tests").mkdir(parents=True)
     (place / "__init__.py").write_text("def helper(x):\n    return x\n")
     (place / "part.py").write_text("")  # nobody has loaded it
-    monkeypatch.setattr(subject, "_library_folders", lambda: (str(library),))
+    monkeypatch.setattr(own_code, "_library_folders", lambda: (str(library),))
     monkeypatch.syspath_prepend(library)
     importlib.invalidate_caches()
     yield place
@@ -426,18 +427,18 @@ USES = "import pkg\ndef step(x):\n    return pkg.helper(x)\n"
 def test_a_package_in_reach_counts_by_all_its_code(
     digest: Digest, package: Path, change: Callable[[Path], object], counts: bool
 ) -> None:
-    subject._stamps_of.cache_clear()
+    stamps_of.cache_clear()
     before = digest(USES)
     change(package)
-    subject._stamps_of.cache_clear()  # as in the next process
+    stamps_of.cache_clear()  # as in the next process
     assert (digest(USES) != before) == counts
-    subject._stamps_of.cache_clear()
+    stamps_of.cache_clear()
 
 
 def test_a_package_that_is_not_reached_does_not_count(digest: Digest, package: Path) -> None:
     source = "import pkg\ndef step(x):\n    return x\n"
-    subject._stamps_of.cache_clear()
+    stamps_of.cache_clear()
     before = digest(source)
     later(package / "__init__.py")
-    subject._stamps_of.cache_clear()
+    stamps_of.cache_clear()
     assert digest(source) == before

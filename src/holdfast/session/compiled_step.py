@@ -23,8 +23,9 @@ from holdfast.session.boundary import say
 from holdfast.session.compile_cache import KIND as XLA_KIND
 from holdfast.session.compile_cache import ProgramCache
 from holdfast.session.compiling import Compiling
-from holdfast.session.executables import UnkeptError
-from holdfast.session.fingerprint import Fingerprint, UnfathomableError
+from holdfast.session.fingerprint import Fingerprint
+from holdfast.session.jax_words import UnkeptError, nodes_of
+from holdfast.session.own_code import UnfathomableError
 
 _SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
 
@@ -175,7 +176,7 @@ class CompiledStep:
         fingerprint.add(self._jitted, self._name)
         for static in call.statics:
             fingerprint.add(static, "a static argument")
-        for kind, data in executables.nodes_of(call.tree):
+        for kind, data in nodes_of(call.tree):
             fingerprint.add(kind, "an argument's tree")
             if data is not None:
                 fingerprint.add(data, "an argument's tree")

@@ -17,15 +17,13 @@ import dis
 import enum
 import functools
 import hashlib
-import importlib.machinery
-import os
 import struct
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
+
+from holdfast.session.own_code import UnfathomableError, is_own, own_modules, stamps_of
 
 # The standard library's modules whose functions answer the same in every process.
 STEADY = frozenset(
@@ -41,12 +39,7 @@ UNSTEADY_NAMES = frozenset({"numpy.random"})
 _ATOMS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), type(NotImplemented))
 # Methods that a trace may call, and that no number depends on.
 _OUT_OF_PROGRAMS = ("__hash__", "__repr__", "__str__")
-_NO_CODE = ("__pycache__", "tests", "include")  # folders of a package
 _SEPARATOR = b"\0"
-
-
-class UnfathomableError(Exception):
-    """What the function would do cannot be told from outside; the text says why."""
 
 
 class Fingerprint:
@@ -67,8 +60,8 @@ class Fingerprint:
         """
         try:
             for package in sorted(self._packages):
-                self._mark(f"package {package}", _stamps_of(package))
-            for name, path in _own_modules():
+                self._mark(f"package {package}", stamps_of(package))
+            for name, path in own_modules():
                 self._mark("module", name)
                 self._hash.update(hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:
@@ -246,11 +239,11 @@ class Fingerprint:
             return
         else:
             return  # not there yet: reading it would raise
-        path, is_own = first, True
+        path, is_users = first, True
         for attribute in chain[1:]:
             if not isinstance(value, types.ModuleType):
                 break
-            is_own = self._look_at(value.__name__, attribute, label)
+            is_users = self._look_at(value.__name__, attribute, label)
             path = f"{path}.{attribute}"
             try:
                 value = getattr(value, attribute)
@@ -258,15 +251,15 @@ class Fingerprint:
                 raise UnfathomableError(f"{label} reads {path}, which is not there") from None
         if isinstance(value, types.ModuleType):
             self._look_at(value.__name__, "", label)
-            if _is_own(value.__name__):
+            if is_own(value.__name__):
                 raise UnfathomableError(f"{label} hands on the module {value.__name__} as a value")
             return
         home = getattr(value, "__module__", None)
-        if callable(value) and isinstance(home, str) and not _is_own(home):
+        if callable(value) and isinstance(home, str) and not is_own(home):
             # A package's function or class is known by its name: the package's files are digested.
             # What a call of a package gave to the user's module (`f = jit(g)`) says whose it is.
             inner = getattr(value, "__wrapped__", None)
-            if inner is None and (isinstance(value, types.FunctionType | type) or not is_own):
+            if inner is None and (isinstance(value, types.FunctionType | type) or not is_users):
                 self._look_at(home, getattr(value, "__qualname__", ""), label)
                 if not getattr(value, "__closure__", None):
                     self._mark("named", f"{home}.{getattr(value, '__qualname__', path)}")
@@ -299,7 +292,7 @@ class Fingerprint:
             if top.lstrip("_") not in STEADY and top not in STEADY:
                 raise UnfathomableError(f"{where} uses the module {top}, whose answers may change")
             return False
-        if _is_own(str(module)):
+        if is_own(str(module)):
             return True
         self._packages.add(top)
         return False
@@ -342,72 +335,3 @@ def _is_plain(kind: type) -> bool:
 def _numpy_dtype() -> type:
     dtype: type = sys.modules["numpy"].dtype
     return dtype
-
-
-@functools.cache
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-def _file_of(module: types.ModuleType | None) -> Path | None:
-    file = None if module is None else vars(module).get("__file__")  # objects that pose as modules
-    return Path(file) if isinstance(file, str) else None
-
-
-def _is_own(module: str) -> bool:
-    """Whether a module is the user's: its file is in no library folder, and it is not ours.
-
-    Raises UnfathomableError for code that is in no file.
-    """
-    top = module.partition(".")[0]
-    if top == "holdfast" or top in sys.stdlib_module_names:
-        return False
-    loaded = sys.modules.get(module)
-    file = _file_of(loaded)
-    if file is None:
-        if hasattr(loaded, "__path__") or _is_compiled(loaded):
-            return False
-        raise UnfathomableError(f"the code of module {module} is in no file")
-    if file.suffix != ".py":
-        return False
-    return not str(file).startswith(_library_folders())
-
-
-def _is_compiled(module: types.ModuleType | None) -> bool:
-    loader = getattr(getattr(module, "__spec__", None), "loader", None)
-    return isinstance(loader, importlib.machinery.ExtensionFileLoader) or (
-        loader is not None and (getattr(loader, "__name__", "") == "BuiltinImporter")
-    )
-
-
-def _own_modules() -> Iterator[tuple[str, Path]]:
-    """The user's own modules that are loaded, with their files."""
-    for name, module in sorted(sys.modules.items()):
-        file = _file_of(module) if isinstance(module, types.ModuleType) else None
-        if file is not None and file.suffix == ".py" and _is_own(name):
-            yield name, file
-
-
-@functools.cache
-def _stamps_of(package: str) -> str:
-    """Sizes and time stamps of all of an installed package's code: an edit in place counts too.
-
-    Not only of what is loaded: that differs between a first start and a restart.
-    """
-    file = _file_of(sys.modules.get(package))
-    stamps = hashlib.sha256()
-    folders = [] if file is None else [str(file.parent)]
-    if file is not None and file.name != "__init__.py":  # a package of one module
-        info = file.stat()
-        return f"{info.st_size} {info.st_mtime_ns}"
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.is_dir():
-                    if entry.name not in _NO_CODE:
-                        folders.append(entry.path)
-                elif entry.name.endswith((".py", ".so")):
-                    info = entry.stat()
-                    stamps.update(f"{entry.name} {info.st_size} {info.st_mtime_ns}\n".encode())
-    return stamps.hexdigest()
