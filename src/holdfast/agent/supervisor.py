@@ -11,16 +11,15 @@ from __future__ import annotations
 import selectors
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
-from holdfast.agent.launch import Command, rank_commands
+from holdfast.agent.job import Job, Screen
 from holdfast.agent.look import Wakefulness, look_at
-from holdfast.agent.memory import Memory, MemoryJob
+from holdfast.agent.memory import Memory
 from holdfast.agent.output import RankOutput
 from holdfast.agent.restart_log import RestartLog
 from holdfast.agent.signals import watch
@@ -36,15 +35,13 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import host
-from holdfast.core.run import RunMachine, RunPolicy, State
+from holdfast.core.run import RunMachine, State
 from holdfast.core.word import pack
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.lease import Lease
-from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.keep import Keep
 
 ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
@@ -52,46 +49,6 @@ PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 SECOND_NS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What `holdfast run` was asked to do."""
-
-    command: Command
-    policy: RunPolicy
-    keep: Keep
-    grace_ns: int
-    chips: int
-    store: str
-    incarnation: str
-    scratch: Path
-    memory: MemoryJob | None = None
-    standby: Sequence[str] | None = None
-    """What the interpreters that wait for the next attempt are started as; None: there are none."""
-    is_hot: bool = False  # they run the script at once, and wait where it restores
-    cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
-
-    @property
-    def cache(self) -> Path | None:
-        """Where they are kept."""
-        return None if self.cache_bytes is None else self.scratch / CACHE_FOLDER
-
-
-class Screen:
-    """What people see; the command line gives one that draws. Never raises, never blocks long."""
-
-    def say(self, level: str, words: str) -> None:
-        """One sentence of the supervisor's."""
-
-    def line(self, rank: int, text: str) -> None:
-        """One line of a rank's output; called from another thread."""
-
-    def show(self, supervisor: Supervisor) -> None:
-        """Called several times a second: time to redraw."""
-
-    def close(self) -> None:
-        """Nothing more will come."""
 
 
 class Supervisor:
@@ -353,34 +310,12 @@ class Supervisor:
     def _commands_ahead(
         self, outputs: Sequence[RankOutput], scratch: Path, attempt: int, gate: Path | None
     ) -> list[RankCommand]:
-        return self._commands(
-            outputs, scratch, attempt=attempt, resume=ev.Resume(None, 0, None), gate=gate
-        )
+        nothing = ev.Resume(None, 0, None)
+        return self._commands(outputs, scratch, attempt=attempt, resume=nothing, gate=gate)
 
-    def _commands(
-        self,
-        outputs: Sequence[RankOutput],
-        scratch: Path,
-        *,
-        attempt: int,
-        resume: ev.Resume,
-        gate: Path | None = None,
-    ) -> list[RankCommand]:
-        return rank_commands(
-            self.job.command,
-            self.folder,
-            outputs,
-            scratch,
-            store=self.job.store,
-            attempt=attempt,
-            incarnation=self.job.incarnation,
-            ranks=self.job.policy.ranks,
-            chips=self.job.chips,
-            resume=resume,
-            memory=self.memory.place,
-            cache=self.job.cache,
-            gate=gate,
-        )
+    @property
+    def _commands(self) -> Callable[..., list[RankCommand]]:
+        return partial(self.job.rank_commands, self.folder, memory=self.memory.place)
 
     def _close_attempt(self) -> None:
         attempt, self.attempt = self.attempt, None

@@ -1,0 +1,89 @@
+"""What `holdfast run` was asked to do, and where people see how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.agent.launch import Command, MemoryPlace, rank_commands
+from holdfast.agent.memory import MemoryJob
+from holdfast.agent.output import RankOutput
+from holdfast.agent.tree import RankCommand
+from holdfast.core.events import Resume
+from holdfast.core.run import RunPolicy
+from holdfast.journal.scratch import CACHE_FOLDER
+from holdfast.journal.store import RunFolder
+from holdfast.snapshot.keep import Keep
+
+if TYPE_CHECKING:
+    from holdfast.agent.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What `holdfast run` was asked to do."""
+
+    command: Command
+    policy: RunPolicy
+    keep: Keep
+    grace_ns: int
+    chips: int
+    store: str
+    incarnation: str
+    scratch: Path
+    memory: MemoryJob | None = None
+    standby: Sequence[str] | None = None
+    """What the interpreters that wait for the next attempt are started as; None: there are none."""
+    is_hot: bool = False  # they run the script at once, and wait where it restores
+    cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
+
+    @property
+    def cache(self) -> Path | None:
+        """Where they are kept."""
+        return None if self.cache_bytes is None else self.scratch / CACHE_FOLDER
+
+    def rank_commands(
+        self,
+        folder: RunFolder,
+        outputs: Sequence[RankOutput],
+        scratch: Path,
+        *,
+        memory: MemoryPlace,
+        attempt: int,
+        resume: Resume,
+        gate: Path | None = None,
+    ) -> list[RankCommand]:
+        """What an attempt's ranks are started as; see `launch.rank_commands`."""
+        return rank_commands(
+            self.command,
+            folder,
+            outputs,
+            scratch,
+            store=self.store,
+            attempt=attempt,
+            incarnation=self.incarnation,
+            ranks=self.policy.ranks,
+            chips=self.chips,
+            resume=resume,
+            memory=memory,
+            cache=self.cache,
+            gate=gate,
+        )
+
+
+class Screen:
+    """What people see; the command line gives one that draws. Never raises, never blocks long."""
+
+    def say(self, level: str, words: str) -> None:
+        """One sentence of the supervisor's."""
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output; called from another thread."""
+
+    def show(self, supervisor: Supervisor) -> None:
+        """Called several times a second: time to redraw."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
