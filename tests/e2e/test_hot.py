@@ -48,10 +48,12 @@ def at_the_gate(attempt: int = 1) -> list[Path]:
     return [path for path in found if path.parent.name == f"attempt-{attempt:04d}"]
 
 
-def hot(house: House, ranks: int = 1, *options: object, **env: object) -> Process:
+def hot(
+    house: House, ranks: int = 1, *options: object, steps: int = STEPS, **env: object
+) -> Process:
     """A run that has done a few steps, and whose next ranks wait at their gate."""
     house.allow(STEPS - 2)
-    run = house.run("--ranks", ranks, *HOT, *options, steps=STEPS, **env)
+    run = house.run("--ranks", ranks, *HOT, *options, steps=steps, **env)
     run.saw(f"did {STEPS - 2}$", ranks)
     house.eventually(lambda: len(at_the_gate()) == ranks)
     return run
@@ -207,7 +209,7 @@ def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever(house: H
 
 
 def test_a_stop_ends_them_and_leaves_nothing(house: House) -> None:
-    run = hot(house, 2)
+    run = hot(house, 2, steps=FAR)
     standing = waiting(run)
     run.send(signal.SIGTERM)
     run.saw("saving, then stopping")

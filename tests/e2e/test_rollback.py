@@ -39,7 +39,8 @@ def requests(house: House) -> list[Path]:
     return sorted((house.store / "r" / "control").glob("*.json"))
 
 
-KEEP_ALL = ("--keep", 100, "--save-every", FAR)  # saved is what SAVE_AT says, and nothing else
+# Saved is what SAVE_AT says, and nothing else, in memory neither.
+KEEP_ALL = ("--keep", 100, "--save-every", FAR, "--snapshot-every", FAR)
 SAVE_AT = "3,5,8"
 
 

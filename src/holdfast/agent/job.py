@@ -1,11 +1,10 @@
-"""What `holdfast run` was asked to do, and where people see how it goes."""
+"""What `holdfast run` was asked to do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.agent.launch import Command, MemoryPlace, rank_commands
 from holdfast.agent.memory import MemoryJob
@@ -16,9 +15,6 @@ from holdfast.core.run import RunPolicy
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.keep import Keep
-
-if TYPE_CHECKING:
-    from holdfast.agent.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +67,3 @@ class Job:
             cache=self.cache,
             gate=gate,
         )
-
-
-class Screen:
-    """What people see; the command line gives one that draws. Never raises, never blocks long."""
-
-    def say(self, level: str, words: str) -> None:
-        """One sentence of the supervisor's."""
-
-    def line(self, rank: int, text: str) -> None:
-        """One line of a rank's output; called from another thread."""
-
-    def show(self, supervisor: Supervisor) -> None:
-        """Called several times a second: time to redraw."""
-
-    def close(self) -> None:
-        """Nothing more will come."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
-from holdfast.agent.job import Job, Screen
+from holdfast.agent.job import Job
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
 from holdfast.agent.output import RankOutput
@@ -49,6 +49,22 @@ PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 SECOND_NS = 1_000_000_000
+
+
+class Screen:
+    """What people see; the command line gives one that draws. Never raises, never blocks long."""
+
+    def say(self, level: str, words: str) -> None:
+        """One sentence of the supervisor's."""
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output; called from another thread."""
+
+    def show(self, supervisor: Supervisor) -> None:
+        """Called several times a second: time to redraw."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
 
 
 class Supervisor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from holdfast.agent.job import Screen
+    from holdfast.agent.supervisor import Screen
     from holdfast.config.settings import Settings
 
 

@@ -10,8 +10,7 @@ import time
 from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
-from holdfast.agent.job import Screen
-from holdfast.agent.supervisor import Supervisor
+from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.gauge import Gauge
 from holdfast.cli.printer import Printer, RawText
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.fence import fence
-from holdfast.agent.job import Job, Screen
+from holdfast.agent.job import Job
 from holdfast.agent.launch import Command, forget_imports
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
-from holdfast.agent.supervisor import Supervisor
+from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.config import inherited_environment
 from holdfast.config.kinds import HOT, INSTANCE, OFF
