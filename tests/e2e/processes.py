@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -178,6 +179,11 @@ class House:
     def saved_step(self, name: str = "r") -> int:
         """The step of the newest committed set; 0: there is none."""
         return max((step_of(folder) for folder in self.sets(name)), default=0)
+
+    def recorded_steps(self, name: str = "r") -> int:
+        """The kept steps that the journals tell of."""
+        report = self.holdfast("report", name, "--json").wait(EXIT_DONE)
+        return json.loads(report)["steps_kept"]
 
     def step_in_memory(self) -> int:
         """The step of the newest set in this host's memory; 0: there is none."""

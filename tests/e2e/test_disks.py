@@ -37,7 +37,8 @@ class Disk:
     def __init__(self, folder: Path, size: str) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
-        self._mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs")
+        if why := self._mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
+            pytest.skip(f"no file system can be mounted here: {why}")
 
     def fill(self) -> None:
         """Until nothing fits any more."""
@@ -51,18 +52,24 @@ class Disk:
         (self.folder / "ballast").unlink()
 
     def writable(self, yes: bool) -> None:
-        """Mount it anew, for reading alone or for both."""
-        self._mount("-o", f"remount,{'rw' if yes else 'ro'}")
+        """Mount it anew, for reading alone or for both.
+
+        Not for reading alone while somebody has a file there open for writing: it is busy then,
+        for the moment that a copy of a journal or a save takes.
+        """
+        give_up = time.monotonic() + LIMIT_S
+        while why := self._mount("-o", f"remount,{'rw' if yes else 'ro'}"):
+            assert time.monotonic() < give_up, why
 
     def unmount(self) -> None:
         subprocess.run(["umount", "-l", str(self.folder)], check=True)
 
-    def _mount(self, *words: str) -> None:
+    def _mount(self, *words: str) -> str:
+        """Why it could not be done; empty: it was."""
         done = subprocess.run(
             ["mount", *words, str(self.folder)], capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        return done.stderr.strip() or "mount does not say why" if done.returncode else ""
 
 
 @pytest.fixture
@@ -141,6 +148,22 @@ def test_a_store_that_becomes_read_only(store_disk: Disk, house: House) -> None:
     house.allow(FAR)
     run.wait(EXIT_SAVED)
     house.finishes()
+
+
+def test_a_store_that_is_read_only_to_the_end(store_disk: Disk, house: House) -> None:
+    """What this host has kept goes home with the next start: nothing is lost, nothing left."""
+    run, step = started(house)
+    store_disk.writable(False)
+    go_on_until(house, run, step, lambda: NOT_SAVED.search(run.text))
+    run.send(signal.SIGTERM)
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    scratch = Path(os.environ["HOLDFAST_SCRATCH"])
+    kept = {path.stem for path in scratch.rglob("*.hfj")}
+    assert kept == {"controller-000001", "rank-00000"}
+    store_disk.writable(True)
+    house.finishes()
+    assert house.recorded_steps() == house.saved_step()
 
 
 def test_a_notice_while_the_store_is_full_ends_in_time(store_disk: Disk, house: House) -> None:

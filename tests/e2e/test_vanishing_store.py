@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import time
@@ -53,7 +52,7 @@ def test_a_store_that_vanishes_and_returns(house: House) -> None:
     house.allow(FAR)
     run.wait(EXIT_SAVED)
     house.finishes()
-    assert recorded_steps(house) == house.saved_step()
+    assert house.recorded_steps() == house.saved_step()
     assert "every byte" in house.holdfast("ckpt", "verify", "r", "--all").wait(EXIT_DONE)
 
 
@@ -101,9 +100,3 @@ def test_a_store_that_is_gone_when_an_attempt_ends(house: House) -> None:
 def step_after(run: Process) -> int:
     """The last step that the trainer has printed."""
     return max(int(line.split()[-1]) for line in run.lines if line.split()[-2:-1] == ["did"])
-
-
-def recorded_steps(house: House) -> int:
-    """The kept steps that the journals tell of."""
-    report = house.holdfast("report", "r", "--json").wait(EXIT_DONE)
-    return json.loads(report)["steps_kept"]
