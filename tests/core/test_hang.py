@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ from holdfast.core.hang import (
     step_limit,
     wait_limit,
 )
-from holdfast.core.hang_judge import describe, judge, suspect
-from holdfast.core.hang_watch import MEMORY_NS, HangWatch
+from holdfast.core.hang_judge import Hung, describe, judge, suspect
+from holdfast.core.hang_watch import MEMORY_NS, STOPPED_LOOKS, HangWatch
 from holdfast.core.run_state import Timer
 
 S, M, H = SECOND_NS, MINUTE_NS, HOUR_NS
@@ -143,9 +144,19 @@ def look(rank: int = 0, **how: Any) -> ev.RankLook:
     return ev.RankLook(rank, **{**told, "samples": 40, "median_ns": S, **how})
 
 
-def hung(*looks: ev.RankLook, at_s: float, not_before_s: int = 0, **known: Any) -> list[int]:
-    at_ns = round(at_s * S)
-    found, _ = judge(looks, AUTO, Experience(**known), at_ns=at_ns, not_before_ns=not_before_s * S)
+def judged(
+    looks: Sequence[ev.RankLook], at_ns: int, *, not_before_ns: int = 0, **stopped_ns: int
+) -> tuple[tuple[Hung, ...], int | None]:
+    """`rank_0=…`: since when it was found stopped."""
+    since_ns = {int(name.removeprefix("rank_")): ns for name, ns in stopped_ns.items()}
+    return judge(
+        looks, AUTO, NOTHING, at_ns=at_ns, not_before_ns=not_before_ns, stopped_ns=since_ns
+    )
+
+
+def hung(*looks: ev.RankLook, at_s: float, not_before_s: int = 0, **stopped_s: int) -> list[int]:
+    stopped_ns = {name: since_s * S for name, since_s in stopped_s.items()}
+    found, _ = judged(looks, round(at_s * S), not_before_ns=not_before_s * S, **stopped_ns)
     return [one.look.rank for one in found]
 
 
@@ -208,6 +219,33 @@ def test_no_clock_starts_before_the_launch_or_the_end_of_a_suspension() -> None:
     assert hung(look(span="data", span_ns=1), at_s=4010, not_before_s=3950) == []
 
 
+# Whatever it was doing when it was stopped, it does that no more.
+STOPPED: dict[str, dict[str, Any]] = {
+    "a save": {"span": "save", "span_ns": 101 * S},
+    "a wait for data": {"span": "data", "span_ns": 101 * S},
+    "a restore": {"span": "restore", "span_ns": 101 * S, "step": 49},
+    "a compilation": {"span": "compile", "span_ns": 101 * S},
+    "an evaluation": {"span": "custom", "span_ns": 101 * S},
+    "waits for our verdict": {"doing": ev.WAITING, "span": "save", "span_ns": 101 * S},
+    "saves the last step": {"doing": ev.LOOP_ENDED, "span": "save", "span_ns": 101 * S},
+    "waits for no one any more": {"doing": ev.FINISHED},
+}
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_rank_that_is_stopped_has_no_more_time_than_for_a_step(case: str) -> None:
+    stopped, waits = look(0, process="T", **STOPPED[case]), look(1, step_ns=910 * S)
+    assert hung(stopped, waits, at_s=959.9, rank_0=900) == []
+    assert hung(stopped, waits, at_s=960, rank_0=900) == [0]
+    assert hung(stopped, at_s=959.9, rank_0=900) == []
+
+
+def test_a_rank_that_is_stopped_has_no_more_time_than_it_had() -> None:
+    waits = look(process="T", span="data", span_ns=101 * S)
+    assert hung(waits, at_s=1901, rank_0=1900) == [0]
+    assert hung(look(process="T"), at_s=160, rank_0=159) == [0]
+
+
 looks = st.builds(
     ev.RankLook,
     st.just(0),
@@ -232,10 +270,11 @@ def test_what_is_due_is_hung_then_and_not_before(looks: list[ev.RankLook], at_ns
     looks = [ev.RankLook(**{**_fields(one), "rank": n}) for n, one in enumerate(looks)]
 
     def found(now_ns: int) -> list[int]:
-        hung, _ = judge(looks, AUTO, NOTHING, at_ns=now_ns, not_before_ns=0)
+        hung, _ = judged(looks, now_ns, **stopped_ns)
         return [one.look.rank for one in hung]
 
-    _, due_ns = judge(looks, AUTO, NOTHING, at_ns=at_ns, not_before_ns=0)
+    stopped_ns = {f"rank_{one.rank}": at_ns for one in looks if one.process == "T"}
+    _, due_ns = judged(looks, at_ns, **stopped_ns)
     if due_ns is None:
         assert found(10**20) == []
     else:
@@ -252,7 +291,7 @@ def _fields(look: ev.RankLook) -> dict[str, Any]:
 
 
 def named(*looks: ev.RankLook, stacks: tuple[ev.RankStack, ...] = ()) -> int:
-    found, _ = judge(looks, AUTO, NOTHING, at_ns=10 * H, not_before_ns=0)
+    found, _ = judged(looks, 10 * H)
     return suspect(found, stacks).look.rank
 
 
@@ -266,21 +305,24 @@ def test_the_suspect_is_who_holds_up_the_others() -> None:
 
 
 def test_the_story() -> None:
-    found, _ = judge([look(3)], AUTO, NOTHING, at_ns=165 * S, not_before_ns=0)
+    found, _ = judged([look(3)], 165 * S)
     where = (ev.RankStack(3, "load (data.py:3)"),)
     assert describe(found[0], 165 * S, where, ranks=4) == (
         "rank 3 hung: no step after step 50 for 65 s (limit 60 s: the least there is); "
         "in load (data.py:3)"
     )
-    found, _ = judge(
-        [look(kernel="nfs_wait", process="D")], AUTO, NOTHING, at_ns=H, not_before_ns=0
-    )
+    found, _ = judged([look(kernel="nfs_wait", process="D")], H)
     assert describe(found[0], H) == (
         "hung: no step after step 50 for 58 min (limit 60 s: the least there is); "
         "its process is in the kernel, not to be interrupted, in nfs_wait"
     )
-    found, _ = judge([look(span="data", span_ns=100 * S)], AUTO, NOTHING, at_ns=H, not_before_ns=0)
+    found, _ = judged([look(span="data", span_ns=100 * S)], H)
     assert describe(found[0], H).startswith("hung: waiting (data) after step 50 for 58 min (limit")
+    found, _ = judged([look(span="custom", process="T")], H, rank_0=H - 65 * S)
+    assert describe(found[0], H) == (
+        "hung: no sign of life after step 50 for 65 s (limit 60 s: the least there is); "
+        "its process is stopped by a signal"
+    )
 
 
 # --- what is remembered --------------------------------------------------------------------------
@@ -346,3 +388,35 @@ def test_stacks_that_nobody_waits_for_any_more_are_of_no_use() -> None:
     watch = HangWatch(AUTO, 1)
     watch.begin(0)
     assert watch.collected(ev.StacksCollected(S, 0, ())) == []
+
+
+def found_stopped(watch: HangWatch, at_s: int, **how: Any) -> list[act.Action]:
+    evaluates = {"span": "custom", "span_ns": 101 * S, "process": "T", **how}
+    event = ev.Examined(at_s * S, 0, (look(0, **evaluates), look(1)))
+    return watch.examined(event, gone=(), reached=50, is_writing=True)
+
+
+def test_who_is_stopped_in_an_evaluation_is_looked_at_often_and_is_hung() -> None:
+    watch = HangWatch(AUTO, 2)
+    watch.begin(0)
+    (timer,) = found_stopped(watch, 1000)
+    assert timer == act.SetTimer(Timer.HANG, 1000 * S + M // STOPPED_LOOKS)
+    assert not any(isinstance(one, act.CollectStacks) for one in found_stopped(watch, 1059))
+    assert any(isinstance(one, act.CollectStacks) for one in found_stopped(watch, 1060))
+    assert any(isinstance(one, act.Kill) for one in found_stopped(watch, 1061))
+    assert watch.verdict is not None
+    assert watch.verdict.rank == 0
+
+
+@pytest.mark.parametrize("how", ["continued", "suspended", "begun anew"])
+def test_who_was_stopped_only_now_and_then_is_not_hung(how: str) -> None:
+    watch = HangWatch(AUTO, 2)
+    watch.begin(0)
+    found_stopped(watch, 1000)
+    if how == "continued":
+        found_stopped(watch, 1010, process="S")
+    elif how == "suspended":
+        watch.suspended(ev.Suspended(1010 * S, S))
+    else:
+        watch.begin(1010 * S)
+    assert all(isinstance(one, act.SetTimer) for one in found_stopped(watch, 1061))

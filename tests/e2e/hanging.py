@@ -8,6 +8,7 @@
 - `device`: offers something to wait for that is never ready, and goes on
 - `data`: waits for ever for the next batch
 - `evaluation`: is in a span of its own until the file `GO` is there
+- `save`: the same, in one that says that it saves
 - `slow`: waits for the file `GO`, and says nothing to anybody
 - `none`: does nothing of the kind
 
@@ -117,8 +118,8 @@ def hang(run: hf.Run, how: str) -> Never | None:
         wait_for_a_child()
     elif how == "device":
         return Never()
-    elif how == "evaluation":
-        with run.span("evaluation"):
+    elif how in ("evaluation", "save"):
+        with run.span(how):
             wait_for_go()
     elif how == "slow":
         wait_for_go()

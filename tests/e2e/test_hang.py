@@ -84,6 +84,20 @@ def test_a_stopped_rank_of_two_is_the_one_that_is_named(house: House, tmp_path: 
     assert "its process is stopped by a signal" in str(told["words"])
 
 
+@pytest.mark.parametrize("how", ["save", "evaluation"])
+def test_a_rank_that_is_stopped_in_what_it_declared_is_no_less_hung(
+    house: House, tmp_path: Path, how: str
+) -> None:
+    """It might take half an hour, or for ever, if only it were running."""
+    run = start(house, how, "--hang", 2, "--ranks", 2, MEET=tmp_path)
+    run.saw("hangs in")
+    kill(ranks_of(run)[1], signal.SIGSTOP)
+    finished(run, 2)
+    told = incident(house)
+    assert told["rank"] == 1
+    assert "its process is stopped by a signal" in str(told["words"])
+
+
 def test_the_rank_that_never_enters_is_named_and_not_those_that_wait(
     house: House, tmp_path: Path
 ) -> None:

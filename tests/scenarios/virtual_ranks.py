@@ -258,12 +258,16 @@ class VirtualRank:
         self.where = f"wait ({kind}.py:7)"
 
         def ended() -> None:
-            self.span, self.where = None, ""
-            self.span_ended_ns = self._world.clock.now_ns
-            self.spans_ns += span_ns
+            self.where = ""
+            self._close_span(span_ns)
             self._work(step)
 
         self._later(span_ns, ended)
+
+    def _close_span(self, took_ns: int) -> None:
+        self.span = None
+        self.span_ended_ns = self._world.clock.now_ns
+        self.spans_ns += took_ns
 
     def _work(self, step: int) -> None:
         shape = self._world.shape
@@ -390,8 +394,10 @@ class VirtualRank:
         if buffer is not None:
             self._world.copying(self, buffer)
         self.blocked_ns = self._world.shape.copy_ns
+        self.span = "save", self._world.clock.now_ns
 
         def copied() -> None:
+            self._close_span(self.blocked_ns)
             self.words = replace(self.words, snap=Agreed(epoch, 0, step))
             if buffer is not None:
                 self._world.copied(self, buffer, epoch, step)

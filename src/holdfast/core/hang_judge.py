@@ -4,11 +4,15 @@ A rank is judged by its own clock, which starts at its last sign of progress and
 it, or a rank that it may be waiting for, is in a declared span. Whoever is no further than it is
 may be what it waits for: the others in a collective hang for one rank's evaluation as long as that
 takes, and a rank that has left it behind is no excuse.
+
+A process that is stopped does not do what it declared: a save or an evaluation in which a signal
+has stopped it comes to no end by itself. So a second clock runs for such a rank, in any span and
+in any phase, from when it was first found so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.core import hang_events as told
@@ -62,9 +66,11 @@ def judge(
     *,
     at_ns: int,
     not_before_ns: int,
+    stopped_ns: Mapping[int, int],
 ) -> tuple[tuple[Hung, ...], int | None]:
     """The ranks that are hung at `at_ns`, and when the next clock runs out (None: all stand still).
 
+    `stopped_ns`: the ranks that are stopped by a signal, and since when they were found so.
     No clock starts before `not_before_ns`: the launch, or the end of the last suspension. Without
     any session nothing is judged: a plain command has no steps.
     """
@@ -74,6 +80,8 @@ def judge(
     due_ns: list[int] = []
     for look in looks:
         clock = _clock(look, looks, policy, known, not_before_ns)
+        if look.rank in stopped_ns:
+            clock = _clock_of_stopped(look, clock, policy, known, stopped_ns[look.rank])
         if clock is None:
             continue
         due_ns.append(clock.due_ns)
@@ -115,6 +123,15 @@ def _clock(
     from_ns = max(not_before_ns, look.awaited_ns, look.complete_ns)
     device = Clock(from_ns, Limit(limit.ns + queue_ns, limit.why), "step complete on the device")
     return min(host, device, key=lambda clock: clock.due_ns)
+
+
+def _clock_of_stopped(
+    look: RankLook, clock: Clock | None, policy: HangPolicy, known: Experience, since_ns: int
+) -> Clock:
+    """`clock`, unless that gives a rank which is stopped more time than it has for a step."""
+    limit, _ = _limit(look, policy, known)
+    stopped = Clock(since_ns, limit, "sign of life")
+    return min(clock or stopped, stopped, key=lambda clock: clock.due_ns)
 
 
 def _step(look: RankLook) -> int:

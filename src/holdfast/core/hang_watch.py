@@ -25,6 +25,7 @@ from holdfast.core.run_state import Timer
 STACKS_LIMIT_NS = 30 * SECOND_NS  # well above what the edges take
 SAVE_PATIENCE_NS = 30 * SECOND_NS
 SAVE_LOOK_NS = SECOND_NS
+STOPPED_LOOKS = 8  # within a deadline: whoever was continued meanwhile was not stopped all the time
 # The longest pause is that of this period and of the one before: none is remembered for ever.
 MEMORY_NS = 12 * 3600 * SECOND_NS
 
@@ -57,6 +58,7 @@ class HangWatch:
         self._ranks = ranks
         self._launched_ns = self._not_before_ns = 0
         self._suspicion: _Suspicion | None = None
+        self._stopped_ns: dict[int, int] = {}  # ranks, and since when each look found them stopped
         self._start_ns = 0
         self._has_stepped = False
         self._longest_ns = (0, 0)  # in the period before, in this one
@@ -75,6 +77,7 @@ class HangWatch:
         """All ranks of an attempt were started."""
         self.verdict = self._suspicion = None
         self._launched_ns = self._not_before_ns = at_ns
+        self._stopped_ns = {}
         self._has_stepped = False
         return self._look_later(at_ns)
 
@@ -88,6 +91,7 @@ class HangWatch:
         """Nothing ran until now: every clock starts anew."""
         self._not_before_ns = event.at_ns
         self._suspicion = None
+        self._stopped_ns = {}
         return self._look_later(event.at_ns)
 
     def collected(self, event: StacksCollected) -> list[act.Action]:
@@ -106,12 +110,18 @@ class HangWatch:
         """
         self._learn(event, reached)
         looks = [look for look in event.ranks if look.rank not in gone]
+        self._stopped_ns = {
+            look.rank: self._stopped_ns.get(look.rank, event.at_ns)
+            for look in looks
+            if look.process == STOPPED
+        }
         hung, due_ns = judge(
             looks,
             self.policy,
             self.experience,
             at_ns=event.at_ns,
             not_before_ns=self._not_before_ns,
+            stopped_ns=self._stopped_ns,
         )
         if not hung:
             self._suspicion = None
@@ -129,7 +139,8 @@ class HangWatch:
         """At the next clock's end, and often enough to see that another limit holds by now."""
         if not self.policy.is_watched:
             return []
-        later_ns = at_ns + min(self.policy.floor_ns, self.policy.step_ns or self.policy.floor_ns)
+        often_ns = min(self.policy.floor_ns, self.policy.step_ns or self.policy.floor_ns)
+        later_ns = at_ns + (often_ns // STOPPED_LOOKS if self._stopped_ns else often_ns)
         if due_ns is not None:
             later_ns = max(at_ns + 1, min(later_ns, due_ns))
         return [act.SetTimer(Timer.HANG, later_ns)]
