@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
 
+from holdfast.agent.look import process_state
 from holdfast.agent.stacks import py_spy
 from holdfast.journal.recorded import Recorded
 
@@ -183,6 +184,45 @@ def test_a_machine_that_was_suspended_did_not_hang(house: House) -> None:
         kill(pid, signal.SIGCONT)
     run_journal = next(Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl"))
     house.eventually(lambda: '"Suspended"' in run_journal.read_text())
+    house.go()
+    assert "hung" not in finished(run)
+
+
+SUSPENDED_AT_A_LOOK = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.agent import supervisor
+from holdfast.cli.main import main
+
+look_at, mark = supervisor.look_at, Path("suspended")
+
+def stopped_at_a_look(pages, pids):
+    if Path("suspend").exists() and not mark.exists():
+        mark.touch()
+        for pid in (*pids.values(), os.getpid()):
+            os.kill(pid, signal.SIGSTOP)
+    return look_at(pages, pids)
+
+supervisor.look_at = stopped_at_a_look
+sys.exit(main())
+"""
+
+
+def test_a_machine_that_is_suspended_at_the_very_look_did_not_hang(house: House) -> None:
+    """What is late then was not late when the loop last asked whether it had been suspended."""
+    script = house.script(SUSPENDED_AT_A_LOOK)
+    command = (sys.executable, SCRIPT, STEPS, "slow", AT)
+    options = ("--name", "r", "--hang", 4)
+    run = house.start(sys.executable, script, "run", *options, "--", *command, GO=house.go_file)
+    run.saw("hangs in")
+    ranks = ranks_of(run)
+    (live,) = Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl")
+    (house.folder / "suspend").touch()
+    house.eventually(lambda: process_state(run.pid)[0] == "T")
+    signal.sigtimedwait([], 6)
+    for pid in (*ranks, run.pid):
+        kill(pid, signal.SIGCONT)
+    house.eventually(lambda: '"Suspended"' in live.read_text())
     house.go()
     assert "hung" not in finished(run)
 

@@ -174,9 +174,7 @@ class Supervisor:
         return max(0, wake_ns - now) / SECOND_NS
 
     def _turn(self) -> None:
-        gap_ns = self._wakefulness.gap_ns()
-        if gap_ns:  # before anything that it made late
-            self._on_suspended(gap_ns)
+        self._was_suspended()  # asked before anything that it made late
         self._turn_inbox()
         self.memory.turn()
         attempt = self.attempt
@@ -187,6 +185,7 @@ class Supervisor:
                 self._on_host_event(event)
         self._look_at_successor()
         now = now_ns()
+        self._was_suspended()  # also in this turn: then it is not as late as it seems now
         for timer in self._timers.due(now):
             self._feed(ev.TimerFired(now, timer))
         if now >= self._next_poll_ns:
@@ -234,10 +233,14 @@ class Supervisor:
         else:
             self._feed(self.notice(name))
 
-    def _on_suspended(self, gap_ns: int) -> None:
-        if self.attempt is not None:
-            self.attempt.pages.suspended()
-        self._feed(ev.Suspended(now_ns(), gap_ns))
+    def _was_suspended(self) -> bool:
+        """Whether nothing ran for a while since this was last asked; then every clock is new."""
+        gap_ns = self._wakefulness.gap_ns()
+        if gap_ns:
+            if self.attempt is not None:
+                self.attempt.pages.suspended()
+            self._feed(ev.Suspended(now_ns(), gap_ns))
+        return gap_ns > 0
 
     def _read_progress(self) -> None:
         if self.attempt is not None:
@@ -365,8 +368,9 @@ class Supervisor:
 
     def _do_examine(self, action: act.Examine) -> None:
         if self.attempt is not None:
-            looks = look_at(self.attempt.pages, self.attempt.pids)
-            self._feed(ev.Examined(now_ns(), action.attempt, looks))
+            looks, at_ns = look_at(self.attempt.pages, self.attempt.pids), now_ns()
+            if not self._was_suspended():  # else this look came late, and another one follows
+                self._feed(ev.Examined(at_ns, action.attempt, looks))
 
     def _do_collect_stacks(self, action: act.CollectStacks) -> None:
         attempt = self.attempt
