@@ -99,6 +99,16 @@ def goes_on(outputs: list[str], saved: int) -> None:
     assert starts(outputs)[0] >= saved
 
 
+def holds_at(process: Process) -> int:
+    """The step at whose end a stop is ordered, to which this rank does not come."""
+    return int(process.saw(r"holds at (\d+)$")[1])
+
+
+def nothing_of(step: int, house: House, saved: int) -> None:
+    """Saved is what was before, or what was being written then, but nothing of this step."""
+    assert saved <= house.saved_step() < step
+
+
 def starts(outputs: list[str]) -> list[int]:
     """From which step each resumed."""
     return [int(re.search(r"from (\d+)", out).group(1)) for out in outputs]
