@@ -19,9 +19,10 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
+from holdfast.journal.attempt_facts import SUPERVISOR_LOST
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
-from holdfast.journal.run_facts import SUPERVISOR_LOST, RunFacts
+from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.store import RunStore
 
 S = 1_000_000_000

@@ -70,9 +70,9 @@ class Training:
 
     def step(self, number: int, state):
         """One optimizer step, waited for, and its line: (state, loss)."""
-        batch = self.whole_batch(next(self.batches))
+        batch = next(self.batches)
         since_ns = boot_ns()
-        state, value = self.train_step(state, batch)
+        state, value = self.train_step(state, self.whole_batch(batch))
         value.block_until_ready()
         self.stamps.step(number, since_ns)
         return state, value

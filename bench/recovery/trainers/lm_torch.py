@@ -57,9 +57,9 @@ class Training:
 
     def step(self, number: int) -> torch.Tensor:
         """One optimizer step, and its line."""
-        batch = torch.from_numpy(next(self.batches))
+        batch = next(self.batches)
         since_ns = boot_ns()
-        value = loss(self.parallel, batch)
+        value = loss(self.parallel, torch.from_numpy(batch))
         self.optimizer.zero_grad()
         value.backward()
         self.optimizer.step()

@@ -7,25 +7,19 @@ everything else as facts.
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
+from holdfast.core.facts import Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
-from holdfast.journal.attempts import launched_and_ended
+from holdfast.journal.attempt_facts import Attempt, Attempts, Open
 from holdfast.journal.clocks import RunClock
-from holdfast.journal.fields import MAX_ATTEMPT
-from holdfast.journal.first_step import FirstStep
-from holdfast.journal.layout import JOURNAL_SUFFIX
-from holdfast.journal.rank_steps import AttemptSteps, Ints, Rows, UnderWay
-from holdfast.journal.regular import refuse_link
-from holdfast.journal.save_spans import SaveSpans
+from holdfast.journal.folders import attempt_folders, journal_names
+from holdfast.journal.rank_steps import Ints, Rows
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
     AttemptEnded,
@@ -36,11 +30,6 @@ from holdfast.journal.statements import (
     SavingStated,
     Statement,
 )
-
-SUPERVISOR_LOST = "supervisor_lost"
-"""Cause of an attempt that nobody was left to record the end of."""
-
-MAX_ATTEMPT_DIGITS = len(str(MAX_ATTEMPT))
 
 _SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
 _SEEN_GAP_NS = 30_000_000_000
@@ -80,49 +69,6 @@ class Sink(Protocol):
         """What is open in an attempt from now on: (kind, start) of spans, (number, start)."""
 
 
-_Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
-
-
-@dataclass(slots=True)
-class _Attempt:
-    number: int
-    steps: AttemptSteps = field(default_factory=AttemptSteps)
-    first_step: FirstStep = field(default_factory=FirstStep)
-    spans: SaveSpans = field(default_factory=SaveSpans)
-    sources: list[Source] = field(default_factory=list)
-    started_ns: int | None = None
-    stillborn_ns: int | None = None
-    ended_ns: int | None = None
-    cause: str | None = None
-    last_step_end_ns: int = 0
-    told: AttemptFact | None = None
-    told_open: _Open = ((), None)
-
-    def start_ns(self) -> int | None:
-        """When it was launched, or else when its first journal was made, or else its record."""
-        if self.started_ns is not None:
-            return self.started_ns
-        first_ns = (s.first_ns for s in self.sources if s.first_ns is not None)
-        return min(first_ns, default=self.stillborn_ns)
-
-    def alive_ns(self) -> int:
-        """Its ranks' last sign of life."""
-        return max((source.alive_ns() for source in self.sources), default=0)
-
-    def open_now(self, fact: AttemptFact | None) -> _Open:
-        """Spans and a step that had begun and not ended.
-
-        What a rank began that was started ahead of its attempt counts from the attempt's beginning.
-        """
-        low_ns = 0 if fact is None else fact.start_ns
-        spans = tuple(
-            (kind, max(start_ns, low_ns))
-            for source in self.sources
-            for kind, start_ns in source.open_spans()
-        )
-        return spans, self.steps.under_way()
-
-
 class RunFacts:
     """Follows all journals of a run, and tells a sink what they say.
 
@@ -144,7 +90,7 @@ class RunFacts:
         self._sink = sink
         self._sources: dict[Path, Source] = {}
         self._problems: dict[Path, str] = {}
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts = Attempts(self.run_dir / "attempts")
         self._controllers: list[Source] = []
         self._stated: list[RunStated] = []
         self._ended_ns: list[int] = []
@@ -223,7 +169,7 @@ class RunFacts:
             records += news.records
             seen_ns += news.seen_ns
             if source.track is not None:  # a controller's spans would belong to no attempt
-                attempt = self._attempt(source.identity.attempt)
+                attempt = self._attempts.of(source.identity.attempt)
                 number = attempt.steps.tracks.index(source.track)
                 for rows in news.spans:
                     attempt.spans.add(number, rows)
@@ -236,14 +182,14 @@ class RunFacts:
     def _tell(self, facts: list[Fact]) -> None:
         spans: list[tuple[int, SpanRows]] = []
         steps: list[tuple[int, Rows]] = []
-        opened: list[tuple[int, _Open]] = []
-        for attempt, next_ns in self._still_read():
+        opened: list[tuple[int, Open]] = []
+        for attempt, next_ns in self._attempts.still_read():
             restores, pieces = attempt.steps.take()
             facts += restores
             steps += [(attempt.number, piece) for piece in pieces]
             if pieces:
                 attempt.last_step_end_ns = int(pieces[-1].end[-1])
-            fact = self._attempt_fact(attempt, next_ns)
+            fact = self._attempts.fact(attempt, next_ns, self._seen_ns)
             if fact is not None and fact != attempt.told:
                 attempt.told = fact
                 facts.append(fact)
@@ -268,10 +214,10 @@ class RunFacts:
             self._sink.set_open(number, *open_now)
 
     def _startup(
-        self, attempt: _Attempt, pieces: list[Rows], *, is_over: bool
+        self, attempt: Attempt, pieces: list[Rows], *, is_over: bool
     ) -> Iterator[tuple[int, SpanRows]]:
         """What of the attempt's first step was starting."""
-        before = (self._attempts.get(attempt.number - 1) or attempt).first_step.told
+        before = (self._attempts.before(attempt) or attempt).first_step.told
         told = attempt.first_step.take(pieces, before.typical_ns if before else 0, is_over=is_over)
         if told is not None and told.startup is not None:
             start_ns, end_ns = (np.array([at_ns], np.int64) for at_ns in told.startup)
@@ -281,15 +227,15 @@ class RunFacts:
     # --- files ------------------------------------------------------------------------------
 
     def _new_journals(self) -> Iterator[Path]:
-        newest = max(self._attempts, default=0)
+        newest = self._attempts.newest
         folders = [self.run_dir / "journal"]
-        for number, folder in sorted(_attempt_folders(self.run_dir / "attempts")):
+        for number, folder in sorted(attempt_folders(self.run_dir / "attempts")):
             if number >= newest - 1:
-                self._attempt(number)
+                self._attempts.of(number)
                 folders.append(folder / "journal")
         known = self._sources
         for folder in folders:
-            names = _journal_names(folder)
+            names = journal_names(folder)
             yield from (path for name in names if (path := folder / name) not in known)
         yield from (path for path in list(self.live) if path not in known)
 
@@ -307,7 +253,7 @@ class RunFacts:
         if source.track is None:
             self._controllers.append(source)
             return
-        attempt = self._attempt(source.identity.attempt)
+        attempt = self._attempts.of(source.identity.attempt)
         if attempt.steps.gave:
             self.superseded = True
         attempt.sources.append(source)
@@ -315,7 +261,7 @@ class RunFacts:
 
     def _active(self) -> Iterator[Source]:
         """Journals that may have grown; the others are left closed."""
-        newest = max(self._attempts, default=0)
+        newest = self._attempts.newest
         for source in self._sources.values():
             if source.track is None:
                 over = source not in self._controllers[-2:]
@@ -335,9 +281,9 @@ class RunFacts:
             case RunStated():
                 self._stated.append(statement)
             case AttemptStarted(number, at_ns):
-                self._attempt(number).started_ns = at_ns
+                self._attempts.of(number).started_ns = at_ns
             case AttemptEnded(number, at_ns, cause):
-                attempt = self._attempt(number)
+                attempt = self._attempts.of(number)
                 attempt.ended_ns, attempt.cause = at_ns, cause
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
@@ -346,9 +292,6 @@ class RunFacts:
                     self._saving = statement
             case _:
                 facts.append(statement)
-
-    def _attempt(self, number: int) -> _Attempt:
-        return self._attempts.setdefault(number, _Attempt(number))
 
     def _thinned(self, seen_ns: list[int]) -> Iterator[SeenFact]:
         """Signs of life, fewer, yet a pause of a minute shows where it did before."""
@@ -361,62 +304,8 @@ class RunFacts:
                 self._seen_ns.append(at_ns)
                 yield SeenFact(at_ns)
 
-    # --- attempts ---------------------------------------------------------------------------
-
-    def _still_read(self) -> Iterator[tuple[_Attempt, int | None]]:
-        """Attempts whose journals may have grown, and when the next one started."""
-        found: list[tuple[_Attempt, int | None]] = []
-        newest = max(self._attempts, default=0)
-        next_ns: int | None = None
-        for number in sorted(self._attempts, reverse=True):
-            attempt = self._attempts[number]
-            if attempt.told is None or number >= newest - 1:
-                self._note_stillborn(attempt, is_newest=number == newest)
-                found.append((attempt, next_ns))
-            start_ns = self._start_ns(attempt)
-            next_ns = next_ns if start_ns is None else start_ns
-        return reversed(found)
-
-    def _start_ns(self, attempt: _Attempt) -> int | None:
-        """When an attempt began: not while the one before it ran, though its ranks may have."""
-        start_ns, before = attempt.start_ns(), self._attempts.get(attempt.number - 1)
-        if start_ns is None or before is None or before.ended_ns is None:
-            return start_ns
-        return start_ns if attempt.started_ns is not None else max(start_ns, before.ended_ns)
-
-    def _note_stillborn(self, attempt: _Attempt, *, is_newest: bool) -> None:
-        """An attempt that left no journal was over before its first process could say anything.
-
-        Its record is all there is. The newest may yet be launched, while it has no end.
-        """
-        if attempt.start_ns() is None:
-            folder = self.run_dir / "attempts" / f"{attempt.number:04d}"
-            created_ns, cause = launched_and_ended(folder, attempt.number)
-            if cause is not None or not is_newest:
-                attempt.stillborn_ns, attempt.cause = created_ns, cause
-
-    def _attempt_fact(self, attempt: _Attempt, next_ns: int | None) -> AttemptFact | None:
-        start_ns = self._start_ns(attempt)
-        if start_ns is None:
-            return None  # about to be launched
-        if attempt.start_ns() == attempt.stillborn_ns:
-            return AttemptFact(attempt.number, start_ns, start_ns, attempt.cause or SUPERVISOR_LOST)
-        if attempt.ended_ns is not None:
-            # All processes were gone then; a step ends later only by another host's clock.
-            end_ns = max(start_ns, attempt.ended_ns, attempt.last_step_end_ns)
-            cause = attempt.cause
-        elif next_ns is not None:
-            seen = self._seen_ns[: bisect_right(self._seen_ns, next_ns)]
-            alive_ns = max(attempt.alive_ns(), seen[-1] if seen else 0)
-            end_ns, cause = max(start_ns, alive_ns), SUPERVISOR_LOST
-        else:
-            return AttemptFact(attempt.number, start_ns, None, None)
-        if next_ns is not None:
-            end_ns = max(start_ns, min(end_ns, next_ns))
-        return AttemptFact(attempt.number, start_ns, end_ns, cause)
-
     def _run_fact(self) -> RunFact | None:
-        told = [a.told for a in self._attempts.values() if a.told is not None]
+        told = self._attempts.told()
         starts = [fact.start_ns for fact in told]
         if not self._stated and not starts:
             return None
@@ -433,28 +322,3 @@ class RunFacts:
 
     def _name(self) -> str:
         return next((s.identity.run for s in self._sources.values()), self.run_dir.name)
-
-
-def _attempt_folders(attempts: Path) -> Iterator[tuple[int, Path]]:
-    try:
-        refuse_link(attempts)
-        with os.scandir(attempts) as entries:
-            names = [
-                entry.name for entry in entries if not entry.is_symlink() and _is_number(entry.name)
-            ]
-    except OSError:
-        return
-    yield from ((int(name), attempts / name) for name in names)
-
-
-def _is_number(name: str) -> bool:
-    return len(name) <= MAX_ATTEMPT_DIGITS and name.isascii() and name.isdigit()
-
-
-def _journal_names(folder: Path) -> list[str]:
-    try:
-        refuse_link(folder)
-        with os.scandir(folder) as entries:
-            return sorted(e.name for e in entries if e.name.endswith(JOURNAL_SUFFIX))
-    except OSError:
-        return []

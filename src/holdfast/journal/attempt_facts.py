@@ -1,0 +1,147 @@
+"""What a run's attempts were: when each began and ended, and of what, as far as is known."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.core.facts import AttemptFact
+from holdfast.journal.attempts import launched_and_ended
+from holdfast.journal.first_step import FirstStep
+from holdfast.journal.rank_steps import AttemptSteps, UnderWay
+from holdfast.journal.save_spans import SaveSpans
+from holdfast.journal.source import Source
+
+SUPERVISOR_LOST = "supervisor_lost"
+"""Cause of an attempt that nobody was left to record the end of."""
+
+Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
+"""What is open: (kind, start) of spans, and the step under way."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the journals say of one attempt, and what the sink was told of it."""
+
+    number: int
+    steps: AttemptSteps = field(default_factory=AttemptSteps)
+    first_step: FirstStep = field(default_factory=FirstStep)
+    spans: SaveSpans = field(default_factory=SaveSpans)
+    sources: list[Source] = field(default_factory=list)
+    started_ns: int | None = None
+    stillborn_ns: int | None = None
+    ended_ns: int | None = None
+    cause: str | None = None
+    last_step_end_ns: int = 0
+    told: AttemptFact | None = None
+    told_open: Open = ((), None)
+
+    def start_ns(self) -> int | None:
+        """When it was launched, or else when its first journal was made, or else its record."""
+        if self.started_ns is not None:
+            return self.started_ns
+        first_ns = (s.first_ns for s in self.sources if s.first_ns is not None)
+        return min(first_ns, default=self.stillborn_ns)
+
+    def alive_ns(self) -> int:
+        """Its ranks' last sign of life."""
+        return max((source.alive_ns() for source in self.sources), default=0)
+
+    def open_now(self, fact: AttemptFact | None) -> Open:
+        """Spans and a step that had begun and not ended.
+
+        What a rank began that was started ahead of its attempt counts from the attempt's beginning.
+        """
+        low_ns = 0 if fact is None else fact.start_ns
+        spans = tuple(
+            (kind, max(start_ns, low_ns))
+            for source in self.sources
+            for kind, start_ns in source.open_spans()
+        )
+        return spans, self.steps.under_way()
+
+
+class Attempts:
+    """The attempts of a run, each made when it is first heard of."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` holds the attempts' records."""
+        self._folder = folder
+        self._attempts: dict[int, Attempt] = {}
+
+    @property
+    def newest(self) -> int:
+        """Its number; 0 when there is none."""
+        return max(self._attempts, default=0)
+
+    def of(self, number: int) -> Attempt:
+        """The attempt of that number."""
+        return self._attempts.setdefault(number, Attempt(number))
+
+    def before(self, attempt: Attempt) -> Attempt | None:
+        """The one before it, if it was heard of."""
+        return self._attempts.get(attempt.number - 1)
+
+    def told(self) -> list[AttemptFact]:
+        """What the sink knows of each."""
+        return [one.told for one in self._attempts.values() if one.told is not None]
+
+    def still_read(self) -> Iterator[tuple[Attempt, int | None]]:
+        """Attempts whose journals may have grown, and when the next one started."""
+        found: list[tuple[Attempt, int | None]] = []
+        newest = self.newest
+        next_ns: int | None = None
+        for number in sorted(self._attempts, reverse=True):
+            attempt = self._attempts[number]
+            if attempt.told is None or number >= newest - 1:
+                self._note_stillborn(attempt, is_newest=number == newest)
+                found.append((attempt, next_ns))
+            start_ns = self._start_ns(attempt)
+            next_ns = next_ns if start_ns is None else start_ns
+        return reversed(found)
+
+    def _start_ns(self, attempt: Attempt) -> int | None:
+        """When an attempt began: not while the one before it ran, though its ranks may have."""
+        start_ns, before = attempt.start_ns(), self.before(attempt)
+        if start_ns is None or before is None or before.ended_ns is None:
+            return start_ns
+        return start_ns if attempt.started_ns is not None else max(start_ns, before.ended_ns)
+
+    def _note_stillborn(self, attempt: Attempt, *, is_newest: bool) -> None:
+        """An attempt that left no journal was over before its first process could say anything.
+
+        Its record is all there is. The newest may yet be launched, while it has no end.
+        """
+        if attempt.start_ns() is None:
+            folder = self._folder / f"{attempt.number:04d}"
+            created_ns, cause = launched_and_ended(folder, attempt.number)
+            if cause is not None or not is_newest:
+                attempt.stillborn_ns, attempt.cause = created_ns, cause
+
+    def fact(
+        self, attempt: Attempt, next_ns: int | None, seen_ns: Sequence[int]
+    ) -> AttemptFact | None:
+        """When it began and ended, and of what; None while it is about to be launched.
+
+        `next_ns`: when the next one began. `seen_ns`: the run's signs of life, in their order.
+        """
+        start_ns = self._start_ns(attempt)
+        if start_ns is None:
+            return None
+        if attempt.start_ns() == attempt.stillborn_ns:
+            return AttemptFact(attempt.number, start_ns, start_ns, attempt.cause or SUPERVISOR_LOST)
+        if attempt.ended_ns is not None:
+            # All processes were gone then; a step ends later only by another host's clock.
+            end_ns = max(start_ns, attempt.ended_ns, attempt.last_step_end_ns)
+            cause = attempt.cause
+        elif next_ns is not None:
+            seen = bisect_right(seen_ns, next_ns)
+            alive_ns = max(attempt.alive_ns(), seen_ns[seen - 1] if seen else 0)
+            end_ns, cause = max(start_ns, alive_ns), SUPERVISOR_LOST
+        else:
+            return AttemptFact(attempt.number, start_ns, None, None)
+        if next_ns is not None:
+            end_ns = max(start_ns, min(end_ns, next_ns))
+        return AttemptFact(attempt.number, start_ns, end_ns, cause)
