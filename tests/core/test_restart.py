@@ -20,6 +20,7 @@ from holdfast.core.restart import (
     Restart,
     RestartPolicy,
     SameFailure,
+    still_judged,
     without_progress,
 )
 
@@ -191,3 +192,17 @@ def test_the_default_by_a_plain_reading_of_its_rules(ends):
         at_once = row == 0 or last.cause is ExitCause.BAD_CHECKPOINT
         expected_s = 0 if at_once else min(300, 2 ** (row - 1))
         assert decision == Restart(expected_s * SECOND_NS)
+
+
+@given(ends)
+def test_what_is_kept_of_the_failures_decides_as_all_of_them_would(ends):
+    kept: tuple[Failure, ...] = ()
+    for known in range(1, len(ends) + 1):
+        failures = history(*ends[:known])
+        kept = still_judged((*kept, failures[-1]))
+        assert DEFAULT.decide(kept, 0) == DEFAULT.decide(failures, 0)
+
+
+def test_a_run_that_fails_and_gets_on_keeps_one_failure() -> None:
+    failures = history(*[(ExitCause.KILLED, "killed: SIGKILL", 1)] * 1000)
+    assert still_judged(failures) == (failures[-1],)

@@ -189,7 +189,8 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     failures = supervisor.machine.failures
     if failures:
         last = failures[-1]
-        rows.append(("incidents", f"{len(failures)}, the last: {last.signature}"))
+        count = supervisor.machine.failures_seen
+        rows.append(("incidents", f"{count}, the last: {last.signature}"))
     return rows
 
 

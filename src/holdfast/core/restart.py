@@ -117,6 +117,16 @@ def without_progress(failures: Sequence[Failure]) -> Sequence[Failure]:
     return failures[len(failures) - count :]
 
 
+def still_judged(failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """Those that any later decision may look at: the others need only be counted.
+
+    They are the row without progress, the failure before it, which got as far as the place where
+    all of them fail, and those whose scripts asked to go back (`rollback.progress_from`).
+    """
+    first = len(failures) - len(without_progress(failures)) - 1
+    return tuple(one for n, one in enumerate(failures) if n >= first or one.asked_rollback)
+
+
 @dataclass(frozen=True, slots=True)
 class HopelessCauses(RestartPolicy):
     """Give up at once where starting again cannot help."""

@@ -87,6 +87,11 @@ class RunMachine:
         return self._run.failures
 
     @property
+    def failures_seen(self) -> int:
+        """All failures of the run, those under earlier controllers too."""
+        return self._run.failures_seen
+
+    @property
     def stop(self) -> StopIntent | None:
         """Who wants the run to stop; None: nobody."""
         return self._run.stop

@@ -92,6 +92,7 @@ def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restar
 def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
     """Start again, now or after a while, unless the restart policy gives up."""
     run.failures = (*run.failures, _failure(run, at_ns, verdict, asks=asks))
+    run.judge_by(restart.still_judged(run.failures))
     decision, reason = run.policy.restart.decide(run.failures, at_ns)
     if isinstance(decision, restart.GiveUp):
         return over(run, at_ns, exit_code(verdict.cause), f"{verdict.words}; {reason}")

@@ -97,8 +97,7 @@ def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:
     """Progress is counted anew; a person's wish begins a new story of failures as well."""
     run.high_water = run.high_water if wish.to is None else step
     if not wish.is_from_script:
-        run.failures_before += len(run.failures)
-        run.failures = ()
+        run.judge_by(())
 
 
 def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, restart, rollback
 from holdfast.core import events as ev
@@ -25,7 +27,7 @@ class Course:
         # Of the run.
         self.high_water = 0  # the highest step any attempt completed on all ranks
         self.failures: tuple[restart.Failure, ...] = ()
-        self.failures_before = self.losses_before = 0  # those that earlier controllers saw
+        self.failures_before = self.losses_before = 0  # all others, of earlier controllers too
         self.rollbacks = rollback.Rollbacks()
         self.saving = Saving(policy.ranks, policy.save, memory_policy=policy.save_in_memory)
         patience_ns = policy.store_patience_ns // 2
@@ -68,8 +70,13 @@ class Course:
     @property
     def losses_seen(self) -> int:
         """Of them, those that took the memory of their host along."""
-        lost = exits.ExitCause.HOST_LOST
-        return self.losses_before + sum(one.cause is lost for one in self.failures)
+        return self.losses_before + _losses(self.failures)
+
+    def judge_by(self, failures: tuple[restart.Failure, ...]) -> None:
+        """The next restart is judged by these of the failures; the others are only counted."""
+        self.failures_before += len(self.failures) - len(failures)
+        self.losses_before += _losses(self.failures) - _losses(failures)
+        self.failures = failures
 
     def carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
         """The run's actions for those of its saves."""
@@ -80,3 +87,7 @@ class Course:
             else act.CarryOut(self.attempt, action, deadline_ns)
             for action in actions
         ]
+
+
+def _losses(failures: Iterable[restart.Failure]) -> int:
+    return sum(one.cause is exits.ExitCause.HOST_LOST for one in failures)
