@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -163,6 +164,8 @@ def test_a_store_that_is_read_only_to_the_end(store_disk: Disk, house: House) ->
     assert kept == {"controller-000001", "rank-00000"}
     store_disk.writable(True)
     house.finishes()
+    (end, _) = (json.loads(path.read_text()) for path in sorted(house.store.rglob("end.json")))
+    assert end["cause"] == "preempted"
     assert house.recorded_steps() == house.saved_step()
 
 

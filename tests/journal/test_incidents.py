@@ -8,8 +8,12 @@ import pytest
 
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import attempts, create_attempt
+from holdfast.journal.clocks import boot_id
+from holdfast.journal.folders import controller_journal
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
+from holdfast.journal.layout import CONTROLLER_RANK, NoteType
 from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.writer import Identity, JournalWriter
 
 
 @pytest.fixture
@@ -58,6 +62,26 @@ def test_a_story_without_an_end_closes_the_attempt_as_it_tells(
     (record,) = attempts(folder).records
     assert record.end is not None
     assert (record.end.cause, record.end.words) == ("failed", "rank 1: a bug")
+
+
+@pytest.mark.parametrize("cause", ["preempted", "done"])
+def test_an_end_that_only_the_journal_tells(folder: RunFolder, tmp_path: Path, cause: str) -> None:
+    """Its supervisor saw it, and the run store could not be written then."""
+    (record,) = attempts(folder).records
+    live = tmp_path / "scratch" / "controller" / controller_journal(record.epoch)
+    live.parent.mkdir(parents=True)
+    writer = JournalWriter.create(
+        live, Identity("r", record.epoch, "i", 0, "host", CONTROLLER_RANK, boot_id())
+    )
+    end = {"fact": "attempt_end", "attempt": 0, "at_ns": 5, "cause": cause}
+    writer.note(NoteType.FACT, end)
+    writer.close()
+    adopt(folder, tmp_path / "scratch")
+    (record,) = attempts(folder).records
+    assert record.end is not None
+    assert record.end.cause == cause
+    assert "the journal tells it" in record.end.words
+    assert (incident_of(folder, 0) is None) == (cause == "done")
 
 
 def test_an_attempt_whose_folders_are_missing_is_closed_as_well(

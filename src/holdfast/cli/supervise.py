@@ -27,6 +27,7 @@ from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.control import ControlInbox
+from holdfast.journal.folders import controller_journal
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
 from holdfast.journal.replicate import Replicator
@@ -109,7 +110,8 @@ def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob 
 
 
 def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier) -> int:
-    live = job.scratch / f"controller-{lease.epoch:06d}" / f"controller-{lease.epoch:06d}.hfj"
+    journal = controller_journal(lease.epoch)
+    live = job.scratch / Path(journal).stem / journal
     live.parent.mkdir(mode=0o700, exist_ok=True)
     writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
     chronicle = Chronicle(writer)

@@ -10,10 +10,12 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.core.facts import DONE
+from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
-from holdfast.journal.clocks import boot_id
+from holdfast.journal.clocks import RunClock, boot_id
+from holdfast.journal.folders import controller_journal
 from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.lease import holder_of
@@ -22,6 +24,8 @@ from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.salvage import salvage_journal, salvage_text
 from holdfast.journal.scratch import CACHE_FOLDER, owner_of
+from holdfast.journal.source import Source
+from holdfast.journal.statements import AttemptEnded
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"
@@ -71,20 +75,41 @@ def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) ->
 
 
 def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
-    """End an attempt as its incident tells it; without one, nobody saw how it ended."""
+    """End an attempt as its incident tells it, or else its journal, or else as lost."""
     known = incident_of(folder, record.attempt) or {}
-    cause, words = known.get("cause"), known.get("words")
+    cause, words, ended_unix_ns = known.get("cause"), known.get("words"), time.time_ns()
+    exits = (None,) * record.ranks
     if not (isinstance(cause, str) and isinstance(words, str)):
-        holder = holder_of(folder, record.epoch)
-        who = f"whoever ran it ({holder})" if holder else "whoever ran it"
-        cause, words = LOST_CAUSE, f"{who} was killed, or its host was: nobody saw the end"
-        logs = sorted(folder.logs_dir(record.attempt).glob("*.log"))
-        lines = last_lines(logs[0]) if logs else []
-        exits = (None,) * record.ranks
-        story = story_of(record.attempt, cause, words, exits=exits, last_lines=lines)
-        write_incident(folder, record.attempt, story)
-    end = AttemptEnd(cause, words, (None,) * record.ranks, time.time_ns())
-    return end_attempt(folder, record.attempt, end)
+        cause, words, ended_unix_ns = _recorded_end(folder, record) or _lost(folder, record)
+        if cause != DONE:
+            logs = sorted(folder.logs_dir(record.attempt).glob("*.log"))
+            lines = last_lines(logs[0]) if logs else []
+            story = story_of(record.attempt, cause, words, exits=exits, last_lines=lines)
+            write_incident(folder, record.attempt, story)
+    return end_attempt(folder, record.attempt, AttemptEnd(cause, words, exits, ended_unix_ns))
+
+
+def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int] | None:
+    """What the journal of its supervisor says, whom the run store did not let write it down."""
+    try:
+        journal = Source(folder.journal_dir / controller_journal(record.epoch), RunClock())
+        try:
+            said = journal.poll().statements
+        finally:
+            journal.rest()
+    except JournalError:
+        return None
+    for one in reversed(said):
+        if isinstance(one, AttemptEnded) and one.attempt == record.attempt and one.cause:
+            words = f"{one.cause}; the run store could not be written then, the journal tells it"
+            return one.cause, words, one.at_ns
+    return None
+
+
+def _lost(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int]:
+    holder = holder_of(folder, record.epoch)
+    who = f"whoever ran it ({holder})" if holder else "whoever ran it"
+    return LOST_CAUSE, f"{who} was killed, or its host was: nobody saw the end", time.time_ns()
 
 
 def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:

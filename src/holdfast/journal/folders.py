@@ -41,3 +41,8 @@ def journal_names(folder: Path) -> list[str]:
             return sorted(e.name for e in entries if e.name.endswith(JOURNAL_SUFFIX))
     except OSError:
         return []
+
+
+def controller_journal(epoch: int) -> str:
+    """The name of the journal of the run's holder under that lease."""
+    return f"controller-{epoch:06d}{JOURNAL_SUFFIX}"
