@@ -1,0 +1,151 @@
+"""Laws of chance: how long something takes, or lasts until it fails.
+
+Seconds everywhere. A law is drawn from with the caller's own `random.Random`, so that a seed
+decides everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erfc, exp, gamma, inf, isfinite, log, sqrt
+from random import Random
+from typing import Protocol
+
+
+class Law(Protocol):
+    """A distribution of positive times."""
+
+    @property
+    def mean_s(self) -> float:
+        """Its mean."""
+
+    def sample_s(self, rng: Random) -> float:
+        """Draw one."""
+
+    def survival(self, age_s: float) -> float:
+        """The probability that it is longer than `age_s`."""
+
+    def age_at_s(self, survival: float) -> float:
+        """The time that is outlived with that probability, 0 < survival <= 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same."""
+
+    mean_s: float
+
+    def __post_init__(self) -> None:
+        _check("a time", self.mean_s, zero=True)
+
+    def sample_s(self, rng: Random) -> float:  # noqa: ARG002 - the protocol
+        """That time."""
+        return self.mean_s
+
+    def survival(self, age_s: float) -> float:
+        """1 before, 0 after."""
+        return 1.0 if age_s < self.mean_s else 0.0
+
+    def age_at_s(self, survival: float) -> float:  # noqa: ARG002 - the protocol
+        """That time."""
+        return self.mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Without memory: what has lasted for long lasts as long again."""
+
+    mean_s: float
+
+    def __post_init__(self) -> None:
+        _check("a mean", self.mean_s)
+
+    def sample_s(self, rng: Random) -> float:
+        """Draw one."""
+        return -self.mean_s * log(1.0 - rng.random())
+
+    def survival(self, age_s: float) -> float:
+        """e^(−t/M)."""
+        return exp(-max(0.0, age_s) / self.mean_s)
+
+    def age_at_s(self, survival: float) -> float:
+        """−M·ln S."""
+        return -self.mean_s * log(survival)
+
+
+@dataclass(frozen=True, slots=True)
+class Weibull:
+    """S(t) = e^−(t/λ)^k, λ = M/Γ(1+1/k). A `shape` k below 1 is infant mortality, above 1 wear."""
+
+    mean_s: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        _check("a mean", self.mean_s)
+        _check("a Weibull's shape", self.shape)
+        if self.shape < 0.05:
+            raise ValueError(f"a Weibull's shape of {self.shape} is below 0.05: no such hazard")
+
+    @property
+    def scale_s(self) -> float:
+        """λ."""
+        return self.mean_s / gamma(1.0 + 1.0 / self.shape)
+
+    def sample_s(self, rng: Random) -> float:
+        """Draw one."""
+        return self.age_at_s(1.0 - rng.random())
+
+    def survival(self, age_s: float) -> float:
+        """e^−(t/λ)^k."""
+        return exp(-((max(0.0, age_s) / self.scale_s) ** self.shape))
+
+    def age_at_s(self, survival: float) -> float:
+        """λ·(−ln S)^(1/k)."""
+        return float(self.scale_s * (-log(survival)) ** (1.0 / self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """ln t is normal around ln `median_s` with standard deviation `sigma`: repairs, queues."""
+
+    median_s: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check("a median", self.median_s)
+        _check("a sigma", self.sigma, zero=True)
+
+    @property
+    def mean_s(self) -> float:
+        """The median times e^(sigma²/2)."""
+        return self.median_s * exp(self.sigma**2 / 2)
+
+    def sample_s(self, rng: Random) -> float:
+        """Draw one."""
+        return self.median_s * exp(self.sigma * rng.gauss(0.0, 1.0))
+
+    def survival(self, age_s: float) -> float:
+        """½·erfc(ln(t/median) / (sigma·√2))."""
+        if age_s <= 0:
+            return 1.0
+        if self.sigma == 0:
+            return 1.0 if age_s < self.median_s else 0.0
+        return erfc(log(age_s / self.median_s) / (self.sigma * sqrt(2.0))) / 2
+
+    def age_at_s(self, survival: float) -> float:
+        """The median times e^(sigma·z), z the normal quantile."""
+        from statistics import NormalDist
+
+        if survival >= 1.0:
+            return 0.0
+        return self.median_s * exp(self.sigma * NormalDist().inv_cdf(1.0 - survival))
+
+
+NEVER_S = inf
+
+
+def _check(what: str, value: float, *, zero: bool = False) -> None:
+    fine = value >= 0 if zero else value > 0
+    if not (fine and isfinite(value)):
+        at_least = "zero or more" if zero else "more than zero"
+        raise ValueError(f"{what} of {value} is impossible: it must be finite and {at_least}")
