@@ -89,11 +89,20 @@ class ChoiceFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """For hosts, until `until_ns`; `kind` is queue, provision, pull or boot."""
+
+    kind: str
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
-    """All ranks of the attempt run."""
+    """All ranks of the attempt run. `waited`: there were no hosts for it before."""
 
     at_ns: int
     attempt: int
+    waited: Waited | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,11 @@ def back_off(start_ns: int, end_ns: int) -> act.Record:
     return _fact("wait", kind="backoff", start_ns=start_ns, end_ns=end_ns)
 
 
+def wait(waited: ev.Waited, start_ns: int) -> act.Record:
+    """No attempt ran, and not all of the hardware was there."""
+    return _fact("wait", kind=waited.kind, start_ns=start_ns, end_ns=waited.until_ns)
+
+
 def run_end(at_ns: int) -> act.Record:
     """The run is done."""
     return _fact("run_end", at_ns=at_ns)

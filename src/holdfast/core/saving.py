@@ -270,11 +270,9 @@ class Saving:
     # --- what is due ------------------------------------------------------------------------
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
-        if self.agreement.phase is not Phase.IDLE or self.agreement.stop is not None:
+        if not self.may_order:
             return ()
         in_memory = self.tier.is_there
-        if in_memory and not self.tier.free:
-            return ()
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
         if in_memory:  # the order must be there before the ranks are
             nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
@@ -292,10 +290,14 @@ class Saving:
         return self.hear(news.SaveAsked(at_ns, self.reason, nearest, in_memory))
 
     def _due(self, at_ns: int, lead: int) -> tuple[bool, str]:
+        if self.tier.is_there:
+            return self._due_at(max(at_ns, self._known_ns + lead * self.step_time_ns), lead)
+        return self._due_at(at_ns + (lead - 1) * self.step_time_ns, lead)
+
+    def _due_at(self, at_ns: int, lead: int) -> tuple[bool, str]:
+        """The same, of a boundary that is reached then."""
         if not self.tier.is_there:
-            view = self.view(at_ns + (lead - 1) * self.step_time_ns, lead)
-            return self.policy.decide(view)
-        at_ns = max(at_ns, self._known_ns + lead * self.step_time_ns)
+            return self.policy.decide(self.view(at_ns, lead))
         nearest_ns = at_ns + self.step_time_ns // 2  # the nearest boundary, not the next one
         due, reason = self.memory_policy.decide(self.memory_view(nearest_ns, lead))
         if due:
@@ -309,6 +311,20 @@ class Saving:
         )
         due, durable = self.policy.decide(view)
         return due, durable if due else reason
+
+    @property
+    def may_order(self) -> bool:
+        """Whether a save that is due would be ordered now."""
+        agreement = self.agreement
+        if agreement.phase is not Phase.IDLE or agreement.stop is not None:
+            return False
+        return bool(self.tier.free) or not self.tier.is_there
+
+    def would_be_due(self, at_ns: int, step: int) -> bool:
+        """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""
+        if self.tier.is_there:
+            at_ns += self.step_time_ns
+        return self._due_at(at_ns, step - self.fastest_step)[0]
 
     def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
         """Whether that step, which is in memory, should become durable now; and why."""

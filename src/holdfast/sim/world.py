@@ -1,0 +1,464 @@
+"""One simulated run: the core's own machine, with virtual hosts that carry out what it says.
+
+    world = World(scenario, faults, policy, seed=1)
+    story = world.run()
+
+`core.run.RunMachine` decides here as it does in the agent: when to save and where to, what to
+restore, whether and when to start again. The ranks step together and are told to it as one. What
+the edges do (start, restore, copy, write, find another host) takes the time that the scenario says.
+
+Between two events from outside nothing happens but equal steps and equal saves. When two periods
+in a row were alike, and the next event is far, the periods between are written down as rows, and
+only the last ones are played (`_fold`): the run costs what its faults cost. That the outcome is the
+same is tested with the folding switched off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.facts import RestoreFact, SpanFact, StepsFact
+from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.run_state import State
+from holdfast.core.word import buffer_of
+from holdfast.sim.clock import NEVER_NS, Clock, to_ns
+from holdfast.sim.faults import Announcement, Cause, Fault, FaultStream
+from holdfast.sim.hosts import Hosts
+from holdfast.sim.model import Scenario
+from holdfast.sim.story import Story
+from holdfast.sim.training import Training
+
+BUFFERS = 3
+DRIFT = 20  # a fold is no longer than a twentieth of what was seen: intervals follow from that
+
+
+@dataclass(slots=True)
+class Life:
+    """The attempt that runs. `training` None: it has not come to its first step yet."""
+
+    attempt: int
+    resume: ev.Resume
+    launched_ns: int
+    training: Training | None = None
+    hung_ns: int | None = None
+    saved: list[int] = field(default_factory=list)  # the last two steps that were saved
+    due_after: int = 0  # so many steps after a save the next one was due, the last time
+
+
+@dataclass(slots=True)
+class Sets:
+    """What restores: (attempt, step) of the newest durable set, and of the newest in memory."""
+
+    durable: tuple[int, int] | None = None
+    memory: tuple[int, int] | None = None
+    buffer: int = 0
+
+
+class World:
+    """One run, from its request on. `events`: how many the core was fed."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        faults: FaultStream,
+        policy: RunPolicy,
+        *,
+        seed: int = 0,
+        folds: bool = True,
+    ) -> None:
+        self.scenario = scenario
+        self.story = Story("simulated", scenario.fleet.chips)
+        self.events = 0
+        self.finish: act.Finish | None = None
+        self._clock = Clock()
+        self._faults = faults
+        self._machine = RunMachine(policy)
+        self._rng = Random(seed)
+        self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng)
+        self._folds = folds
+        self._end_ns = to_ns(scenario.duration_s)
+        self._step_ns = max(1, to_ns(scenario.step_s))
+        self._life: Life | None = None
+        self._launch: act.Launch | None = None
+        self._sets = Sets()
+        self._drain: act.Drain | None = None
+        self._timers: dict[str, int] = {}
+        self._fed: deque[ev.Event] = deque()
+        saves = scenario.saves
+        self._stall_ns, self._copy_ns = to_ns(saves.stall_s), to_ns(saves.copy_s)
+        self._write_ns = to_ns(saves.write_s)
+
+    def run(self) -> Story:
+        """All of it."""
+        self._feed(ev.Opened(0, 0))
+        while self.finish is None:
+            fault_ns = self._faults.next_ns()
+            next_ns = self._clock.next_ns
+            until_ns = min(next_ns, NEVER_NS if fault_ns is None else fault_ns, self._end_ns)
+            step = self._step_to_save(until_ns)
+            if step is not None:
+                self._fold(step, until_ns)
+            elif until_ns >= self._end_ns:
+                break
+            elif until_ns == next_ns:
+                self._clock.advance()
+            else:
+                self._clock.now_ns = until_ns
+                self._strike(self._faults.pop())
+        self._close()
+        return self.story
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual nanoseconds since the request."""
+        return self._clock.now_ns
+
+    def _close(self) -> None:
+        """The time is over: what is under way stays open."""
+        self._clock.now_ns = max(self._clock.now_ns, self._end_ns)
+        life = self._life
+        if life is not None and life.training is not None:
+            life.training.end(self._end_ns)
+
+    # --- the core ---------------------------------------------------------------------------
+
+    def _feed(self, event: ev.Event) -> None:
+        """Tell the machine, and do what it answers; what comes of that is fed after it."""
+        self._fed.append(event)
+        if len(self._fed) > 1:
+            return
+        while self._fed:
+            self.events += 1
+            for action in self._machine.handle(self._fed[0]):
+                do = DO.get(type(action))
+                if do is not None:
+                    do(self, action)
+            self._fed.popleft()
+
+    def _heard(self, life: Life, what: news.Event) -> None:
+        self._feed(ev.Heard(self.now_ns, life.attempt, what))
+
+    def _after(self, delay_ns: int, life: Life, do: Callable[[], None]) -> None:
+        """Do this later, unless the attempt is over by then, or hangs."""
+
+        def if_alive() -> None:
+            if self._life is life and life.hung_ns is None:
+                do()
+
+        self._clock.at(self.now_ns + delay_ns, if_alive)
+
+    # --- what happens from outside ----------------------------------------------------------
+
+    def _strike(self, what: Fault | Announcement) -> None:
+        if isinstance(what, Announcement):
+            self._progress()
+            self._feed(ev.SaveAsked(self.now_ns, "a host is announced to go"))
+            return
+        takes_hosts = what.cause not in (Cause.PROCESS, Cause.HANG)
+        if takes_hosts:
+            for place in what.hosts:
+                self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
+            for at_ns in self._hosts.repairs_ns:
+                self._clock.at(at_ns, self._repaired)
+            self._hosts.repairs_ns = []
+        life = self._life
+        if life is None:
+            if takes_hosts:
+                self._lose_memory()
+                self._wait_for_hosts()
+            return
+        if what.cause is Cause.HANG and life.hung_ns is None:
+            self._hang(life)
+        elif what.cause is not Cause.HANG:
+            self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
+            if takes_hosts:
+                self._lose_memory()
+
+    def _repaired(self) -> None:
+        self._hosts.spares += 1
+
+    def _lose_memory(self) -> None:
+        """A host took its part of every set in memory along, unless another one has a copy."""
+        if self.scenario.saves.peers:
+            return
+        self._sets.memory = None
+        drain, self._drain = self._drain, None
+        if drain is not None:
+            why = "its host is gone"
+            names = (drain.attempt, drain.epoch, drain.step)
+            self._feed(ev.DrainFailed(self.now_ns, *names, why))
+
+    def _hang(self, life: Life) -> None:
+        self._stop_training(life)
+        life.hung_ns = self.now_ns
+        detected_ns = self.now_ns + to_ns(self.scenario.failures.hang_detect_s)
+
+        def noticed() -> None:
+            if self._life is life:  # the judge's verdict, told as the end of a rank
+                self._break(life, Exit(hang=True))
+
+        self._clock.at(detected_ns, noticed)
+
+    def _break(self, life: Life, how: Exit) -> None:
+        """The attempt is gone, at once and on all hosts."""
+        died_ns = self.now_ns if life.hung_ns is None else life.hung_ns
+        self._stop_training(life)
+        self._life = None
+        self._feed(ev.RankExited(self.now_ns, life.attempt, 0, died_ns, how))
+        self._feed(ev.TreeGone(self.now_ns, life.attempt))
+
+    def _stop_training(self, life: Life) -> None:
+        """No step is completed any more; the machine hears of the last one."""
+        training = life.training
+        if training is None:
+            if life.hung_ns is None:
+                self._started(life, self.now_ns)
+            return
+        if life.hung_ns is not None:
+            return
+        step, began_ns = training.end(self.now_ns)
+        if began_ns is not None:
+            self.story.add(StepsFact(life.attempt, step + 1, step + 1, began_ns, None))
+        if step > life.resume.step:
+            self._heard(life, news.Progress(self.now_ns, 0, step))
+
+    # --- attempts ---------------------------------------------------------------------------
+
+    def _choose(self, _: act.Choose) -> None:
+        durable, memory = self._sets.durable, self._sets.memory
+        if memory is not None and (durable is None or memory[1] >= durable[1]):
+            parent, step = memory
+            known = durable[1] if durable is not None else 0
+            resume = ev.Resume(
+                _name(memory), step, parent, buffer=self._sets.buffer, committed_step=known
+            )
+        elif durable is not None:
+            parent, step = durable
+            resume = ev.Resume(_name(durable), step, parent)
+        else:
+            resume = ev.Resume(None, 0, None)
+        self._feed(ev.Chosen(self.now_ns, resume, "the newest"))
+
+    def _do_launch(self, action: act.Launch) -> None:
+        self._launch = action
+        self._wait_for_hosts()
+
+    def _wait_for_hosts(self) -> None:
+        launch = self._launch
+        if launch is None:
+            return
+        began_ns = self.now_ns
+        ready_ns, wait = self._hosts.complete_at(self.now_ns)
+
+        def ready() -> None:
+            again_ns, _ = self._hosts.complete_at(self.now_ns)
+            if self._launch is launch and again_ns <= self.now_ns:
+                self._launch = None
+                self._launched(launch, began_ns, wait)
+
+        self._clock.at(ready_ns, ready)
+
+    def _launched(self, launch: act.Launch, began_ns: int, wait: str) -> None:
+        life = Life(launch.attempt, launch.resume, self.now_ns)
+        self._life = life
+        waited = ev.Waited(wait, self.now_ns) if self.now_ns > began_ns else None
+        self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
+        self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
+        restart_ns = to_ns(self.scenario.recovery.restart.sample_s(self._rng))
+        self._after(restart_ns, life, lambda: self._train(life))
+
+    def _restore_ns(self, life: Life) -> int:
+        recovery, resume = self.scenario.recovery, life.resume
+        if resume.set_name is None:
+            return 0
+        in_memory = resume.buffer is not None
+        return to_ns(recovery.restore_from_memory_s if in_memory else recovery.restore_s)
+
+    def _started(self, life: Life, at_ns: int) -> None:
+        """What an attempt did before its first step, up to now."""
+        if at_ns > life.launched_ns:
+            self.story.add(SpanFact(life.attempt, "startup", life.launched_ns, at_ns))
+
+    def _train(self, life: Life) -> None:
+        now_ns, resume = self.now_ns, life.resume
+        began_ns = max(life.launched_ns, now_ns - self._restore_ns(life))
+        self._started(life, began_ns)
+        self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
+        rows = self.story.of(life.attempt)
+        life.training = Training(rows, resume.step, now_ns, self._step_ns)
+        if self.scenario.saves.memory:
+            self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
+        for step in (1, 2):  # enough for the machine to know what a step takes
+            self._after(step * self._step_ns, life, self._progress)
+
+    def _progress(self) -> None:
+        life = self._life
+        if life is not None and life.training is not None and life.hung_ns is None:
+            step = life.training.completed(self.now_ns)
+            self._heard(life, news.Progress(self.now_ns, 0, step))
+
+    # --- saves ------------------------------------------------------------------------------
+
+    def _step_to_save(self, until_ns: int) -> int | None:
+        """The first boundary before then at which the machine would have a save made."""
+        life, saving = self._life, self._machine.saving
+        if life is None or life.training is None or life.hung_ns is not None:
+            return None
+        if self._machine.state is not State.RUNNING or not saving.may_order:
+            return None
+        training = life.training
+        low = max(training.completed(self.now_ns), training.anchor_step) + 1
+        high = training.last_before(until_ns)
+        if high < low or not self._is_due(training, high):
+            return None
+        if len(life.saved) == 2:  # most likely as many steps as the last time
+            guess = training.anchor_step + life.due_after
+            if low < guess <= high and self._is_due(training, guess):
+                high = guess
+                if not self._is_due(training, guess - 1):
+                    return guess
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_due(training, middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _is_due(self, training: Training, step: int) -> bool:
+        return self._machine.saving.would_be_due(training.passed_ns(step - 1), step)
+
+    def _fold(self, step: int, until_ns: int) -> None:
+        """Write down what is alike, then tell the machine what makes it order that save."""
+        life = self._life
+        assert life is not None  # noqa: S101 - there is a step to save
+        training = life.training
+        assert training is not None  # noqa: S101 - the same
+        blocked_ns = self._blocked_ns
+        due_after, known = step - training.anchor_step, life.due_after
+        life.due_after = due_after
+        if self._folds and len(life.saved) == 2 and due_after == known:
+            steps = life.saved[1] - life.saved[0]
+            period_ns = steps * self._step_ns + blocked_ns
+            saving = self._machine.saving
+            seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
+            longest_ns = min(until_ns - training.passed_ns(step), seen_ns // DRIFT)
+            periods = longest_ns // period_ns - 1
+            if periods > 0:
+                training.fold(periods, steps, blocked_ns)
+                step += periods * steps
+        self._clock.now_ns = max(self.now_ns, training.passed_ns(step - 1))
+        self._heard(life, news.Progress(self.now_ns, 0, step - 1))
+
+    @property
+    def _blocked_ns(self) -> int:
+        return self._copy_ns if self._machine.saving.tier.is_there else self._stall_ns
+
+    def _carry_out(self, action: act.CarryOut) -> None:
+        what, life = action.what, self._life
+        if isinstance(what, news.Commit):
+            self._sets.durable = action.attempt, what.step
+            committed = news.Committed(self.now_ns, what.epoch, what.step)
+            self._feed(ev.Heard(self.now_ns, action.attempt, committed))
+        elif isinstance(what, news.PublishOrder) and life is not None:
+            training = life.training
+            assert training is not None  # noqa: S101 - who does not train is not ordered to save
+            delay_ns = training.passed_ns(what.step) - self.now_ns
+            self._after(delay_ns, life, lambda: self._boundary(life, what))
+
+    def _boundary(self, life: Life, order: news.PublishOrder) -> None:
+        training, buffer = life.training, buffer_of(order.flags)
+        assert training is not None  # noqa: S101 - it has passed a boundary
+        blocked_ns = self._stall_ns if buffer is None else self._copy_ns
+        training.block(order.step, blocked_ns)
+        life.saved = [*life.saved[-1:], order.step]
+
+        def copied() -> None:
+            self._feed(ev.SaveTook(self.now_ns, life.attempt, blocked_ns))
+            self._heard(life, news.Snapped(self.now_ns, 0, order.epoch, order.step))
+            if buffer is None:
+                self._after(self._write_ns, life, written)
+
+        def written() -> None:
+            self._heard(life, news.Durable(self.now_ns, 0, order.epoch, order.step))
+
+        self._after(blocked_ns, life, copied)
+
+    def _seal(self, action: act.Seal) -> None:
+        self._sets.memory, self._sets.buffer = (action.attempt, action.step), action.buffer
+        names = (action.attempt, action.epoch, action.step, action.buffer)
+        self._feed(ev.Sealed(self.now_ns, *names))
+
+    def _do_drain(self, action: act.Drain) -> None:
+        if self._drain is not None:
+            return  # it goes on, faster
+        self._drain = action
+        names = (action.attempt, 0, action.epoch, action.step)
+
+        def drained() -> None:
+            if self._drain is action:
+                self._drain = None
+                self._feed(ev.Drained(self.now_ns, *names))
+
+        self._clock.at(self.now_ns + self._write_ns, drained)
+
+    def _abandon_drain(self, action: act.AbandonDrain) -> None:
+        self._drain = None
+        names = (action.attempt, action.epoch, action.step)
+        self._feed(ev.DrainFailed(self.now_ns, *names, action.why))
+
+    def _commit_drained(self, action: act.CommitDrained) -> None:
+        durable = self._sets.durable
+        if durable is None or durable[1] < action.step:
+            self._sets.durable = action.attempt, action.step
+        names = (action.attempt, action.epoch, action.step)
+        self._feed(ev.DrainCommitted(self.now_ns, *names))
+
+    # --- the rest ---------------------------------------------------------------------------
+
+    def _set_timer(self, action: act.SetTimer) -> None:
+        self._timers[action.timer] = action.at_ns
+
+        def fire() -> None:
+            if self._timers.get(action.timer) == action.at_ns:
+                del self._timers[action.timer]
+                self._feed(ev.TimerFired(self.now_ns, action.timer))
+
+        self._clock.at(action.at_ns, fire)
+
+    def _cancel_timer(self, action: act.CancelTimer) -> None:
+        self._timers.pop(action.timer, None)
+
+    def _record(self, action: act.Record) -> None:
+        self.story.record(action.fact)
+
+    def _do_finish(self, action: act.Finish) -> None:
+        self.finish = action
+
+
+def _name(of: tuple[int, int]) -> str:
+    attempt, step = of
+    return f"{attempt:04d}-{step:012d}"
+
+
+DO: dict[type[act.Action], Callable[[World, Any], None]] = {
+    act.Choose: World._choose,
+    act.Launch: World._do_launch,
+    act.CarryOut: World._carry_out,
+    act.Seal: World._seal,
+    act.Drain: World._do_drain,
+    act.AbandonDrain: World._abandon_drain,
+    act.CommitDrained: World._commit_drained,
+    act.SetTimer: World._set_timer,
+    act.CancelTimer: World._cancel_timer,
+    act.Record: World._record,
+    act.Finish: World._do_finish,
+}
