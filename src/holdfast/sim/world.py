@@ -15,6 +15,7 @@ same is tested with the folding switched off.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -351,12 +352,25 @@ class World:
             saving = self._machine.saving
             seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
             longest_ns = min(until_ns - training.passed_ns(step), seen_ns // DRIFT)
-            periods = longest_ns // period_ns - 1
+            periods = self._without_drain(step, steps, period_ns, longest_ns // period_ns - 1)
             if periods > 0:
                 training.fold(periods, steps, blocked_ns)
+                life.saved = [training.anchor_step - steps, training.anchor_step]
                 step += periods * steps
         self._clock.now_ns = max(self.now_ns, training.passed_ns(step - 1))
         self._heard(life, news.Progress(self.now_ns, 0, step - 1))
+
+    def _without_drain(self, step: int, steps: int, period_ns: int, periods: int) -> int:
+        """How many of the periods pass before a set in memory is to be drained; not that one."""
+        saving = self._machine.saving
+        if not saving.tier.is_there:
+            return periods
+        copied_ns = self._life.training.passed_ns(step) + self._copy_ns
+
+        def drains(after: int) -> bool:
+            return saving.drain_due(copied_ns + after * period_ns, step + after * steps)[0]
+
+        return bisect_left(range(max(0, periods)), True, key=drains)
 
     @property
     def _blocked_ns(self) -> int:
