@@ -97,7 +97,10 @@ class Weibull:
 
     def survival(self, age_s: float) -> float:
         """e^−(t/λ)^k."""
-        return exp(-((max(0.0, age_s) / self.scale_s) ** self.shape))
+        if age_s <= 0:
+            return 1.0
+        # By logarithms, since a power of a large age overflows; e^−e^700 is 0.
+        return exp(-exp(min(700.0, self.shape * (log(age_s) - log(self.scale_s)))))
 
     def age_at_s(self, survival: float) -> float:
         """λ·(−ln S)^(1/k)."""
@@ -114,6 +117,8 @@ class LogNormal:
     def __post_init__(self) -> None:
         _check("a median", self.median_s)
         _check("a sigma", self.sigma, zero=True)
+        if self.sigma > 10:
+            raise ValueError(f"a sigma of {self.sigma} is above 10: its mean would be e^50 medians")
 
     @property
     def mean_s(self) -> float:
@@ -130,7 +135,7 @@ class LogNormal:
             return 1.0
         if self.sigma == 0:
             return 1.0 if age_s < self.median_s else 0.0
-        return erfc(log(age_s / self.median_s) / (self.sigma * sqrt(2.0))) / 2
+        return erfc((log(age_s) - log(self.median_s)) / (self.sigma * sqrt(2.0))) / 2
 
     def age_at_s(self, survival: float) -> float:
         """The median times e^(sigma·z), z the normal quantile."""
@@ -138,7 +143,7 @@ class LogNormal:
 
         if survival >= 1.0:
             return 0.0
-        return self.median_s * exp(self.sigma * NormalDist().inv_cdf(1.0 - survival))
+        return self.median_s * exp(-self.sigma * NormalDist().inv_cdf(survival))
 
 
 NEVER_S = inf
