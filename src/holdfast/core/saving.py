@@ -229,7 +229,7 @@ class Saving:
         self._committed_ns = what.at_ns
         if isinstance(what, news.Committed) and self.agreement.buffer is None:
             total_ns = what.at_ns - self._ordered_ns
-            self.cost = replace(self.cost, total_ns=max(0, total_ns))
+            self.cost = replace(self.cost, total_ns=max(1, total_ns))  # 0: not measured
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.

@@ -30,6 +30,7 @@ from holdfast.core.facts import RestoreFact, SpanFact, StepsFact
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.run_state import State
 from holdfast.core.word import buffer_of
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.faults import Announcement, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
@@ -64,7 +65,11 @@ class Sets:
 
 
 class World:
-    """One run, from its request on. `events`: how many the core was fed."""
+    """One run, from its request on.
+
+    `events`: how many the core was fed. `stops`: the words with which a supervisor gave up, and
+    left the run to a person; the next one starts at once here, whatever persons would need.
+    """
 
     def __init__(
         self,
@@ -78,11 +83,12 @@ class World:
         self.scenario = scenario
         self.story = Story("simulated", scenario.fleet.chips)
         self.events = 0
-        self.finish: act.Finish | None = None
+        self.stops: list[str] = []
         self._clock = Clock()
         self._faults = faults
+        self._policy = policy
         self._machine = RunMachine(policy)
-        self._rng = Random(seed)
+        self._rng = Random(seed)  # noqa: S311 - luck, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng)
         self._folds = folds
         self._end_ns = to_ns(scenario.duration_s)
@@ -100,7 +106,7 @@ class World:
     def run(self) -> Story:
         """All of it."""
         self._feed(ev.Opened(0, 0))
-        while self.finish is None:
+        while True:
             fault_ns = self._faults.next_ns()
             next_ns = self._clock.next_ns
             until_ns = min(next_ns, NEVER_NS if fault_ns is None else fault_ns, self._end_ns)
@@ -352,7 +358,9 @@ class World:
             saving = self._machine.saving
             seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
             longest_ns = min(until_ns - training.passed_ns(step), seen_ns // DRIFT)
-            periods = self._without_drain(step, steps, period_ns, longest_ns // period_ns - 1)
+            periods = longest_ns // period_ns - 1
+            copied_ns = training.passed_ns(step) + blocked_ns
+            periods = self._without_drain(step, steps, copied_ns, period_ns, periods)
             if periods > 0:
                 training.fold(periods, steps, blocked_ns)
                 life.saved = [training.anchor_step - steps, training.anchor_step]
@@ -360,12 +368,16 @@ class World:
         self._clock.now_ns = max(self.now_ns, training.passed_ns(step - 1))
         self._heard(life, news.Progress(self.now_ns, 0, step - 1))
 
-    def _without_drain(self, step: int, steps: int, period_ns: int, periods: int) -> int:
-        """How many of the periods pass before a set in memory is to be drained; not that one."""
+    def _without_drain(
+        self, step: int, steps: int, copied_ns: int, period_ns: int, periods: int
+    ) -> int:
+        """How many of the periods pass before a set in memory is to be drained; not that one.
+
+        The first of them ends with a copy of `step`, at `copied_ns`.
+        """
         saving = self._machine.saving
         if not saving.tier.is_there:
             return periods
-        copied_ns = self._life.training.passed_ns(step) + self._copy_ns
 
         def drains(after: int) -> bool:
             return saving.drain_due(copied_ns + after * period_ns, step + after * steps)[0]
@@ -455,7 +467,23 @@ class World:
         self.story.record(action.fact)
 
     def _do_finish(self, action: act.Finish) -> None:
-        self.finish = action
+        """The supervisor ends, and another one takes over what is known of the run."""
+        if action.exit_code != EXIT_SAVED_START_ME_AGAIN:
+            self.stops.append(action.words)
+        if not action.keep_memory:
+            self._sets.memory = None
+        before, saving = self._machine, self._machine.saving
+        self._machine, self._timers = RunMachine(self._policy), {}
+        self._feed(
+            ev.Opened(
+                self.now_ns,
+                before.attempt + 1,
+                before.high_water,
+                before.failures_seen,
+                saving.observed_ns,
+                memory_lost=saving.losses_seen,
+            )
+        )
 
 
 def _name(of: tuple[int, int]) -> str:

@@ -1,0 +1,272 @@
+"""Simulated runs: held to closed forms, to themselves without folding, to what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.core import optimum
+from holdfast.core.history import parse_text, to_lines
+from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.restart import AllOf
+from holdfast.core.run import RunPolicy
+from holdfast.core.saves import EverySeconds
+from holdfast.sim.clock import to_ns
+from holdfast.sim.drawn import Drawn
+from holdfast.sim.faults import Announcement, Cause, Fault
+from holdfast.sim.laws import Exponential, Fixed
+from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
+from holdfast.sim.replicate import Spread, outcome, policy_of, replicate
+from holdfast.sim.world import World
+
+S = 1_000_000_000
+AT_ONCE = AllOf(())  # starts again whatever happened, and never gives up
+
+
+class Told:
+    """Faults as a test says them: (seconds, cause) each, of host 0."""
+
+    hosts_at_start = 1
+
+    def __init__(self, *events: tuple[float, Cause | Announcement]) -> None:
+        self._events = [
+            what if isinstance(what, Announcement) else Fault(to_ns(at_s), what, (0,))
+            for at_s, what in events
+        ]
+
+    def next_ns(self) -> int | None:
+        return self._events[0].at_ns if self._events else None
+
+    def pop(self) -> Fault | Announcement:
+        return self._events.pop(0)
+
+    def renewed(self, host: int, at_ns: int) -> None:
+        """They come when the test says so."""
+
+
+def run(scenario: Scenario, faults: object, policy: RunPolicy | None = None, *, folds: bool = True):
+    policy = policy or policy_of(scenario, AT_ONCE)
+    world = World(scenario, faults, policy, seed=1, folds=folds)
+    return world, world.run().account(to_ns(scenario.duration_s))
+
+
+EACH_MINUTE = Saves(stall_s=2, interval_s=60)
+
+
+def small(saves: Saves = EACH_MINUTE, **more: object) -> Scenario:
+    recovery = Recovery(restart=Fixed(10), restore_s=4, restore_from_memory_s=1)
+    return Scenario(saves=saves, **{"recovery": recovery, "duration_s": 1000, **more})
+
+
+def seconds(account) -> dict[str, float]:
+    return {kind: ns / S / account.chips for kind, ns in account.kinds.items() if ns}
+
+
+# --- closed forms --------------------------------------------------------------------------------
+
+
+def exponential(mtbf_s: float, save_s: float, restart_s: float, interval_s: float, days: float):
+    return Scenario(
+        failures=Failures(Exponential(mtbf_s), host_share=0.0),
+        saves=Saves(stall_s=save_s, interval_s=interval_s),
+        recovery=Recovery(restart=Fixed(restart_s)),
+        duration_s=days * DAY_S,
+        step_s=interval_s / 100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mtbf_s", "save_s", "restart_s", "interval_s", "days"),
+    [(11_124, 60, 600, 1115.7, 700), (11_124, 300, 600, 2387.5, 700), (1080, 1, 600, 45.8, 60)],
+)
+def test_dalys_exact_form(mtbf_s, save_s, restart_s, interval_s, days) -> None:
+    """J. T. Daly, FGCS 22(3), 2006, equation 20; so many failures leave about 0.004 of chance."""
+    scenario = exponential(mtbf_s, save_s, restart_s, interval_s, days)
+    exact = optimum.efficiency(interval_s, save_s, restart_s, mtbf_s)
+    _, account = run(scenario, Drawn(scenario, 7))
+    assert account.goodput == pytest.approx(exact, abs=0.01)
+
+
+def test_without_failures_only_saves_cost() -> None:
+    """The first save is due 60 s after the launch, and ordered for the boundary after that."""
+    _, account = run(small(duration_s=10 + 51 + 2 + 99 * (61 + 2)), Told())
+    assert seconds(account) == {"startup": 10.0, "step": 51.0 + 99 * 61, "save": 200.0}
+
+
+@pytest.mark.parametrize(("interval_s", "published"), [(3600, 0.714), (300, 0.933)])
+def test_sixteen_thousand_gpus_at_the_failure_rate_of_rsc_1(interval_s, published) -> None:
+    """A. Kokolis et al., arXiv 2410.21680: 6.50 failures per 1000 node-days; restart 5 min."""
+    scenario = Scenario(
+        fleet=Fleet(hosts=2048, chips_per_host=8),
+        failures=Failures(per_node_days(6.5)),
+        saves=Saves(interval_s=interval_s),
+        recovery=Recovery(restart=Fixed(300)),
+        duration_s=54 * DAY_S,
+    )
+    outcomes = [outcome(scenario, seed) for seed in range(4)]
+    assert Spread.of([one.goodput for one in outcomes]).mean == pytest.approx(published, abs=0.015)
+
+
+# --- folding -------------------------------------------------------------------------------------
+
+NO_STALL = Saves(write_s=20, interval_s=600)
+IN_MEMORY = Saves(write_s=20, interval_s=600, memory=True, copy_s=0.5, memory_interval_s=60)
+
+
+@pytest.mark.parametrize(
+    "saves",
+    [Saves(stall_s=5, write_s=20, interval_s=600), NO_STALL, IN_MEMORY],
+    ids=["blocking", "beside", "in memory"],
+)
+@pytest.mark.parametrize("step_s", [1.0, 0.07])
+def test_what_is_folded_comes_out_as_if_it_were_played(saves: Saves, step_s: float) -> None:
+    scenario = small(
+        saves, failures=Failures(Exponential(7200), host_share=0.0), duration_s=5 * DAY_S,
+        step_s=step_s,
+    )  # fmt: skip
+    folded, one = run(scenario, Drawn(scenario, 3))
+    played, other = run(scenario, Drawn(scenario, 3), folds=False)
+    assert one == other
+    assert folded.events < played.events / 1.5
+
+
+def test_with_hosts_that_are_lost_a_fold_changes_next_to_nothing() -> None:
+    """A drain may begin with another of the copies around it."""
+    scenario = small(IN_MEMORY, failures=Failures(Exponential(7200)), duration_s=20 * DAY_S)
+    _, one = run(scenario, Drawn(scenario, 3))
+    _, other = run(scenario, Drawn(scenario, 3), folds=False)
+    assert one.goodput == pytest.approx(other.goodput, abs=0.003)
+
+
+# --- what befalls a run --------------------------------------------------------------------------
+
+
+def test_a_process_that_fails_costs_what_was_not_saved_and_the_restart() -> None:
+    _, account = run(small(), Told((110, Cause.PROCESS)))
+    kinds = seconds(account)
+    assert kinds["lost"] == 47.0  # saved at 61, went on at 63
+    assert kinds["startup"] == 10.0 + 6.0
+    assert kinds["restore"] == 4.0
+    assert account.disruptions[0].cause == "killed"
+
+
+def test_a_failure_strikes_a_restart_too() -> None:
+    _, account = run(small(), Told((110, Cause.PROCESS), (115, Cause.PROCESS)))
+    kinds = seconds(account)
+    assert [one.cause for one in account.disruptions] == ["killed", "killed"]
+    assert kinds["startup"] == 10.0 + 5.0 + 6.0
+
+
+def test_a_failure_in_a_save_leaves_the_one_before() -> None:
+    _, account = run(small(), Told((125, Cause.PROCESS)))
+    assert seconds(account)["lost"] == 61.0  # from 63 to 124
+    assert seconds(account)["save"] > 2.0 + 1.0
+
+
+def test_a_write_that_was_under_way_is_lost_with_its_process() -> None:
+    saves = Saves(stall_s=2, write_s=30, interval_s=60)
+    _, account = run(small(saves), Told((90, Cause.PROCESS)))
+    assert seconds(account)["lost"] == 60.0 + 18.0
+
+
+def test_memory_outlives_a_process_and_not_its_host() -> None:
+    for cause, lost in ((Cause.PROCESS, 15), (Cause.HOST, 95)):
+        _, account = run(small(IN_MEMORY), Told((700, cause)))
+        assert seconds(account)["lost"] == pytest.approx(lost, abs=70), cause
+    peers = replace(IN_MEMORY, peers=True)
+    _, account = run(small(peers), Told((700, Cause.HOST)))
+    assert seconds(account)["lost"] < 70
+
+
+def test_a_hang_is_lost_until_it_is_noticed() -> None:
+    failures = Failures(hang_detect_s=50)
+    _, account = run(small(failures=failures), Told((110, Cause.HANG)))
+    assert seconds(account)["hang"] == 50.0
+    assert account.disruptions[0].cause == "hang"
+
+
+def test_a_lost_host_is_waited_for_and_a_spare_is_there_sooner() -> None:
+    recovery = Recovery(restart=Fixed(10), swap=Fixed(20), replace=Fixed(100))
+    for spares, kind, waited in ((0, "reschedule:queue", 100), (1, "reschedule:provision", 20)):
+        scenario = small(recovery=recovery, fleet=Fleet(spares=spares))
+        _, account = run(scenario, Told((110, Cause.HOST)))
+        assert seconds(account)[kind] == waited
+        assert account.disruptions[0].cause == "host_lost"
+
+
+def test_a_spare_comes_back_when_it_is_repaired() -> None:
+    recovery = Recovery(restart=Fixed(10), swap=Fixed(0), replace=Fixed(500), repair=Fixed(200))
+    scenario = small(recovery=recovery, fleet=Fleet(spares=1))
+    _, account = run(scenario, Told((110, Cause.HOST), (400, Cause.HOST)))
+    assert "reschedule:queue" not in seconds(account)
+    _, account = run(scenario, Told((110, Cause.HOST), (200, Cause.HOST)))
+    assert seconds(account)["reschedule:queue"] == 500.0
+
+
+def test_a_host_that_is_lost_while_another_is_waited_for() -> None:
+    scenario = small(recovery=Recovery(restart=Fixed(10), replace=Fixed(100)))
+    _, account = run(scenario, Told((110, Cause.HOST), (150, Cause.HOST)))
+    assert seconds(account)["reschedule:queue"] == 140.0
+    assert len(account.disruptions) == 1
+
+
+def test_an_announcement_saves_what_would_be_lost() -> None:
+    told = Announcement(to_ns(105), 0, to_ns(110), comes_true=True)
+    _, account = run(small(), Told((105, told), (110, Cause.HOST)))
+    assert seconds(account)["lost"] <= 4.0
+
+
+def test_one_that_does_not_come_true_costs_a_save() -> None:
+    told = Announcement(to_ns(105), 0, to_ns(110), comes_true=False)
+    _, account = run(small(), Told((105, told)))
+    assert account.disruptions == ()
+    assert "lost" not in seconds(account)
+
+
+def test_a_supervisor_that_gives_up_is_counted_and_followed_by_another() -> None:
+    scenario = small(Saves(interval_s=1e6), duration_s=2000)
+    faults = Told(*((100.0 * n, Cause.PROCESS) for n in range(1, 15)))
+    world, account = run(scenario, faults, policy_of(scenario))
+    assert len(world.stops) == 1
+    assert "10 failures in a row without a new step" in world.stops[0]
+    assert len(account.disruptions) == 11  # the others came while it waited to start again
+
+
+# --- what it leaves ------------------------------------------------------------------------------
+
+
+def test_its_history_read_again_gives_the_same_account() -> None:
+    scenario = small(IN_MEMORY, failures=Failures(Exponential(900)), duration_s=DAY_S)
+    world = World(scenario, Drawn(scenario, 5), policy_of(scenario), seed=5)
+    story = world.run()
+    end_ns = to_ns(scenario.duration_s)
+    ledger = Ledger()
+    ledger.add_history(parse_text("".join(f"{line}\n" for line in to_lines(story.history()))))
+    assert ledger.account(end_ns) == story.account(end_ns)
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not() -> None:
+    scenario = small(failures=Failures(Exponential(900)), duration_s=DAY_S)
+    assert outcome(scenario, 1) == outcome(scenario, 1) != outcome(scenario, 2)
+
+
+def test_runs_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    scenario = small(failures=Failures(Exponential(900)), duration_s=DAY_S)
+    told: list[int] = []
+    outcomes = replicate(scenario, replications=3, seed=1, told=told.append)
+    assert outcomes == [outcome(scenario, seed) for seed in (1, 2, 3)]
+    assert told == [1, 2, 3]
+
+
+def test_a_spread() -> None:
+    assert Spread.of([4.0, 1.0, 2.0, 3.0, 5.0]) == Spread(3.0, 1.2, 4.8)
+    assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0)
+
+
+def test_a_policy_of_the_users_own() -> None:
+    scenario = small(duration_s=200)
+    policy = RunPolicy(ranks=1, save=EverySeconds(30), restart=AT_ONCE)
+    _, account = run(scenario, Told(), policy)
+    assert seconds(account)["save"] == pytest.approx(12.0, abs=2)
