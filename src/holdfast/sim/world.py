@@ -7,18 +7,16 @@
 restore, whether and when to start again. The ranks step together and are told to it as one. What
 the edges do (start, restore, copy, write, find another host) takes the time that the scenario says.
 
-Between two events from outside nothing happens but equal steps and equal saves. When two periods
-in a row were alike, and the next event is far, the periods between are written down as rows, and
-only the last ones are played (`_fold`): the run costs what its faults cost. That the outcome is the
-same is tested with the folding switched off.
+Between two events from outside nothing happens but equal steps and equal saves. They are folded
+(`sim.cadence`), so that a run costs what its faults cost. That the outcome is the same is tested
+with the folding switched off.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -31,15 +29,16 @@ from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.run_state import State
 from holdfast.core.word import buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.sim.cadence import Cadence
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.faults import Announcement, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
+from holdfast.sim.tiers import Tiers
 from holdfast.sim.training import Training
 
 BUFFERS = 3
-DRIFT = 20  # a fold is no longer than a twentieth of what was seen: intervals follow from that
 
 
 @dataclass(slots=True)
@@ -50,18 +49,8 @@ class Life:
     resume: ev.Resume
     launched_ns: int
     training: Training | None = None
+    cadence: Cadence | None = None
     hung_ns: int | None = None
-    saved: list[int] = field(default_factory=list)  # the last two steps that were saved
-    due_after: int = 0  # so many steps after a save the next one was due, the last time
-
-
-@dataclass(slots=True)
-class Sets:
-    """What restores: (attempt, step) of the newest durable set, and of the newest in memory."""
-
-    durable: tuple[int, int] | None = None
-    memory: tuple[int, int] | None = None
-    buffer: int = 0
 
 
 class World:
@@ -95,13 +84,12 @@ class World:
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._life: Life | None = None
         self._launch: act.Launch | None = None
-        self._sets = Sets()
-        self._drain: act.Drain | None = None
         self._timers: dict[str, int] = {}
         self._fed: deque[ev.Event] = deque()
         saves = scenario.saves
         self._stall_ns, self._copy_ns = to_ns(saves.stall_s), to_ns(saves.copy_s)
         self._write_ns = to_ns(saves.write_s)
+        self._tiers = Tiers(self._clock, self._feed, self._write_ns, peers=saves.peers)
 
     def run(self) -> Story:
         """All of it."""
@@ -110,12 +98,11 @@ class World:
             fault_ns = self._faults.next_ns()
             next_ns = self._clock.next_ns
             until_ns = min(next_ns, NEVER_NS if fault_ns is None else fault_ns, self._end_ns)
-            step = self._step_to_save(until_ns)
-            if step is not None:
-                self._fold(step, until_ns)
-            elif until_ns >= self._end_ns:
+            if self._save_before(until_ns):
+                continue
+            if until_ns >= self._end_ns:
                 break
-            elif until_ns == next_ns:
+            if until_ns == next_ns:
                 self._clock.advance()
             else:
                 self._clock.now_ns = until_ns
@@ -179,7 +166,7 @@ class World:
         life = self._life
         if life is None:
             if takes_hosts:
-                self._lose_memory()
+                self._tiers.lose_memory()
                 self._wait_for_hosts()
             return
         if what.cause is Cause.HANG and life.hung_ns is None:
@@ -187,21 +174,10 @@ class World:
         elif what.cause is not Cause.HANG:
             self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
             if takes_hosts:
-                self._lose_memory()
+                self._tiers.lose_memory()
 
     def _repaired(self) -> None:
         self._hosts.spares += 1
-
-    def _lose_memory(self) -> None:
-        """A host took its part of every set in memory along, unless another one has a copy."""
-        if self.scenario.saves.peers:
-            return
-        self._sets.memory = None
-        drain, self._drain = self._drain, None
-        if drain is not None:
-            why = "its host is gone"
-            names = (drain.attempt, drain.epoch, drain.step)
-            self._feed(ev.DrainFailed(self.now_ns, *names, why))
 
     def _hang(self, life: Life) -> None:
         self._stop_training(life)
@@ -240,19 +216,7 @@ class World:
     # --- attempts ---------------------------------------------------------------------------
 
     def _choose(self, _: act.Choose) -> None:
-        durable, memory = self._sets.durable, self._sets.memory
-        if memory is not None and (durable is None or memory[1] >= durable[1]):
-            parent, step = memory
-            known = durable[1] if durable is not None else 0
-            resume = ev.Resume(
-                _name(memory), step, parent, buffer=self._sets.buffer, committed_step=known
-            )
-        elif durable is not None:
-            parent, step = durable
-            resume = ev.Resume(_name(durable), step, parent)
-        else:
-            resume = ev.Resume(None, 0, None)
-        self._feed(ev.Chosen(self.now_ns, resume, "the newest"))
+        self._feed(ev.Chosen(self.now_ns, self._tiers.newest(), "the newest"))
 
     def _do_launch(self, action: act.Launch) -> None:
         self._launch = action
@@ -301,6 +265,7 @@ class World:
         self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
         rows = self.story.of(life.attempt)
         life.training = Training(rows, resume.step, now_ns, self._step_ns)
+        life.cadence = Cadence(life.training)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
         for step in (1, 2):  # enough for the machine to know what a step takes
@@ -314,75 +279,22 @@ class World:
 
     # --- saves ------------------------------------------------------------------------------
 
-    def _step_to_save(self, until_ns: int) -> int | None:
-        """The first boundary before then at which the machine would have a save made."""
+    def _save_before(self, until_ns: int) -> bool:
+        """Have the next save made, if one is due before then; those that are alike are folded."""
         life, saving = self._life, self._machine.saving
-        if life is None or life.training is None or life.hung_ns is not None:
-            return None
-        if self._machine.state is not State.RUNNING or not saving.may_order:
-            return None
-        training = life.training
-        low = max(training.completed(self.now_ns), training.anchor_step) + 1
-        high = training.last_before(until_ns)
-        if high < low or not self._is_due(training, high):
-            return None
-        if len(life.saved) == 2:  # most likely as many steps as the last time
-            guess = training.anchor_step + life.due_after
-            if low < guess <= high and self._is_due(training, guess):
-                high = guess
-                if not self._is_due(training, guess - 1):
-                    return guess
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_due(training, middle):
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _is_due(self, training: Training, step: int) -> bool:
-        return self._machine.saving.would_be_due(training.passed_ns(step - 1), step)
-
-    def _fold(self, step: int, until_ns: int) -> None:
-        """Write down what is alike, then tell the machine what makes it order that save."""
-        life = self._life
-        assert life is not None  # noqa: S101 - there is a step to save
-        training = life.training
-        assert training is not None  # noqa: S101 - the same
-        blocked_ns = self._blocked_ns
-        due_after, known = step - training.anchor_step, life.due_after
-        life.due_after = due_after
-        if self._folds and len(life.saved) == 2 and due_after == known:
-            steps = life.saved[1] - life.saved[0]
-            period_ns = steps * self._step_ns + blocked_ns
-            saving = self._machine.saving
+        if life is None or life.training is None or life.cadence is None:
+            return False
+        if life.hung_ns is not None or self._machine.state is not State.RUNNING:
+            return False
+        step = life.cadence.step_to_save(saving, self.now_ns, until_ns)
+        if step is None:
+            return False
+        if life.cadence.are_alike(step) and self._folds:
             seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
-            longest_ns = min(until_ns - training.passed_ns(step), seen_ns // DRIFT)
-            periods = longest_ns // period_ns - 1
-            copied_ns = training.passed_ns(step) + blocked_ns
-            periods = self._without_drain(step, steps, copied_ns, period_ns, periods)
-            if periods > 0:
-                training.fold(periods, steps, blocked_ns)
-                life.saved = [training.anchor_step - steps, training.anchor_step]
-                step += periods * steps
-        self._clock.now_ns = max(self.now_ns, training.passed_ns(step - 1))
+            step = life.cadence.fold(saving, step, self._blocked_ns, until_ns, seen_ns)
+        self._clock.now_ns = max(self.now_ns, life.training.passed_ns(step - 1))
         self._heard(life, news.Progress(self.now_ns, 0, step - 1))
-
-    def _without_drain(
-        self, step: int, steps: int, copied_ns: int, period_ns: int, periods: int
-    ) -> int:
-        """How many of the periods pass before a set in memory is to be drained; not that one.
-
-        The first of them ends with a copy of `step`, at `copied_ns`.
-        """
-        saving = self._machine.saving
-        if not saving.tier.is_there:
-            return periods
-
-        def drains(after: int) -> bool:
-            return saving.drain_due(copied_ns + after * period_ns, step + after * steps)[0]
-
-        return bisect_left(range(max(0, periods)), True, key=drains)
+        return True
 
     @property
     def _blocked_ns(self) -> int:
@@ -391,7 +303,7 @@ class World:
     def _carry_out(self, action: act.CarryOut) -> None:
         what, life = action.what, self._life
         if isinstance(what, news.Commit):
-            self._sets.durable = action.attempt, what.step
+            self._tiers.committed(action.attempt, what.step)
             committed = news.Committed(self.now_ns, what.epoch, what.step)
             self._feed(ev.Heard(self.now_ns, action.attempt, committed))
         elif isinstance(what, news.PublishOrder) and life is not None:
@@ -405,7 +317,8 @@ class World:
         assert training is not None  # noqa: S101 - it has passed a boundary
         blocked_ns = self._stall_ns if buffer is None else self._copy_ns
         training.block(order.step, blocked_ns)
-        life.saved = [*life.saved[-1:], order.step]
+        if life.cadence is not None:
+            life.cadence.saved(order.step)
 
         def copied() -> None:
             self._feed(ev.SaveTook(self.now_ns, life.attempt, blocked_ns))
@@ -417,36 +330,6 @@ class World:
             self._heard(life, news.Durable(self.now_ns, 0, order.epoch, order.step))
 
         self._after(blocked_ns, life, copied)
-
-    def _seal(self, action: act.Seal) -> None:
-        self._sets.memory, self._sets.buffer = (action.attempt, action.step), action.buffer
-        names = (action.attempt, action.epoch, action.step, action.buffer)
-        self._feed(ev.Sealed(self.now_ns, *names))
-
-    def _do_drain(self, action: act.Drain) -> None:
-        if self._drain is not None:
-            return  # it goes on, faster
-        self._drain = action
-        names = (action.attempt, 0, action.epoch, action.step)
-
-        def drained() -> None:
-            if self._drain is action:
-                self._drain = None
-                self._feed(ev.Drained(self.now_ns, *names))
-
-        self._clock.at(self.now_ns + self._write_ns, drained)
-
-    def _abandon_drain(self, action: act.AbandonDrain) -> None:
-        self._drain = None
-        names = (action.attempt, action.epoch, action.step)
-        self._feed(ev.DrainFailed(self.now_ns, *names, action.why))
-
-    def _commit_drained(self, action: act.CommitDrained) -> None:
-        durable = self._sets.durable
-        if durable is None or durable[1] < action.step:
-            self._sets.durable = action.attempt, action.step
-        names = (action.attempt, action.epoch, action.step)
-        self._feed(ev.DrainCommitted(self.now_ns, *names))
 
     # --- the rest ---------------------------------------------------------------------------
 
@@ -471,7 +354,7 @@ class World:
         if action.exit_code != EXIT_SAVED_START_ME_AGAIN:
             self.stops.append(action.words)
         if not action.keep_memory:
-            self._sets.memory = None
+            self._tiers.give_back_memory()
         before, saving = self._machine, self._machine.saving
         self._machine, self._timers = RunMachine(self._policy), {}
         self._feed(
@@ -486,19 +369,14 @@ class World:
         )
 
 
-def _name(of: tuple[int, int]) -> str:
-    attempt, step = of
-    return f"{attempt:04d}-{step:012d}"
-
-
 DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.Choose: World._choose,
     act.Launch: World._do_launch,
     act.CarryOut: World._carry_out,
-    act.Seal: World._seal,
-    act.Drain: World._do_drain,
-    act.AbandonDrain: World._abandon_drain,
-    act.CommitDrained: World._commit_drained,
+    act.Seal: lambda world, action: world._tiers.seal(action),
+    act.Drain: lambda world, action: world._tiers.drain(action),
+    act.AbandonDrain: lambda world, action: world._tiers.abandon(action),
+    act.CommitDrained: lambda world, action: world._tiers.commit(action),
     act.SetTimer: World._set_timer,
     act.CancelTimer: World._cancel_timer,
     act.Record: World._record,

@@ -1,0 +1,105 @@
+"""Where the sets of a simulated run lie: in the memory of its hosts, and in the run store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.sim.clock import Clock
+
+Set = tuple[int, int]  # the attempt that wrote it, and the step
+
+
+class Tiers:
+    """The newest set of each tier; they are of one lineage, since every start is from the newest.
+
+    Seals take no time, and manifests neither: what the edges do there is short.
+    """
+
+    def __init__(
+        self, clock: Clock, feed: Callable[[ev.Event], None], write_ns: int, *, peers: bool
+    ) -> None:
+        """`write_ns`: what a drain takes. `peers`: each host's memory is on another host too."""
+        self._clock = clock
+        self._feed = feed
+        self._write_ns = write_ns
+        self._peers = peers
+        self._durable: Set | None = None
+        self._memory: Set | None = None
+        self._buffer = 0
+        self._drain: act.Drain | None = None
+
+    def newest(self) -> ev.Resume:
+        """What the next attempt starts from."""
+        durable, memory = self._durable, self._memory
+        if memory is not None and (durable is None or memory[1] >= durable[1]):
+            known = durable[1] if durable is not None else 0
+            attempt, step = memory
+            return ev.Resume(
+                _name(memory), step, attempt, buffer=self._buffer, committed_step=known
+            )
+        if durable is None:
+            return ev.Resume(None, 0, None)
+        attempt, step = durable
+        return ev.Resume(_name(durable), step, attempt)
+
+    def committed(self, attempt: int, step: int) -> None:
+        """A set is durable."""
+        if self._durable is None or self._durable[1] < step:
+            self._durable = attempt, step
+
+    def lose_memory(self) -> None:
+        """A host took its part of every set in memory along, unless another one has a copy."""
+        if self._peers:
+            return
+        self._memory = None
+        drain, self._drain = self._drain, None
+        if drain is not None:
+            self._failed(drain, "its host is gone")
+
+    def give_back_memory(self) -> None:
+        """The run is over for a supervisor, and all that counts is durable."""
+        self._memory = None
+
+    # --- what the core says -----------------------------------------------------------------
+
+    def seal(self, action: act.Seal) -> None:
+        """A copy is whole."""
+        self._memory, self._buffer = (action.attempt, action.step), action.buffer
+        names = (action.attempt, action.epoch, action.step, action.buffer)
+        self._feed(ev.Sealed(self._clock.now_ns, *names))
+
+    def drain(self, action: act.Drain) -> None:
+        """Write it to the run store; being hurried makes no difference here."""
+        if self._drain is not None:
+            return
+        self._drain = action
+
+        def drained() -> None:
+            if self._drain is action:
+                self._drain = None
+                names = (action.attempt, 0, action.epoch, action.step)
+                self._feed(ev.Drained(self._clock.now_ns, *names))
+
+        self._clock.at(self._clock.now_ns + self._write_ns, drained)
+
+    def abandon(self, action: act.AbandonDrain) -> None:
+        """Whatever is under way, nobody waits for it."""
+        self._drain = None
+        self._failed(action, action.why)
+
+    def commit(self, action: act.CommitDrained) -> None:
+        """The manifest of a drained set."""
+        self.committed(action.attempt, action.step)
+        names = (action.attempt, action.epoch, action.step)
+        self._feed(ev.DrainCommitted(self._clock.now_ns, *names))
+
+    def _failed(self, of: act.Drain | act.AbandonDrain, why: str) -> None:
+        names = (of.attempt, of.epoch, of.step)
+        self._feed(ev.DrainFailed(self._clock.now_ns, *names, why))
+
+
+def _name(of: Set) -> str:
+    attempt, step = of
+    return f"{attempt:04d}-{step:012d}"
