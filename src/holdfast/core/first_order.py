@@ -1,4 +1,4 @@
-"""The published first-order forms: what a planner's spreadsheet says, and where it stops being true.
+"""The published first-order forms: what a spreadsheet says, and where it stops being true.
 
 All of them add up what each cause wastes, as if wastes never overlapped: a failure every M seconds
 costs its restart R in full, and half an interval. That is right while (τ + δ + R) / M is small.

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, expm1, isfinite
 
 from holdfast.core.optimum import young_interval_s
@@ -156,10 +157,14 @@ def best_pattern(
         return Pattern(copy_s, _best_copies(lambda k: Pattern(copy_s, k), costs, rates, least))
     tau_s = max(least_copy_s, young_interval_s(costs.copy_s, 1 / (rates.process or rates.failures)))
     for _ in range(2):
-        guess_s = tau_s
-        copies = _best_copies(lambda k: Pattern(max(guess_s, least_s / k), k), costs, rates, 1)
+        copies = _best_copies(partial(_at_least, tau_s, least_s), costs, rates, 1)
         tau_s = _best_interval_s(copies, costs, rates, max(least_copy_s, least_s / copies))
     return Pattern(tau_s, copies)
+
+
+def _at_least(tau_s: float, least_s: float, copies: int) -> Pattern:
+    """That τ, or as much longer as keeps durable saves apart."""
+    return Pattern(max(tau_s, least_s / copies), copies)
 
 
 def _walk(pattern: Pattern, costs: Costs, rates: Rates) -> tuple[float, float, float, float]:
@@ -213,7 +218,7 @@ class _Restarts:
 
 
 def _until(rate: float, period_s: float) -> tuple[float, float]:
-    """The probability that nothing strikes in a period, and its mean length until something does."""
+    """The probability that nothing strikes a period, and its mean length until something does."""
     if rate * period_s == 0:
         return 1.0, period_s
     return exp(-rate * period_s), -expm1(-rate * period_s) / rate
@@ -258,7 +263,7 @@ def _best_copies(
     least: int,
     most: int = MOST_COPIES,
 ) -> int:
-    """K between two bounds: a walk in steps of a quarter, then between the best one's neighbours."""
+    """K between two bounds: in steps of a quarter, then between the best one's neighbours."""
     most = max(least, min(most, MOST_COPIES))
 
     def kept(copies: int) -> float:

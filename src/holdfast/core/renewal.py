@@ -77,15 +77,32 @@ def sum_of_survivals(survival: Survival, before_s: float, period_s: float) -> fl
     begin = float(TERMS_ONE_BY_ONE)
     while True:
         end = float(int(begin * WIDEST))
-        middle, half = (begin + end - 1) / 2, (end - begin) / 2
-        block = 0.0
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            for x in (middle - half * node, middle + half * node):
-                block += weight * survival(before_s + x * period_s)
-        total += half * block
-        if half * block <= total * NEGLIGIBLE:
+        middle_s = before_s + (begin + end - 1) / 2 * period_s
+        block = (end - begin) * _mean_of(survival, middle_s, (end - begin) / 2 * period_s)
+        total += block
+        if block <= total * NEGLIGIBLE:
             return total
         begin = end
+
+
+def mean_until_s(survival: Survival, until_s: float) -> float:
+    """E[min(X, t)] = ∫ S from 0 to t: of an attempt, the time before that age.
+
+    By panels that halve towards 0, where laws with infant mortality are steep.
+    """
+    total, end = 0.0, until_s
+    for _ in range(40):
+        total += end / 2 * _mean_of(survival, end * 3 / 4, end / 4)
+        end /= 2
+    return total + end * survival(end)
+
+
+def _mean_of(survival: Survival, middle: float, half: float) -> float:
+    """The mean of a function around a point, by Gauss and Legendre."""
+    return sum(
+        weight * (survival(middle - half * node) + survival(middle + half * node)) / 2
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True)
+    )
 
 
 def renewal_interval_s(

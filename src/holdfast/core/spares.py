@@ -1,7 +1,7 @@
 """How many spare hosts are enough.
 
 Hosts are lost at rate λ per second of time in which the run has all its hosts, and each is back
-after a repair of ρ on average. The offered load a = λρ is the mean number that is away. What
+after a repair of r on average. The offered load a = λr is the mean number that is away. What
 follows holds for any law of the repair, not only for an exponential one (Sevastyanov 1957:
 insensitivity), as long as losses are independent.
 
@@ -39,7 +39,7 @@ def waiting_share(spares: int, load: float) -> float:
 
 
 def mean_wait_s(spares: int, repair_s: float) -> float:
-    """ρ/(n+1): from the loss that finds no spare to the first of the n + 1 repairs to end.
+    """r/(n+1): from the loss that finds no spare to the first of the n + 1 repairs to end.
 
     The share of time in B over how often it begins, λ·P(n away).
     """

@@ -21,7 +21,7 @@ def seconds_of(given: object, *, unit: str = "s") -> float:
     text = str(given)[:_MOST_CHARS]
     form = _FORM.fullmatch(text)
     if form is None:
-        raise ValueError(f"{ascii(text)} is not a duration: give {WORDS}")
+        raise ValueError(f"{text!a} is not a duration: give {WORDS}")
     name = form[2] or unit
     if name not in UNITS_S:
         raise ValueError(f"{text}: there is no unit {name!r}; give {WORDS}")
@@ -35,6 +35,8 @@ def seconds_of(given: object, *, unit: str = "s") -> float:
 
 def in_words(value_s: float) -> str:
     """A duration with three digits or so and one unit: 45.8 s, 18.6 min, 3.09 h, 54 d."""
+    if value_s == 0:
+        return "0 s"
     for below_s, unit in ((0.1, "ms"), (120.0, "s"), (7200.0, "min"), (172_800.0, "h")):
         if value_s < below_s:
             return f"{value_s / UNITS_S[unit]:.3g} {unit}"

@@ -1,0 +1,157 @@
+"""A plan on a terminal: one screen, the same without colour and in plain ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.report.bars import bar
+from holdfast.report.kinds import style_of
+from holdfast.report.terminal import MAX_WIDTH, Page
+from holdfast.report.words import counted, percent
+from holdfast.sim.durations import in_words
+from holdfast.sim.plan import Plan
+
+WARNING = "lost"  # the kind whose colour a sentence has that says what cannot be
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Print it."""
+    page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
+    for piece in _pieces(plan, page):
+        console.print(Constrain(piece, page.width), highlight=False)
+
+
+def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
+    yield _title(plan, page)
+    yield Text()
+    yield _headline(plan, page)
+    yield Text()
+    for note in plan.notes:
+        yield Text(note, style_of(WARNING).colour)
+    if plan.notes:
+        yield Text()
+    yield _where_it_goes(plan, page)
+    yield Text()
+    yield _intervals(plan, page)
+    if plan.spares:
+        yield Text()
+        yield _spares(plan)
+    if plan.what_ifs:
+        yield Text()
+        yield _what_ifs(plan, page)
+    yield Text()
+    yield _estimates(plan)
+
+
+def _title(plan: Plan, page: Page) -> RenderableType:
+    dot, about = page.glyph(" · ", " | "), page.glyph("±", "+-")
+    facts = [counted(plan.hosts, "host"), counted(plan.chips, "chip"), in_words(plan.duration_s)]
+    words = Text.assemble(("plan", "bold"), dot, dot.join(facts))
+    failures = plan.disruptions
+    count = f"{failures.mean:,.0f} {about} {2 * failures.sd:,.0f} failures"
+    return Group(
+        Rule(words, align="left", characters=page.glyph("─", "-"), style="dim"),
+        Text(f"{count}, one every {in_words(plan.mtbf_s)}", "dim"),
+    )
+
+
+def _headline(plan: Plan, page: Page) -> Table:
+    """Goodput with its interval, and the two factors."""
+    to, times = page.glyph("–", "-"), page.glyph("×", "x")
+    spread = f"{percent(plan.goodput_low)[:-2]} {to} {percent(plan.goodput_high)}"
+    columns = [
+        ("goodput", plan.goodput, f"{spread}\nin nine runs of ten", "="),
+        ("scheduling", plan.scheduling_goodput, "of the time, all\nhosts are there", times),
+        ("runtime", plan.runtime_goodput, "of that time is\nkept training", ""),
+    ]
+    grid = Table.grid(padding=(0, 1))
+    rows: list[list[Text]] = [[], [], []]
+    for name, share, words, sign in columns:
+        strong = f"bold {style_of('step').colour}" if name == "goodput" else "bold"
+        rows[0] += [Text(name, "dim"), Text()]
+        rows[1] += [Text(percent(share), strong), Text(sign, "dim")]
+        rows[2] += [Text(words, "dim"), Text()]
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _where_it_goes(plan: Plan, page: Page) -> Table:
+    """The rest of the time, by kind; the bars compare the kinds with one another."""
+    rows = [
+        ("reschedule", "waiting for another host", plan.badput.reschedule),
+        ("restart", "coming back, also in vain", plan.badput.restart),
+        ("lost", "steps that failures undid", plan.badput.lost),
+        ("save", "blocked by saves", plan.badput.save),
+    ]
+    table = _table("where the rest goes", "", "share", "")
+    worst = max((share for *_, share in rows), default=0.0) or 1.0
+    for kind, words, share in rows:
+        if share:
+            drawn = bar(0, share / worst, 24, ascii_only=page.ascii_only)
+            table.add_row(
+                kind, Text(words, "dim"), percent(share), Text(drawn, style_of(kind).colour)
+            )
+    return table
+
+
+def _intervals(plan: Plan, page: Page) -> Table:
+    none = page.glyph("—", "-")
+    table = _table("save every", "planned", "best", "first order")
+    rows = [("durable", plan.interval_s, plan.best_interval_s, plan.first_order_interval_s)]
+    if plan.memory_interval_s is not None:
+        first_order_s = plan.first_order_memory_interval_s
+        rows.append(
+            ("memory", plan.memory_interval_s, plan.best_memory_interval_s or 0.0, first_order_s)
+        )
+    for name, planned_s, best_s, first_s in rows:
+        published = none if first_s is None else in_words(first_s)
+        table.add_row(name, in_words(planned_s), in_words(best_s), published)
+    return table
+
+
+def _spares(plan: Plan) -> Table:
+    table = _table("spares", "enough", "goodput", "one more adds")
+    for row in plan.spares:
+        style = "bold" if row.spares == plan.best_spares else ""
+        mark = " best" if row.spares == plan.best_spares else ""
+        gain = f"{row.gain_of_one_more * 100:+.2f} points"
+        table.add_row(
+            f"{row.spares}{mark}", percent(row.enough), percent(row.goodput), gain, style=style
+        )
+    return table
+
+
+def _what_ifs(plan: Plan, page: Page) -> Table:
+    table = _table("what would raise it", "goodput", "gain", "")
+    worst = plan.what_ifs[0].gain
+    for one in plan.what_ifs:
+        drawn = bar(0, one.gain / worst, 16, ascii_only=page.ascii_only)
+        gain = f"{one.gain * 100:+.1f} points"
+        table.add_row(one.change, percent(one.goodput), gain, Text(drawn, style_of("step").colour))
+    return table
+
+
+def _estimates(plan: Plan) -> Text:
+    published = percent(plan.published_runtime_goodput)
+    return Text.assemble(
+        ("runtime goodput by the published estimate from tch, trm and tre: ", "dim"),
+        f"{published}",
+        (", exact: ", "dim"),
+        percent(plan.runtime_goodput),
+        (f"; goodput by the linear formula: {percent(plan.linear_goodput)}", "dim"),
+    )
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    for i, head in enumerate(heads):
+        is_number = i > 0 and head != ""
+        table.add_column(head, justify="right" if is_number else "left", no_wrap=is_number)
+    return table

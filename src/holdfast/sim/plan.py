@@ -1,0 +1,211 @@
+"""A plan: what goodput to expect of a run, how often to save, and what would raise it most.
+
+`plan` answers a `Question` from the closed forms. The result is plain data and knows nothing of
+how it is printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import expm1, gamma, inf, isfinite, sqrt
+from typing import Any
+
+from holdfast.core.first_order import (
+    TwoIntervals,
+    linear_efficiency,
+    predicted_interval_s,
+    predicted_waste,
+    two_level_intervals,
+    two_level_waste,
+)
+from holdfast.core.metrics import estimated_runtime_goodput
+from holdfast.sim.laws import Fixed, Law, LogNormal, Weibull
+from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
+from holdfast.sim.plan_input import Question
+from holdfast.sim.plan_model import Outlook, costs_of, outlook, rates_of
+from holdfast.sim.plan_spares import Spares, best_spares, spares_table
+from holdfast.sim.plan_spread import goodput_interval
+
+NORMAL_95 = 1.6448536269514722  # the standard normal law's 95th percentile
+
+
+@dataclass(frozen=True, slots=True)
+class Disruptions:
+    """How many failures the run will see: the mean, its standard deviation, nine runs in ten."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Badput:
+    """Where the rest of the time goes, as shares of all time; with goodput their sum is 1."""
+
+    reschedule: float
+    restart: float
+    lost: float
+    save: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer. Shares are of all wall time unless they say otherwise; times are in seconds.
+
+    `interval_s` is the training between durable saves that is planned for, `best_interval_s` the
+    best one, and `best_goodput` what it comes to; `memory_…` the same of copies to memory, None
+    where there is no such tier. `goodput` is the long run's, `goodput_low` and `goodput_high` are
+    the 5th and 95th percentiles of what one run of `duration_s` sees. `runtime_goodput` is a share
+    of the time in which all hosts are there. `published_runtime_goodput`: the estimate from tch,
+    trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
+    `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
+    """
+
+    hosts: int
+    chips: int
+    duration_s: float
+    mtbf_s: float
+    save_s: float
+    restart_s: float
+    interval_s: float
+    best_interval_s: float
+    memory_interval_s: float | None
+    best_memory_interval_s: float | None
+    goodput: float
+    goodput_low: float
+    goodput_high: float
+    best_goodput: float
+    scheduling_goodput: float
+    runtime_goodput: float
+    published_runtime_goodput: float | None
+    linear_goodput: float
+    first_order_interval_s: float | None
+    first_order_memory_interval_s: float | None
+    can_progress: bool
+    target: float
+    disruptions: Disruptions
+    badput: Badput
+    best_spares: int | None
+    spares: tuple[Spares, ...]
+    what_ifs: tuple[WhatIf, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values, by the same names."""
+        return asdict(self)
+
+
+def plan(question: Question) -> Plan:
+    """Answer a question."""
+    view, best = outlook(question), outlook(question, best=True)
+    scenario = question.scenario
+    memory = scenario.saves.memory
+    low, high = goodput_interval(question, view)
+    first_order_s, first_order_memory_s = _first_order_intervals(question)
+    sg = view.waiting.scheduling_goodput
+    costs = costs_of(question)
+    return Plan(
+        hosts=scenario.fleet.hosts,
+        chips=scenario.fleet.chips,
+        duration_s=scenario.duration_s,
+        mtbf_s=question.between.mean_s,
+        save_s=costs.save_s,
+        restart_s=costs.restart_s,
+        interval_s=view.pattern.durable_interval_s,
+        best_interval_s=best.pattern.durable_interval_s,
+        memory_interval_s=view.pattern.interval_s if memory else None,
+        best_memory_interval_s=best.pattern.interval_s if memory else None,
+        goodput=view.goodput,
+        goodput_low=low,
+        goodput_high=high,
+        best_goodput=best.goodput,
+        scheduling_goodput=sg,
+        runtime_goodput=view.shares.kept,
+        published_runtime_goodput=_published(question, view),
+        linear_goodput=sg * _linear(question, view),
+        first_order_interval_s=first_order_s,
+        first_order_memory_interval_s=first_order_memory_s,
+        can_progress=can_progress(question, best),
+        target=question.target,
+        disruptions=_disruptions(question, sg),
+        badput=Badput(
+            1 - sg, sg * view.shares.restarts, sg * view.shares.lost, sg * view.shares.saves
+        ),
+        best_spares=best_spares(question),
+        spares=spares_table(question, view),
+        what_ifs=what_ifs(question, view),
+        notes=notes(question, view, best),
+    )
+
+
+def _disruptions(question: Question, scheduling_goodput: float) -> Disruptions:
+    """Failures strike while the hosts are there; the variance of a renewal count is N·cv²."""
+    law = question.between
+    mean = question.scenario.duration_s * scheduling_goodput / law.mean_s
+    sd = sqrt(mean) * _variation(law)
+    return Disruptions(mean, sd, max(0.0, mean - NORMAL_95 * sd), mean + NORMAL_95 * sd)
+
+
+def _variation(law: Law) -> float:
+    """A law's standard deviation over its mean."""
+    if isinstance(law, Weibull):
+        return sqrt(gamma(1 + 2 / law.shape) / gamma(1 + 1 / law.shape) ** 2 - 1)
+    if isinstance(law, LogNormal):
+        return sqrt(expm1(law.sigma**2))
+    return 0.0 if isinstance(law, Fixed) else 1.0
+
+
+def _published(question: Question, view: Outlook) -> float | None:
+    """The estimate for the failures that are expected: each loses half an interval."""
+    costs, rates, pattern = costs_of(question), rates_of(question), view.pattern
+    waiting, every = view.waiting, rates.failures
+    in_memory = rates.process / every if costs.copy_s is not None else 0.0
+    saved = rates.announced / every
+    rest = 1 - in_memory - saved
+    tch_s = in_memory * pattern.interval_s / 2
+    tch_s += rest * (pattern.durable_interval_s / 2 + costs.write_s)
+    trm_s = in_memory * costs.restart_from_memory_s + (1 - in_memory) * costs.restart_s
+    swap_s = question.scenario.recovery.swap.mean_s
+    tre_s = waiting.lost * (waiting.chance * waiting.wait_s + (1 - waiting.chance) * swap_s)
+    duration_s = question.scenario.duration_s
+    count = duration_s * waiting.scheduling_goodput * every
+    return estimated_runtime_goodput([count * tch_s], [count * trm_s], [count * tre_s], duration_s)
+
+
+def _linear(question: Question, view: Outlook) -> float:
+    """Runtime goodput by the first-order form that fits: two levels, predictions, or neither."""
+    costs, rates, pattern = costs_of(question), rates_of(question), view.pattern
+    mtbf_s = 1 / rates.failures
+    if costs.copy_s is not None:
+        intervals = TwoIntervals(pattern.interval_s, pattern.durable_interval_s)
+        mtbfs_s = _mean_s(rates.process), _mean_s(rates.host + rates.announced)
+        waste = two_level_waste(intervals, costs.copy_s, costs.save_s, costs.restart_s, *mtbfs_s)
+        return max(0.0, 1 - waste)
+    if rates.announced:
+        recall, precision = rates.announced / rates.failures, 1.0
+        if rates.false:
+            precision = rates.announced / (rates.announced + rates.false)
+        waste = predicted_waste(pattern.interval_s, costs.save_s, costs.notice_save_s,
+                                costs.restart_s, mtbf_s, recall, precision)  # fmt: skip
+        return max(0.0, 1 - waste)
+    return linear_efficiency(pattern.interval_s, costs.save_s, costs.restart_s, mtbf_s)
+
+
+def _first_order_intervals(question: Question) -> tuple[float | None, float | None]:
+    """The durable interval, and that of copies, by the published forms; None: never, or no tier."""
+    costs, rates = costs_of(question), rates_of(question)
+    if costs.copy_s is not None:
+        both = two_level_intervals(costs.copy_s, costs.save_s, _mean_s(rates.process),
+                                   _mean_s(rates.host))  # fmt: skip
+        return _finite(both.durable_s), _finite(both.memory_s)
+    recall = rates.announced / rates.failures
+    return _finite(predicted_interval_s(costs.save_s, 1 / rates.failures, recall)), None
+
+
+def _mean_s(rate: float) -> float:
+    return 1 / rate if rate else inf
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

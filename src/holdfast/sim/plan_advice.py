@@ -1,0 +1,260 @@
+"""What would raise goodput, by how much, and what no choice of interval can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.sim.durations import in_words
+from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.plan_input import Question
+from holdfast.sim.plan_model import Outlook, costs_of, is_memoryless, outlook
+from holdfast.sim.plan_spares import with_spares
+
+LEAST_GAIN = 0.0005
+MOST_WHAT_IFS = 8
+COPY_S = 1.0  # of a memory tier that is not there yet
+RECALL = 0.5  # of notices that nobody listens to yet
+LEAD_S = 120.0
+HALF = 0.5  # of the time kept: the least that may be called progress, where nothing is said
+MOST = 1e4  # times: no lever is pulled further
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A change, the goodput with it, and how much that is more."""
+
+    change: str
+    goodput: float
+    gain: float
+
+
+def what_ifs(question: Question, view: Outlook) -> tuple[WhatIf, ...]:
+    """What would raise goodput, most first. Intervals that are given stay; the others are best."""
+    found = []
+    for change, changed in _changes(question):
+        goodput = outlook(changed).goodput
+        if goodput - view.goodput >= LEAST_GAIN:
+            found.append(WhatIf(change, goodput, goodput - view.goodput))
+    return tuple(sorted(found, key=lambda one: -one.gain)[:MOST_WHAT_IFS])
+
+
+def _changes(question: Question) -> Iterator[tuple[str, Question]]:
+    scenario = question.scenario
+    saves, failures, recovery = scenario.saves, scenario.failures, scenario.recovery
+    restart_s, wait_s = recovery.restart.mean_s, recovery.replace.mean_s
+    if saves.interval_s is not None or saves.memory_interval_s is not None:
+        yield "save at the best interval", _saves(question, interval_s=None, memory_interval_s=None)
+    yield f"halve the restart, to {in_words(restart_s / 2)}", with_restart(question, restart_s / 2)
+    yield "half as many failures", with_failures(question, 2.0)
+    if saves.stall_s:
+        half_s = saves.stall_s / 2
+        yield f"halve what a save blocks, to {in_words(half_s)}", with_stall(question, half_s)
+        yield "saves that block nothing", with_stall(question, 0.0)
+    if saves.write_s:
+        half_s = saves.write_s / 2
+        yield (
+            f"halve the writing of a save, to {in_words(half_s)}",
+            _saves(question, write_s=half_s),
+        )
+    if not saves.memory and failures.host_share < 1:
+        words = f"copies to memory that block for {in_words(COPY_S)}"
+        yield words, _saves(question, memory=True, copy_s=COPY_S)
+    if saves.memory and not saves.peers and failures.host_share:
+        yield "keep each copy in memory on another host too", _saves(question, peers=True)
+    if failures.host_share:
+        yield _noticed(question)
+    if wait_s and failures.host_share:
+        yield "one more spare", with_spares(question, scenario.fleet.spares + 1)
+        if recovery.repair is None or wait_s < recovery.repair.mean_s:
+            half_s = wait_s / 2
+            yield f"get another host in {in_words(half_s)}", with_replace(question, half_s)
+        if recovery.repair is not None:
+            half = scaled(recovery.repair, 0.5)
+            words = f"repair a host in {in_words(half.mean_s)}"
+            yield words, _recovery(question, repair=half, replace=min_mean(recovery.replace, half))
+
+
+def _noticed(question: Question) -> tuple[str, Question]:
+    failures, notices = question.scenario.failures, question.scenario.failures.notices
+    lead_s = max(notices.lead.mean_s, LEAD_S, costs_of(question).notice_save_s)
+    recall = (1 + notices.recall) / 2
+    words = f"a notice {in_words(lead_s)} ahead of {recall:.0%} of the losses of hosts"
+    better = replace(notices, recall=recall, lead=Fixed(lead_s))
+    return words.replace("%", " %"), _failures(question, replace(failures, notices=better))
+
+
+def can_progress(question: Question, best: Outlook) -> bool:
+    """Whether restarts last less than the mean time between failures, and anything is kept."""
+    costs = costs_of(question)
+    least_s = costs.restart_s if costs.copy_s is None else costs.restart_from_memory_s
+    return best.goodput > 0 and least_s <= question.between.mean_s
+
+
+def notes(question: Question, view: Outlook, best: Outlook) -> tuple[str, ...]:
+    """What cannot be reached and what that would take, and where the closed forms stop."""
+    return tuple(_notes(question, view, best))
+
+
+def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
+    scenario, saves = question.scenario, question.scenario.saves
+    if not can_progress(question, best):
+        yield _stuck(question, best)
+    elif best.goodput < question.target:
+        yield _out_of_reach(question, best)
+    elif view.goodput < question.target:
+        yield (
+            f"Saves every {in_words(view.pattern.durable_interval_s)} keep "
+            f"{_percent(view.goodput)}; every {in_words(best.pattern.durable_interval_s)} "
+            f"they would keep {_percent(best.goodput)}."
+        )
+    if saves.interval_s is not None and saves.interval_s < saves.write_s:
+        yield (
+            f"A save takes {in_words(saves.write_s)} to become durable, longer than the interval "
+            f"of {in_words(saves.interval_s)}: writing would not keep up."
+        )
+    notices, need_s = scenario.failures.notices, saves.stall_s + saves.write_s
+    if notices.recall and notices.lead.mean_s < need_s:
+        yield (
+            f"Notices come {in_words(notices.lead.mean_s)} ahead, and a save takes "
+            f"{in_words(need_s)}: they are of no use."
+        )
+    if not isinstance(question.between, Exponential) and is_memoryless(question):
+        yield (
+            "With a memory tier or notices the closed forms know exponential failures only: the "
+            "law's shape counts for the interval of what one run sees, and for nothing else."
+        )
+
+
+def _stuck(question: Question, best: Outlook) -> str:
+    mean_s, restart_s = question.between.mean_s, costs_of(question).restart_s
+    struck = 1 - question.between.survival(restart_s)
+    least = min(HALF, question.target)
+    words = (
+        f"The run cannot progress: it fails every {in_words(mean_s)} on average and a restart "
+        f"takes {in_words(restart_s)}, so that {_percent(struck)} of the restarts are struck "
+        "before they end"
+    )
+    if best.goodput > 0:
+        words += f", and chance leaves {_percent(best.goodput)} of the time at the most"
+    return f"{words}. {_what_it_takes(question, least)}"
+
+
+def _out_of_reach(question: Question, best: Outlook) -> str:
+    saves, restart_s = question.scenario.saves, costs_of(question).restart_s
+    what = f"restarts of {in_words(restart_s)}"
+    if saves.stall_s:
+        what = f"saves that block for {in_words(saves.stall_s)}"
+    return (
+        f"{_percent(question.target)} cannot be reached with {what}: {_percent(best.goodput)} is "
+        f"the most, at any interval. {_what_it_takes(question, question.target)}"
+    )
+
+
+def _what_it_takes(question: Question, target: float) -> str:
+    """Each lever alone, and how far it would have to go."""
+    scenario = question.scenario
+    stall_s, recovery = scenario.saves.stall_s, scenario.recovery
+    found = []
+    if stall_s and (most := _reaches(question, with_stall, stall_s, target)) is not None:
+        found.append(
+            f"saves that block for {in_words(most)} at most" if most else "saves that block nothing"
+        )
+    restart_s = recovery.restart.mean_s
+    if restart_s and (most := _reaches(question, with_restart, restart_s, target)):
+        found.append(f"restarts of {in_words(most)} at most")
+    if recovery.repair is None and recovery.replace.mean_s:
+        wait_s = recovery.replace.mean_s
+        if most := _reaches(question, with_replace, wait_s, target):
+            found.append(f"another host within {in_words(most)}")
+    times = _reaches(question, lambda q, share: with_failures(q, 1 / share), 1.0, target)
+    if times:
+        apart_s = question.between.mean_s / times
+        found.append(f"failures {in_words(apart_s)} or more apart")
+    goal = f"For {_percent(target)} it would take"
+    if not found:
+        return f"{goal} several changes at once; none is enough alone."
+    return f"{goal} {', or '.join(found)}."
+
+
+def _reaches(
+    question: Question,
+    change: Callable[[Question, float], Question],
+    now: float,
+    target: float,
+) -> float | None:
+    """A value of a lever, below what it is now, with which the target is just reached.
+
+    It is a little less than it might be, so that three digits of it are not too much.
+    """
+
+    def reaches(value: float) -> bool:
+        return outlook(change(question, value), best=True).goodput >= target
+
+    low, high = now / MOST, now
+    if not reaches(low):
+        return None
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if reaches(middle) else (low, middle)
+    return low * 0.995
+
+
+def with_stall(question: Question, stall_s: float) -> Question:
+    """The same with saves that block for that long."""
+    return _saves(question, stall_s=stall_s)
+
+
+def with_restart(question: Question, restart_s: float) -> Question:
+    """The same with restarts of that length."""
+    return _recovery(question, restart=Fixed(restart_s))
+
+
+def with_replace(question: Question, replace_s: float) -> Question:
+    """The same where another host is there after that long."""
+    return _recovery(question, replace=Fixed(replace_s))
+
+
+def with_failures(question: Question, factor: float) -> Question:
+    """The same with failures of every kind that many times as far apart."""
+    failures = question.scenario.failures
+    between, rack, slices = (
+        None if law is None else scaled(law, factor)
+        for law in (failures.between, failures.rack_between, failures.slice_between)
+    )
+    changed = replace(failures, between=between, rack_between=rack, slice_between=slices)
+    return replace(_failures(question, changed), between=scaled(question.between, factor))
+
+
+def scaled(law: Law, factor: float) -> Law:
+    """The law of a time that is so many times as long."""
+    if isinstance(law, LogNormal):
+        return LogNormal(law.median_s * factor, law.sigma)
+    if isinstance(law, Weibull):
+        return Weibull(law.mean_s * factor, law.shape)
+    return (Fixed if isinstance(law, Fixed) else Exponential)(law.mean_s * factor)
+
+
+def min_mean(one: Law, other: Law) -> Law:
+    """The one that is shorter on average."""
+    return one if one.mean_s <= other.mean_s else other
+
+
+def _saves(question: Question, **changes: Any) -> Question:
+    scenario = question.scenario
+    return replace(question, scenario=replace(scenario, saves=replace(scenario.saves, **changes)))
+
+
+def _recovery(question: Question, **changes: Any) -> Question:
+    scenario = question.scenario
+    recovery = replace(scenario.recovery, **changes)
+    return replace(question, scenario=replace(scenario, recovery=recovery))
+
+
+def _failures(question: Question, failures: Any) -> Question:
+    return replace(question, scenario=replace(question.scenario, failures=failures))
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"

@@ -1,0 +1,187 @@
+"""A question's goodput by the closed forms: the exact ones, where there is one.
+
+Goodput is scheduling × runtime goodput, and the two are independent: while the run waits for a
+host nothing of it fails, so that waiting adds time to a loss and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core import spares
+from holdfast.core.optimum import exact_interval_s
+from holdfast.core.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
+from holdfast.core.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
+from holdfast.sim.laws import Exponential
+from holdfast.sim.plan_input import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """For hosts: the share of the time in which they are there, and what a loss costs.
+
+    `lost`: the share of failures that take a host; `chance`: that such a loss finds no spare; it
+    then waits `wait_s` on average. `enough`: the probability that no more hosts are away than there
+    are spares.
+    """
+
+    scheduling_goodput: float
+    lost: float
+    chance: float
+    wait_s: float
+    enough: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a question comes to, with one pattern of saves."""
+
+    pattern: Pattern
+    shares: Shares
+    waiting: Waiting
+
+    @property
+    def goodput(self) -> float:
+        """Kept training / all time."""
+        return self.shares.kept * self.waiting.scheduling_goodput
+
+
+def outlook(question: Question, *, best: bool = False) -> Outlook:
+    """With the intervals that are given, or with the best ones."""
+    return Outlook(*_pattern(question, best=best), waiting(question))
+
+
+def is_memoryless(question: Question) -> bool:
+    """Whether failures are exponential, or are taken to be: two tiers and notices know no other."""
+    scenario = question.scenario
+    return (
+        isinstance(question.between, Exponential)
+        or scenario.saves.memory
+        or scenario.failures.notices.recall > 0
+    )
+
+
+def least_interval_s(question: Question) -> float:
+    """A save is over before the next one begins, and there is one a step at the most."""
+    return max(question.scenario.saves.write_s, question.scenario.step_s)
+
+
+def rates_of(question: Question) -> Rates:
+    """How often what fails, per second of time in which the run has its hosts.
+
+    Where copies are on other hosts too, the loss of one host leaves the memory alone. Notices that
+    come too late for a save are none.
+    """
+    saves, notices = question.scenario.saves, question.scenario.failures.notices
+    process, losses, domains = _by_cause(question)
+    in_time = notices.lead.survival(max(0.0, saves.stall_s + saves.write_s - 1e-9))
+    announced = losses * notices.recall * in_time
+    false = losses * notices.recall * (1 - notices.precision) / notices.precision
+    host = losses - announced
+    if saves.memory and saves.peers:
+        process, host = process + host, 0.0
+    return Rates(process, host + domains, announced, false)
+
+
+def _by_cause(question: Question) -> tuple[float, float, float]:
+    """Failures per second: of processes, of single hosts, of whole racks or slices."""
+    failures, fleet = question.scenario.failures, question.scenario.fleet
+    domains = sum(
+        -(-fleet.hosts // size) / law.mean_s
+        for law, size in (
+            (failures.rack_between, fleet.hosts_per_rack),
+            (failures.slice_between, fleet.hosts_per_slice),
+        )
+        if law is not None and size
+    )
+    single = max(0.0, 1 / question.between.mean_s - domains)
+    return single * (1 - failures.host_share), single * failures.host_share, domains
+
+
+def costs_of(question: Question) -> Costs:
+    """What saving and coming back take; of laws their means."""
+    saves, recovery, failures = (
+        question.scenario.saves,
+        question.scenario.recovery,
+        question.scenario.failures,
+    )
+    unnoticed_s = failures.hang_share * (1 - failures.host_share) * failures.hang_detect_s
+    restart_s = recovery.restart.mean_s
+    from_memory_s = restart_s - recovery.restore_s + recovery.restore_from_memory_s
+    return Costs(
+        save_s=saves.stall_s,
+        restart_s=restart_s + unnoticed_s,
+        copy_s=saves.copy_s if saves.memory else None,
+        restart_from_memory_s=max(0.0, from_memory_s) + unnoticed_s,
+        notice_save_s=saves.stall_s + saves.write_s,
+        write_s=saves.write_s,
+    )
+
+
+def waiting(question: Question) -> Waiting:
+    """Scheduling goodput: hosts that are lost, spares that take their place, and the wait else."""
+    scenario, recovery = question.scenario, question.scenario.recovery
+    count, rate = scenario.fleet.spares, sum(_by_cause(question)[1:])
+    swap_s, wait_s = recovery.swap.mean_s, recovery.replace.mean_s
+    if recovery.repair is None:
+        losses = rate * scenario.duration_s
+        chance = spares.beyond(count, losses) / losses if losses else 0.0
+        enough = spares.enough(count, losses)
+    else:
+        load = rate * recovery.repair.mean_s
+        enough = spares.enough(count, load)
+        chance = 1 - spares.enough(count - 1, load) if count else 1.0
+        if wait_s >= recovery.repair.mean_s:
+            wait_s = spares.mean_wait_s(count, recovery.repair.mean_s)
+            waiting_share = spares.waiting_share(count, load)
+            # How often: of the losses that are waited for, each lasts `wait_s`.
+            chance = waiting_share / (1 - waiting_share) / (rate * wait_s) if rate else 0.0
+    per_loss_s = swap_s * (1 - chance) + wait_s * chance
+    lost = rate * question.between.mean_s
+    return Waiting(1 / (1 + rate * per_loss_s), lost, chance, wait_s, enough)
+
+
+def mean_away(question: Question) -> float:
+    """How many hosts are being repaired on average; 0 where none ever is."""
+    repair = question.scenario.recovery.repair
+    return 0.0 if repair is None else sum(_by_cause(question)[1:]) * repair.mean_s
+
+
+def _pattern(question: Question, *, best: bool) -> tuple[Pattern, Shares]:
+    saves = question.scenario.saves
+    costs, rates, least_s = costs_of(question), rates_of(question), least_interval_s(question)
+    given_s = None if best else saves.interval_s
+    if not is_memoryless(question):
+        return _renewed(question, costs, given_s, least_s)
+    if costs.copy_s is None and given_s is None and not rates.announced and not rates.false:
+        given_s = max(least_s, exact_interval_s(costs.save_s, 1 / rates.failures))
+    pattern = best_pattern(
+        costs,
+        rates,
+        least_s=least_s,
+        least_copy_s=question.scenario.step_s,
+        durable_interval_s=given_s,
+        memory_interval_s=None if best else saves.memory_interval_s,
+    )
+    return pattern, shares(pattern, costs, rates)
+
+
+def _renewed(
+    question: Question, costs: Costs, given_s: float | None, least_s: float
+) -> tuple[Pattern, Shares]:
+    """One tier, no notices, any law."""
+    law, mean_s = question.between, question.between.mean_s
+    interval_s = given_s or renewal_interval_s(
+        costs.save_s,
+        costs.restart_s,
+        law.survival,
+        mean_s,
+        durable_s=costs.write_s,
+        least_s=least_s,
+    )
+    kept = renewal_efficiency(
+        interval_s, costs.save_s, costs.restart_s, law.survival, mean_s, durable_s=costs.write_s
+    )
+    saving = kept * costs.save_s / interval_s
+    restarts = mean_until_s(law.survival, costs.restart_s) / mean_s
+    return Pattern(interval_s), Shares(kept, saving, restarts, max(0, 1 - kept - saving - restarts))

@@ -1,0 +1,128 @@
+"""What one run will see: its goodput's 5th and 95th percentiles, by drawing runs.
+
+The closed forms give the mean of a run without end. A run of some weeks has a number of failures
+of its own, at moments of their own. Two thousand runs are drawn, all at once and with a fixed
+seed, from the very process that the closed forms describe. A run with more than a few hundred
+failures is drawn shorter, and its spread around the mean taken to shrink with the square root of
+its length (the central limit theorem of renewal-reward processes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.pattern import Costs, Pattern, Rates
+from holdfast.sim.laws import Exponential, Law, Weibull
+from holdfast.sim.plan_input import Question
+from holdfast.sim.plan_model import Outlook, costs_of, rates_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+RUNS = 2000
+MOST_FAILURES = 400  # on average in a run that is drawn
+SEED = 1
+LOW, HIGH = 0.05, 0.95
+
+
+def goodput_interval(question: Question, view: Outlook) -> tuple[float, float]:
+    """The goodput between which nine of ten runs of that length end."""
+    import numpy as np
+
+    duration_s = question.scenario.duration_s
+    drawn_s = min(duration_s, MOST_FAILURES * question.between.mean_s)
+    goodputs = _Runs(question, view).goodputs(drawn_s)
+    low, high = (float(q) for q in np.quantile(goodputs, (LOW, HIGH)))
+    if drawn_s < duration_s:
+        mean, closer = float(goodputs.mean()), (drawn_s / duration_s) ** 0.5
+        low = view.goodput + (low - mean) * closer
+        high = view.goodput + (high - mean) * closer
+    return max(0.0, min(low, view.goodput)), min(1.0, max(high, view.goodput))
+
+
+class _Runs:
+    """Many runs side by side, each at its own time: one round takes each to its next failure."""
+
+    def __init__(self, question: Question, view: Outlook) -> None:
+        import numpy as np
+
+        self._np = np
+        self._rng = np.random.default_rng(SEED)
+        self._law = question.between
+        self._costs: Costs = costs_of(question)
+        self._rates: Rates = rates_of(question)
+        self._pattern: Pattern = view.pattern
+        self._waiting = view.waiting
+        self._swap_s = question.scenario.recovery.swap.mean_s
+
+    def goodputs(self, duration_s: float) -> Array:
+        """The share of that time that each run keeps; it begins with a start, and ends saved."""
+        np, costs = self._np, self._costs
+        at_s, kept_s = np.zeros(RUNS), np.zeros(RUNS)
+        back_s = np.full(RUNS, costs.restart_s)
+        copies: Array = np.zeros(RUNS)
+        while (left_s := duration_s - at_s).max() > 0:
+            until_s = self._until_failure_s()
+            over = until_s >= left_s
+            run_s = np.maximum(0.0, np.minimum(until_s, left_s) - back_s)
+            saved_s, copies, rest_s = self._trained(copies, run_s)
+            resumes, announced = self._kinds()
+            since_s = copies * self._pattern.interval_s + rest_s
+            kept = saved_s + np.where(over | announced, since_s, 0.0)
+            kept_s += np.where(left_s > 0, kept, 0.0)
+            copies = np.where(resumes, copies, 0.0)
+            struck = resumes & (run_s == 0)  # it comes back from where it was coming back
+            unwritten_s = np.where(announced, 0.0, costs.write_s)
+            back_s = np.where(struck, back_s, costs.restart_s + unwritten_s)
+            back_s = np.where(resumes & ~struck, costs.restart_from_memory_s, back_s)
+            on_demand_s = np.where(announced & (run_s > 0), costs.notice_save_s, 0.0)
+            at_s += until_s + on_demand_s + self._waits_s()
+        goodputs: Array = kept_s / duration_s
+        return goodputs
+
+    def _trained(self, copies: Array, run_s: Array) -> tuple[Array, Array, Array]:
+        """Training in durable saves, the copies after the last of them, and training since.
+
+        Announcements that do not come true slow it down by the saves that they cost.
+        """
+        np, tau_s, pattern = self._np, self._pattern.interval_s, self._pattern
+        copy_s = self._costs.copy_s or 0.0
+        whole_s = pattern.durable_interval_s + (pattern.copies - 1) * copy_s + self._costs.save_s
+        slower = 1 + self._rates.false * self._costs.save_s
+        into_s = copies * (tau_s + copy_s) + run_s / slower
+        full = np.floor(into_s / whole_s)
+        into_s = into_s - full * whole_s
+        done = np.minimum(np.floor(into_s / (tau_s + copy_s)), pattern.copies - 1)
+        rest_s = np.minimum(into_s - done * (tau_s + copy_s), tau_s)
+        return full * pattern.durable_interval_s, done, rest_s
+
+    def _kinds(self) -> tuple[Mask, Mask]:
+        """Which of the next failures leave the memory alone, and which are announced."""
+        rates, drawn = self._rates, self._rng.random(RUNS)
+        in_memory = rates.process if self._costs.copy_s is not None else 0.0
+        resumes = drawn < in_memory / rates.failures
+        return resumes, drawn >= 1 - rates.announced / rates.failures
+
+    def _until_failure_s(self) -> Array:
+        """Draws of the time between failures."""
+        law: Law = self._law
+        if isinstance(law, Exponential):
+            return self._rng.exponential(law.mean_s, RUNS)
+        drawn: Array
+        if isinstance(law, Weibull):
+            drawn = self._rng.weibull(law.shape, RUNS) * law.scale_s
+        else:
+            drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(RUNS)])
+        return drawn
+
+    def _waits_s(self) -> Array:
+        """For hosts: drawn apart from what is lost with them, which changes no mean."""
+        np, waiting = self._np, self._waiting
+        drawn = self._rng.random(RUNS)
+        lost, none_left = drawn < waiting.lost, drawn < waiting.lost * waiting.chance
+        waits_s: Array = np.where(none_left, waiting.wait_s, np.where(lost, self._swap_s, 0.0))
+        return waits_s
