@@ -13,11 +13,13 @@ from holdfast.core.events import (
     Event,
     Examined,
     Heard,
+    Launched,
     Opened,
     RankExited,
     Resume,
     RollbackAsked,
     StacksCollected,
+    Waited,
 )
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang_events import RankLook, RankStack
@@ -52,6 +54,9 @@ def decode(data: Mapping[str, Any]) -> Event:
         if not isinstance(wishes, Sequence):
             raise ValueError(f"{kind.__name__} has no wishes")
         values["wishes"] = tuple(_made(Wish, wish) for wish in wishes)
+    elif kind is Launched:
+        waited = values.get("waited")
+        values["waited"] = None if waited is None else _made(Waited, waited)
     elif kind is RollbackAsked:
         values["wish"] = _made(Wish, values.get("wish"))
     elif kind is Heard:
