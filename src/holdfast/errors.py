@@ -77,6 +77,14 @@ class HistoryError(HoldfastError):
         self.line = line
 
 
+class TraceError(ConfigurationError):
+    """A line of a recorded trace that cannot be meant; `line` is its number, counted from 1."""
+
+    def __init__(self, path: object, line: int, message: str) -> None:
+        super().__init__(f"the trace {path} cannot be replayed: line {line}: {message}")
+        self.line = line
+
+
 class Unstorable(HoldfastError):
     """A value in the state that no checkpoint can hold; `path` says where in the tree it sits."""
 

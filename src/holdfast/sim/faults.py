@@ -46,6 +46,14 @@ class Announcement:
     comes_true: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A machine has come for a host that was lost, or not there yet; only records tell of these."""
+
+    at_ns: int
+    host: int
+
+
 class FaultStream(Protocol):
     """Hosts are numbered from 0; those below `hosts_at_start` are there from the beginning."""
 
