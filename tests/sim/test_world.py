@@ -17,7 +17,7 @@ from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault
 from holdfast.sim.laws import Exponential, Fixed
 from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
-from holdfast.sim.replicate import Spread, outcome, policy_of, replicate
+from holdfast.sim.replicate import Outcome, Runs, Spread, policy_of
 from holdfast.sim.world import World
 
 S = 1_000_000_000
@@ -28,6 +28,7 @@ class Told:
     """Faults as a test says them: (seconds, cause) each, of host 0."""
 
     hosts_at_start = 1
+    tells_arrivals = False
 
     def __init__(self, *events: tuple[float, Cause | Announcement]) -> None:
         self._events = [
@@ -61,6 +62,10 @@ def small(saves: Saves = EACH_MINUTE, **more: object) -> Scenario:
 
 def seconds(account) -> dict[str, float]:
     return {kind: ns / S / account.chips for kind, ns in account.kinds.items() if ns}
+
+
+def outcome(scenario: Scenario, seed: int) -> Outcome:
+    return Runs("", scenario).outcome(seed)
 
 
 # --- closed forms --------------------------------------------------------------------------------
@@ -254,10 +259,11 @@ def test_the_same_seed_is_the_same_run_and_another_is_not() -> None:
 def test_runs_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     scenario = small(failures=Failures(Exponential(900)), duration_s=DAY_S)
-    told: list[int] = []
-    outcomes = replicate(scenario, replications=3, seed=1, told=told.append)
-    assert outcomes == [outcome(scenario, seed) for seed in (1, 2, 3)]
-    assert told == [1, 2, 3]
+    told: list[tuple[int, int]] = []
+    found = Runs("p", scenario).replicate(3, 1, lambda *done: told.append(done))
+    assert found.outcomes == tuple(outcome(scenario, seed) for seed in (1, 2, 3))
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert found.to_json()["goodput"]["mean"] == found.goodput.mean
 
 
 def test_a_spread() -> None:

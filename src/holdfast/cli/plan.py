@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import click
 
-from holdfast.sim.plan_input import PARAMETERS, from_file, parsed, question_of
-
-
-def _parameters(command: Callable[..., None]) -> Callable[..., None]:
-    """A flag for each parameter of a plan; their values are parsed where a file's are."""
-    for one in reversed(PARAMETERS):
-        more: dict[str, Any] = {"is_flag": True, "default": None}
-        if one.metavar is not None:
-            more = {"metavar": one.metavar}
-        command = click.option(f"--{one.name}", help=one.help, **more)(command)
-    return command
+from holdfast.cli.parameters import parameters, values_of
+from holdfast.sim.plan_input import question_of
 
 
 @click.command()
-@_parameters
-@click.option(
-    "--file",
-    metavar="FILE",
-    help="Take parameters from a TOML file, by the same names; flags win over it.",
-)
+@parameters
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(file: str | None, as_json: bool, **flags: object) -> None:
     """Say what goodput to expect of a run, how often to save, and what would raise it.
@@ -38,11 +21,9 @@ def plan(file: str | None, as_json: bool, **flags: object) -> None:
     seconds, or has a unit: 90s, 5min, 2h, 54d. Nothing is started. How to read the answer, and how
     it is computed: docs/how-to/plan.md and docs/explanation/planning.md.
     """
-    values = {} if file is None else from_file(Path(file))
-    values |= parsed(((name, v) for name, v in flags.items() if v is not None), "--")
     from holdfast.sim.plan import plan as answer
 
-    found = answer(question_of(values))
+    found = answer(question_of(values_of(file, flags)))
     if as_json:
         json.dump(found.to_json(), sys.stdout, indent=1, allow_nan=False)
         print()

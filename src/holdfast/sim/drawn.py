@@ -22,6 +22,8 @@ class Drawn:
     of its hosts is there. Raises ValueError for a law by which failures never end.
     """
 
+    tells_arrivals = False
+
     def __init__(self, scenario: Scenario, seed: int) -> None:
         fleet, failures = scenario.fleet, scenario.failures
         self._hosts = fleet.hosts

@@ -55,7 +55,12 @@ class Arrival:
 
 
 class FaultStream(Protocol):
-    """Hosts are numbered from 0; those below `hosts_at_start` are there from the beginning."""
+    """Hosts are numbered from 0; those below `hosts_at_start` are there from the beginning.
+
+    `tells_arrivals`: whether it says itself when a lost host's place is taken.
+    """
+
+    tells_arrivals: bool
 
     @property
     def hosts_at_start(self) -> int:
@@ -64,7 +69,7 @@ class FaultStream(Protocol):
     def next_ns(self) -> int | None:
         """When the next event is; None: never again, unless a host is renewed."""
 
-    def pop(self) -> Fault | Announcement:
+    def pop(self) -> Fault | Announcement | Arrival:
         """Take that event. Raises IndexError where there is none."""
 
     def renewed(self, host: int, at_ns: int) -> None:

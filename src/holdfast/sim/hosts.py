@@ -4,37 +4,47 @@ from __future__ import annotations
 
 from random import Random
 
-from holdfast.sim.clock import to_ns
+from holdfast.sim.clock import NEVER_NS, to_ns
 from holdfast.sim.model import Fleet, Recovery
 
 PROVISION, QUEUE = "provision", "queue"  # kinds of a wait: for a spare, for another machine
 
 
 class Hosts:
-    """Places 0 to `hosts` − 1, each with a machine in it, or one on its way."""
+    """Places 0 to `hosts` − 1, each with a machine in it, or one on its way, or none to be had."""
 
-    def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random) -> None:
+    def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random, at_start: int) -> None:
+        """So many of the places have a machine at the start."""
         self.spares = fleet.spares
         self.repairs_ns: list[int] = []  # when machines come back, not told yet
         self._recovery = recovery
         self._rng = rng
-        self._arrivals: dict[int, tuple[int, str]] = {}  # by place: when, and after what wait
+        missing = range(at_start, fleet.hosts)
+        self._arrivals = dict.fromkeys(missing, (NEVER_NS, QUEUE))  # by place: when, what wait
 
     def lose(self, place: int, at_ns: int) -> int:
         """The machine there is gone; when the next one is in its place."""
         recovery = self._recovery
         if recovery.repair is not None:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
-        if self.spares:
-            self.spares -= 1
-            law, wait = recovery.swap, PROVISION
-        else:
-            law, wait = recovery.replace, QUEUE
-        arrival_ns = at_ns + to_ns(law.sample_s(self._rng))
-        self._arrivals[place] = arrival_ns, wait
-        return arrival_ns
+        if not self.spares:
+            return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
+        self.spares -= 1
+        return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
+
+    def vacate(self, place: int) -> None:
+        """The machine there is gone; somebody else will tell when another one has come."""
+        self._comes(place, NEVER_NS, QUEUE)
+
+    def arrived(self, place: int, at_ns: int) -> None:
+        """A machine has come for that place, and is set up there."""
+        self._comes(place, at_ns + to_ns(self._recovery.swap.sample_s(self._rng)), PROVISION)
 
     def complete_at(self, at_ns: int) -> tuple[int, str]:
         """When every place has a machine, not before `at_ns`, and what the wait is for."""
         self._arrivals = {p: a for p, a in self._arrivals.items() if a[0] > at_ns}
         return max(self._arrivals.values(), default=(at_ns, PROVISION))
+
+    def _comes(self, place: int, at_ns: int, wait: str) -> int:
+        self._arrivals[place] = at_ns, wait
+        return at_ns

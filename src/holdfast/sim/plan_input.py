@@ -223,23 +223,36 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def question_of(values: Mapping[str, Any]) -> Question:
-    """The scenario that these parameters describe.
+    """The scenario that these parameters describe, for a plan.
 
     Raises ConfigurationError where they do not say enough, or contradict one another.
     """
-    _complete(values)
+    scenario = scenario_of(values)
+    mtbf_s, shape = scenario.mtbf_s, values.get("weibull")
+    assert mtbf_s is not None  # noqa: S101 - something fails
+    try:
+        between: Law = Exponential(mtbf_s) if shape is None else Weibull(mtbf_s, shape)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    return Question(scenario, between, values.get("target", TARGET))
+
+
+def scenario_of(values: Mapping[str, Any], *, is_told: bool = False) -> Scenario:
+    """The scenario that these parameters describe; `is_told`: what fails is told by a trace.
+
+    Raises ConfigurationError where they do not say enough, or contradict one another.
+    """
+    _complete(values, is_told=is_told)
     hosts = values.get("hosts", 1)
     try:
-        per_host = _per_host(values, hosts)
-        mtbf_s, shape = per_host.mean_s / hosts, values.get("weibull")
-        scenario = Scenario(
+        return Scenario(
             fleet=Fleet(
                 hosts=hosts,
                 chips_per_host=values.get("chips-per-host", 1),
                 spares=values.get("spares", 0),
             ),
             failures=Failures(
-                between=per_host,
+                between=None if is_told else _per_host(values, hosts),
                 host_share=values.get("host-share", 1.0),
                 notices=_notices(values),
             ),
@@ -247,20 +260,22 @@ def question_of(values: Mapping[str, Any]) -> Question:
             recovery=_recovery(values),
             duration_s=values.get("days", DAYS * DAY_S),
         )
-        between: Law = Exponential(mtbf_s) if shape is None else Weibull(mtbf_s, shape)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    return Question(scenario, between, values.get("target", TARGET))
 
 
-def _complete(values: Mapping[str, Any]) -> None:
+def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
     """Raises ConfigurationError for what is missing, or given twice."""
     rate = "failures-per-1000-node-days"
-    if ("mtbf" in values) == (rate in values):
+    if is_told:
+        for name in ("mtbf", rate, "weibull", "host-share"):
+            if name in values:
+                raise ConfigurationError(f"--{name} and --trace both say what fails: give one")
+    elif ("mtbf" in values) == (rate in values):
         raise ConfigurationError(f"give either --mtbf or --{rate}: how often does the run fail?")
     if rate in values and "hosts" not in values:
         raise ConfigurationError(f"--{rate} is of hosts: give --hosts too")
-    if "memory-copy" in values and "host-share" not in values:
+    if "memory-copy" in values and "host-share" not in values and not is_told:
         raise ConfigurationError(
             "--memory-copy insures against failures that leave the host alone: give --host-share, "
             "the share of those that do not"

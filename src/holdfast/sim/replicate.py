@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from time import perf_counter
+from typing import Any
 
 from holdfast.core.restart import DEFAULT, RestartPolicy
 from holdfast.core.run import RunPolicy
@@ -16,12 +16,15 @@ from holdfast.core.saves import IN_MEMORY, EverySeconds, Never, Optimal, SavePol
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import FaultStream
+from holdfast.sim.laws import Law
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
+from holdfast.sim.traces import Replayed, Trace
 from holdfast.sim.world import World
 
 WORTH_A_PROCESS_S = 0.5  # of work, for each
 LOW, HIGH = 0.05, 0.95  # what lies between is nine runs of ten
+STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Outcome:
     """One simulated run.
 
     `kinds`: shares of its chip time. `stops`: how often its supervisor gave up and left it to a
-    person, who started it again at once.
+    person, who started it again at once; `why_stopped`: the first time.
     """
 
     goodput: float
@@ -40,6 +43,7 @@ class Outcome:
     events: int
     kinds: dict[str, float]
     stops: int
+    why_stopped: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,161 @@ class Spread:
         ordered = sorted(values)
         return cls(sum(ordered) / len(ordered), _quantile(ordered, LOW), _quantile(ordered, HIGH))
 
+    def to_json(self) -> dict[str, float]:
+        """Plain."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What several runs came to, the first of them with `seed`, under the policy of that name."""
+
+    name: str
+    scenario: Scenario
+    seed: int
+    outcomes: tuple[Outcome, ...]
+    wall_s: float
+
+    @property
+    def goodput(self) -> Spread:
+        """Kept steps over all time."""
+        return Spread.of([one.goodput for one in self.outcomes])
+
+    @property
+    def scheduling_goodput(self) -> Spread:
+        """Time in which all hosts were there, over all time."""
+        return Spread.of([one.scheduling_goodput for one in self.outcomes])
+
+    @property
+    def runtime_goodput(self) -> Spread:
+        """Kept steps over the time in which all hosts were there."""
+        return Spread.of([one.runtime_goodput for one in self.outcomes])
+
+    @property
+    def disruptions(self) -> Spread:
+        """How often an attempt ended."""
+        return Spread.of([one.disruptions for one in self.outcomes])
+
+    @property
+    def stops(self) -> Spread:
+        """How often a supervisor gave up."""
+        return Spread.of([one.stops for one in self.outcomes])
+
+    @property
+    def why_stopped(self) -> str:
+        """The words of the first that did."""
+        return next((one.why_stopped for one in self.outcomes if one.stops), "")
+
+    @property
+    def badput(self) -> dict[str, float]:
+        """Mean shares of the time that was not kept, by kind."""
+        kinds = sorted({kind for one in self.outcomes for kind in one.kinds} - {STEP})
+        count = len(self.outcomes)
+        return {
+            kind: sum(one.kinds.get(kind, 0.0) for one in self.outcomes) / count for kind in kinds
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer of `holdfast simulate --json`; times in seconds."""
+        return {
+            "policy": self.name,
+            "goodput": self.goodput.to_json(),
+            "scheduling_goodput": self.scheduling_goodput.to_json(),
+            "runtime_goodput": self.runtime_goodput.to_json(),
+            "badput": self.badput,
+            "disruptions": self.disruptions.to_json(),
+            "lost_steps": Spread.of([one.lost_steps for one in self.outcomes]).to_json(),
+            "gave_up": self.stops.to_json(),
+            "replications": len(self.outcomes),
+            "seed": self.seed,
+            "duration_s": self.scenario.duration_s,
+            "chips": self.scenario.fleet.chips,
+            "goodput_of_each": [one.goodput for one in self.outcomes],
+            "events": sum(one.events for one in self.outcomes),
+            "wall_s": self.wall_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of a scenario, whose faults are drawn, or replayed from `trace`.
+
+    `between`: the law of the time between the failures of the whole run, which is as good as new
+    after each of them; None: each host has its own.
+    """
+
+    name: str
+    scenario: Scenario
+    trace: Trace | None = None
+    between: Law | None = None
+
+    def faults(self, seed: int) -> FaultStream:
+        """What befalls the run of that seed."""
+        scenario = self.scenario
+        if self.trace is not None:
+            return Replayed(self.trace, scenario.fleet, seed, scenario.failures.notices)
+        if self.between is None:
+            return Drawn(scenario, seed)
+        failures = replace(scenario.failures, between=self.between)
+        return Drawn(
+            replace(scenario, fleet=replace(scenario.fleet, hosts=1), failures=failures), seed
+        )
+
+    def world(self, seed: int) -> World:
+        """The run of that seed, before it begins."""
+        scenario = self.scenario
+        return World(scenario, self.faults(seed), policy_of(scenario), seed=seed)
+
+    def story(self, seed: int) -> Story:
+        """The run of that seed, whole."""
+        return self.world(seed).run()
+
+    def outcome(self, seed: int) -> Outcome:
+        """What it came to, by the ordinary ledger's account of it."""
+        world = self.world(seed)
+        account = world.run().account(to_ns(self.scenario.duration_s))
+        return Outcome(
+            goodput=account.goodput or 0.0,
+            scheduling_goodput=account.scheduling_goodput or 0.0,
+            runtime_goodput=account.runtime_goodput or 0.0,
+            disruptions=len(account.disruptions),
+            lost_steps=account.lost_steps,
+            events=world.events,
+            kinds={kind: ns / account.elapsed for kind, ns in account.kinds.items() if ns},
+            stops=len(world.stops),
+            why_stopped=world.stops[0] if world.stops else "",
+        )
+
+    def replicate(
+        self,
+        replications: int,
+        seed: int,
+        told: Callable[[int, int], None] = lambda _done, _all: None,
+    ) -> Found:
+        """So many runs, on all cores where that pays; on any machine the same for one seed.
+
+        `told`: how many are done, of how many.
+        """
+        seeds = [seed + number for number in range(replications)]
+        began_s = perf_counter()
+        told(0, replications)
+        outcomes = [self.outcome(seeds[0])]
+        told(1, replications)
+        left_s = (perf_counter() - began_s) * (replications - 1)
+        workers = min(os.cpu_count() or 1, replications - 1, int(left_s / WORTH_A_PROCESS_S))
+        for found in self._each(seeds[1:], workers):
+            outcomes.append(found)
+            told(len(outcomes), replications)
+        wall_s = perf_counter() - began_s
+        return Found(self.name, self.scenario, seed, tuple(outcomes), wall_s)
+
+    def _each(self, seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+        if workers < 2:
+            yield from map(self.outcome, seeds)
+            return
+        with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
+            yield from pool.map(self.outcome, seeds)
+
 
 def policy_of(scenario: Scenario, restart: RestartPolicy = DEFAULT) -> RunPolicy:
     """What `holdfast run` would be told: intervals where they are given, else its own choice."""
@@ -67,68 +226,6 @@ def policy_of(scenario: Scenario, restart: RestartPolicy = DEFAULT) -> RunPolicy
     if saves.memory_interval_s is not None:
         in_memory = EverySeconds(saves.memory_interval_s)
     return RunPolicy(ranks=1, save=save, save_in_memory=in_memory, restart=restart)
-
-
-def simulate(
-    scenario: Scenario, seed: int, faults: FaultStream | None = None
-) -> tuple[Story, World]:
-    """One run; without `faults` they are drawn."""
-    faults = Drawn(scenario, seed) if faults is None else faults
-    world = World(scenario, faults, policy_of(scenario), seed=seed)
-    return world.run(), world
-
-
-def outcome(scenario: Scenario, seed: int, faults: FaultStream | None = None) -> Outcome:
-    """What one run came to, by the ordinary ledger's account of it."""
-    story, world = simulate(scenario, seed, faults)
-    account = story.account(to_ns(scenario.duration_s))
-    return Outcome(
-        goodput=account.goodput or 0.0,
-        scheduling_goodput=account.scheduling_goodput or 0.0,
-        runtime_goodput=account.runtime_goodput or 0.0,
-        disruptions=len(account.disruptions),
-        lost_steps=account.lost_steps,
-        events=world.events,
-        kinds={kind: ns / account.elapsed for kind, ns in account.kinds.items() if ns},
-        stops=len(world.stops),
-    )
-
-
-def replicate(
-    scenario: Scenario,
-    *,
-    replications: int,
-    seed: int,
-    faults: Callable[[int], FaultStream] | None = None,
-    told: Callable[[int], None] = lambda _: None,
-) -> list[Outcome]:
-    """So many runs, on all cores where that pays; the same for the same seed on any machine.
-
-    `told` is called with how many are done. `faults` makes the stream of one run of its seed.
-    """
-    one = partial(_one, scenario, faults)
-    seeds = [seed + number for number in range(replications)]
-    began_s = perf_counter()
-    outcomes = [one(seeds[0])]
-    told(1)
-    left_s = (perf_counter() - began_s) * (replications - 1)
-    workers = min(os.cpu_count() or 1, replications - 1, int(left_s / WORTH_A_PROCESS_S))
-    for found in _each(one, seeds[1:], workers):
-        outcomes.append(found)
-        told(len(outcomes))
-    return outcomes
-
-
-def _each(one: Callable[[int], Outcome], seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
-    if workers < 2:
-        yield from map(one, seeds)
-        return
-    with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
-        yield from pool.map(one, seeds)
-
-
-def _one(scenario: Scenario, faults: Callable[[int], FaultStream] | None, seed: int) -> Outcome:
-    return outcome(scenario, seed, None if faults is None else faults(seed))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

@@ -79,6 +79,8 @@ class Replayed:
     those that are only counted has gone, and what was announced (`notices`).
     """
 
+    tells_arrivals = True
+
     def __init__(
         self, trace: Trace, fleet: Fleet, seed: int = 0, notices: Notices | None = None
     ) -> None:

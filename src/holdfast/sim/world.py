@@ -31,7 +31,7 @@ from holdfast.core.word import buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
-from holdfast.sim.faults import Announcement, Cause, Fault, FaultStream
+from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
@@ -78,7 +78,7 @@ class World:
         self._policy = policy
         self._machine = RunMachine(policy)
         self._rng = Random(seed)  # noqa: S311 - luck, not secrets
-        self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng)
+        self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
         self._folds = folds
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
@@ -151,7 +151,11 @@ class World:
 
     # --- what happens from outside ----------------------------------------------------------
 
-    def _strike(self, what: Fault | Announcement) -> None:
+    def _strike(self, what: Fault | Announcement | Arrival) -> None:
+        if isinstance(what, Arrival):
+            self._hosts.arrived(what.host, self.now_ns)
+            self._wait_for_hosts()
+            return
         if isinstance(what, Announcement):
             self._progress()
             self._feed(ev.SaveAsked(self.now_ns, "a host is announced to go"))
@@ -159,7 +163,7 @@ class World:
         takes_hosts = what.cause not in (Cause.PROCESS, Cause.HANG)
         if takes_hosts:
             for place in what.hosts:
-                self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
+                self._lose(place)
             for at_ns in self._hosts.repairs_ns:
                 self._clock.at(at_ns, self._repaired)
             self._hosts.repairs_ns = []
@@ -175,6 +179,12 @@ class World:
             self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
             if takes_hosts:
                 self._tiers.lose_memory()
+
+    def _lose(self, place: int) -> None:
+        if self._faults.tells_arrivals:
+            self._hosts.vacate(place)
+        else:
+            self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
 
     def _repaired(self) -> None:
         self._hosts.spares += 1

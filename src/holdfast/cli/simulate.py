@@ -1,0 +1,121 @@
+"""`holdfast simulate`: runs in virtual time, under the core that supervises real ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.parameters import parameters, values_of
+from holdfast.errors import ConfigurationError
+from holdfast.sim.durations import seconds_of
+from holdfast.sim.plan_input import parsed, question_of, scenario_of
+
+if TYPE_CHECKING:
+    from holdfast.sim.replicate import Runs
+    from holdfast.sim.traces import Trace
+
+
+@click.command()
+@parameters
+@click.option("--step", metavar="TIME", default="1", help="A step of training; 1 s if not given.")
+@click.option("--replications", metavar="N", type=click.IntRange(1), default=1, help="Runs.")
+@click.option("--seed", metavar="N", type=click.IntRange(0), default=0, help="Of the first run.")
+@click.option("--trace", metavar="FILE", help="What befell a fleet, instead of drawn faults.")
+@click.option(
+    "--policy",
+    "policies",
+    metavar="NAME=VALUE,...",
+    multiple=True,
+    help="Parameters that are otherwise under this policy; several policies stand side by side.",
+)
+@click.option(
+    "--journal", metavar="FILE", help="Write the first run for holdfast report --history FILE."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+def simulate(
+    file: str | None,
+    step: str,
+    replications: int,
+    seed: int,
+    trace: str | None,
+    policies: tuple[str, ...],
+    journal: str | None,
+    as_json: bool,
+    **flags: object,
+) -> None:
+    """Run a training job in virtual time, and say what came of it.
+
+    The parameters are those of holdfast plan. Faults are drawn, or replayed from a trace; what is
+    done about them is decided by the core that supervises real runs. How to read the outcome:
+    docs/how-to/simulate.md.
+    """
+    values, told = values_of(file, flags), _trace(trace)
+    variants = {name: values | _changed(name) for name in policies} or {"": values}
+    runs = [_runs(name, changed, step, told) for name, changed in variants.items()]
+    console, progress = _consoles()
+    found = [one.replicate(replications, seed, progress(one.name)) for one in runs]
+    if journal is not None:
+        from holdfast.journal.history_file import write_history
+
+        write_history(sys.stdout if journal == "-" else journal, runs[0].story(seed).history())
+    if as_json:
+        documents = [one.to_json() for one in found]
+        json.dump(documents if policies else documents[0], sys.stdout, indent=1, allow_nan=False)
+        print()
+    elif journal != "-":
+        from holdfast.cli.simulate_screen import show
+
+        show(found, console, () if told is None else told.notes)
+
+
+def _trace(path: str | None) -> Trace | None:
+    if path is None:
+        return None
+    from holdfast.sim.trace_file import read_trace
+
+    return read_trace(path)
+
+
+def _changed(policy: str) -> dict[str, Any]:
+    """What a policy says: NAME=VALUE with commas between them."""
+    pairs = [pair.partition("=") for pair in policy.split(",")]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise ConfigurationError(
+                f"--policy {policy!r}: say NAME=VALUE, with the names of the flags, and commas "
+                "between them"
+            )
+    return parsed(((name, value) for name, _, value in pairs), f"--policy {policy!r}")
+
+
+def _runs(name: str, values: Mapping[str, Any], step: str, told: Trace | None) -> Runs:
+    from holdfast.sim.replicate import Runs
+
+    try:
+        step_s = seconds_of(step)
+        if told is not None:
+            scenario = scenario_of(values, is_told=True)
+            if "days" not in values:
+                scenario = replace(scenario, duration_s=max(1.0, told.span_ns / 1e9))
+            return Runs(name, replace(scenario, step_s=step_s), told)
+        question = question_of(values)
+        between = question.between if "weibull" in values else None
+        return Runs(name, replace(question.scenario, step_s=step_s), between=between)
+    except ValueError as error:
+        raise ConfigurationError(f"--step: {error}") from None
+
+
+def _consoles() -> Any:
+    """Where the outcome goes, and a maker of progress bars on a terminal's standard error."""
+    from rich.console import Console
+
+    from holdfast.cli.simulate_screen import progress_of
+
+    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False), progress_of(Console(stderr=True))
