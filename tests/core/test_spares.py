@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from random import Random
 
 import pytest
@@ -28,8 +27,8 @@ def test_losses_beyond_a_stock(count, losses):
 
 @pytest.mark.parametrize("repair", ["fixed", "exponential", "lognormal"])
 @pytest.mark.parametrize(("count", "load"), [(0, 0.5), (2, 1.5), (5, 4.0)])
-def test_waiting_for_a_repair_is_erlangs_loss(count, load, repair):
-    """Erlang 1917; for any law of the repair (Sevastyanov 1957). 40,000 losses, ± 1.5 points."""
+def test_waiting_for_repairs(count, load, repair):
+    """Whatever the law of the repair, as Takács has it. 60,000 losses, ± 1.5 points."""
     rng, repair_s = Random(3), 1000.0
     rate = load / repair_s
     draw = {
@@ -37,24 +36,28 @@ def test_waiting_for_a_repair_is_erlangs_loss(count, load, repair):
         "exponential": lambda: rng.expovariate(1 / repair_s),
         "lognormal": lambda: rng.lognormvariate(-0.5, 1.0) * repair_s,
     }[repair]
-    now_s = waited_s = 0.0
-    waits = 0
-    away: list[float] = []  # when each is back
-    for _ in range(40_000):
+    events: list[tuple[float, int]] = []
+    now_s = 0.0
+    for _ in range(60_000):
         now_s += rng.expovariate(rate)
-        heappush(away, now_s + draw())
-        while away and away[0] <= now_s:
-            heappop(away)
-        if len(away) == count + 1:
-            waited_s += away[0] - now_s
-            waits += 1
-            now_s = heappop(away)
-    assert spares.waiting_share(count, load) == pytest.approx(waited_s / now_s, abs=0.015)
-    assert spares.mean_wait_s(count, repair_s) == pytest.approx(waited_s / waits, rel=0.1)
+        events += [(now_s, 1), (now_s + draw(), -1)]
+    away = waits = 0
+    waited_s = last_s = 0.0
+    for at_s, change in sorted(events):
+        if away > count:
+            waited_s += at_s - last_s
+        waits += away == count and change == 1
+        away, last_s = away + change, at_s
+    assert 1 - spares.enough(count, load) == pytest.approx(waited_s / now_s, abs=0.015)
+    wait_s = spares.mean_wait_s(count, load, repair_s)
+    assert wait_s == pytest.approx(waited_s / waits, rel=0.1)
 
 
-def test_without_spares_every_repair_is_waited_for():
-    assert 1 - spares.waiting_share(0, 0.25) == pytest.approx(1 / 1.25)
+def test_a_wait_where_hardly_any_host_is_lost():
+    """Of n + 1 repairs under way the first one ends it."""
+    assert spares.mean_wait_s(0, 1e-9, 1000) == pytest.approx(1000)
+    assert spares.mean_wait_s(3, 0, 1000) == 250
+    assert spares.mean_wait_s(3, 1e-3, 1000) == pytest.approx(250, rel=0.01)
 
 
 @pytest.mark.parametrize("groups", [1, 4, 30])
@@ -76,7 +79,7 @@ def test_groups_that_are_away():
     ("make", "words"),
     [
         (lambda: spares.enough(-1, 1), "-1 spares"),
-        (lambda: spares.waiting_share(1, float("nan")), "nan is no load"),
+        (lambda: spares.enough(1, float("nan")), "nan is no load"),
         (lambda: step_efficiency(-1, 1), "a step of -1 s"),
         (lambda: groups_present(0, 1, 1), "0 groups"),
         (lambda: groups_present(1, 0, 1), "a time between failures of 0"),

@@ -117,13 +117,18 @@ def _intervals(plan: Plan, page: Page) -> Table:
 
 
 def _spares(plan: Plan) -> Table:
-    table = _table("spares", "enough", "goodput", "one more adds")
+    table = _table("spares", "enough", "wait a loss", "goodput", "one more adds")
     for row in plan.spares:
         style = "bold" if row.spares == plan.best_spares else ""
         mark = " best" if row.spares == plan.best_spares else ""
         gain = f"{row.gain_of_one_more * 100:+.2f} points"
         table.add_row(
-            f"{row.spares}{mark}", percent(row.enough), percent(row.goodput), gain, style=style
+            f"{row.spares}{mark}",
+            percent(row.enough),
+            in_words(row.wait_s),
+            percent(row.goodput),
+            gain,
+            style=style,
         )
     return table
 

@@ -5,11 +5,13 @@ it ends with a durable save that costs δ. Failures are exponential, of three ki
 
 - of a process (rate p): the memory stays, and the run resumes from the last copy or save;
 - the loss of a host (rate h): it resumes from the last durable save;
-- the loss of a host that is announced in time (rate a): the run saves on demand, and loses nothing.
+- the loss of a host that is announced in time (rate a): the run saves on demand, and loses only
+  what it trains from then until the host goes.
 
 An announcement that does not come true (rate f) costs a save, which is as good as a periodic one.
 Failures strike saves and restarts like everything else; a restart that is struck begins anew, and
-from the durable save if a host is lost. A save on demand is not struck: it is over before the loss.
+from the durable save if a host is lost. Between announcement and loss nothing else strikes, so that
+a save on demand is never struck.
 
 Let V_k be the mean time from the begin of interval k (0 … K−1) to the next moment at which all
 progress is durable, and G_k the progress kept by then. Each obeys a linear equation in itself, its
@@ -55,9 +57,10 @@ class Rates:
 class Costs:
     """Seconds that saving and coming back take from the training.
 
-    `copy_s`: to memory; None: there is no such tier. `notice_save_s`: on demand, until it is
-    durable. `write_s` after it a save is durable; a host lost before costs one interval more, which
-    is the same as a restart that is longer by it.
+    `copy_s`: to memory; None: there is no such tier. `write_s` after it a save is durable; a host
+    lost before costs one interval more, which is the same as a restart that is longer by it.
+    `notice_save_s`: a save on demand; `notice_lead_s`: from an announcement to the loss, in which
+    that save becomes durable, and periodic ones go on after it.
     """
 
     save_s: float = 0.0
@@ -65,11 +68,12 @@ class Costs:
     copy_s: float | None = None
     restart_from_memory_s: float = 0.0
     notice_save_s: float = 0.0
+    notice_lead_s: float = 0.0
     write_s: float = 0.0
 
     def __post_init__(self) -> None:
         for value in (self.save_s, self.restart_s, self.copy_s or 0.0, self.restart_from_memory_s,
-                      self.notice_save_s, self.write_s):  # fmt: skip
+                      self.notice_save_s, self.notice_lead_s, self.write_s):  # fmt: skip
             if not (value >= 0 and isfinite(value)):
                 raise ValueError(f"a cost of {value} s is not a finite time")
 
@@ -186,12 +190,22 @@ def _walk(pattern: Pattern, costs: Costs, rates: Rates) -> tuple[float, float, f
         kept_s = survive * kept_s + whole_s * k * tau_s + (a + f) * _kept_s(rates, tau_s, period_s)
         in_restarts_s = spent_s * (p * back.memory_s + h * back.durable_s + a * back.announced_s)
         on_demand_s = spent_s * (a * costs.notice_save_s + f * costs.save_s)
-        time_s = survive * time_s + spent_s + in_restarts_s + on_demand_s
+        in_vain_s = spent_s * a * in_vain(pattern, costs)
+        time_s = survive * time_s + spent_s + in_restarts_s + on_demand_s + in_vain_s
         restarts_s = survive * restarts_s + in_restarts_s - spent_s * back.lost_s(rates)
         saves_s = survive * saves_s + on_demand_s + whole_s * k * copy_s
         kept_s, time_s = kept_s / alike, time_s / alike
         restarts_s, saves_s = restarts_s / alike, saves_s / alike
     return kept_s, time_s, restarts_s, saves_s
+
+
+def in_vain(pattern: Pattern, costs: Costs) -> float:
+    """How long is trained from the last save before an announced loss until it comes.
+
+    Intervals that fit in between are done and saved, and count as others.
+    """
+    rest_s = max(0.0, costs.notice_lead_s - costs.notice_save_s)
+    return rest_s % (pattern.interval_s + (costs.save_s if costs.copy_s is None else costs.copy_s))
 
 
 class _Restarts:

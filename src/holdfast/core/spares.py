@@ -1,13 +1,9 @@
 """How many spare hosts are enough.
 
-Hosts are lost at rate λ per second of time in which the run has all its hosts, and each is back
-after a repair of r on average. The offered load a = λr is the mean number that is away. What
-follows holds for any law of the repair, not only for an exponential one (Sevastyanov 1957:
-insensitivity), as long as losses are independent.
-
-- A. K. Erlang, "Solution of some problems in the theory of probabilities of significance in
-  automatic telephone exchanges", 1917: the loss formula.
-- L. Takács, "Introduction to the Theory of Queues", 1962, chapter 3: M/G/∞.
+Hosts are lost at rate λ, whether the run trains or waits, and each is back after a repair of r on
+average. The number that is away is that of the customers in a queue M/G/∞: Poisson, with mean
+a = λr, the load; whatever the law of the repair, as long as losses are independent (L. Takács,
+"Introduction to the Theory of Queues", 1962, chapter 3).
 """
 
 from __future__ import annotations
@@ -16,35 +12,26 @@ from math import exp, isfinite, lgamma, log
 
 
 def enough(spares: int, load: float) -> float:
-    """P(N ≤ n), N Poisson with mean a (M/G/∞): that no more hosts are away than there are spares.
+    """P(N ≤ n), N Poisson with mean a: that no more hosts are away than there are spares.
 
-    Losses go on while the run waits; so it is right where another host always comes soon.
+    Where only repairs bring hosts back, this is scheduling goodput: the share of the time in which
+    the run has all its hosts. Without spares e^(−a). The gain of one more is P(N = n + 1).
     """
     _check(spares, load)
     return min(1.0, sum(_poisson(k, load) for k in range(spares + 1)))
 
 
-def waiting_share(spares: int, load: float) -> float:
-    """Erlang's B(n+1, a): the share of time in which the run waits for the first repair.
+def mean_wait_s(spares: int, load: float, repair_s: float) -> float:
+    """P(N > n) / (λ·P(N = n)): from the loss that finds no spare until all hosts are there again.
 
-    While one host is missing the others idle, and nothing is lost: n + 1 are away at the most. That
-    is a telephone exchange with n + 1 lines and callers who do not wait. 1 − B is scheduling
-    goodput; without spares 1/(1+a).
+    Rate conservation: the share of the time that is waited, over how often a wait begins.
     """
     _check(spares, load)
-    blocked = 1.0
-    for lines in range(1, spares + 2):
-        blocked = load * blocked / (lines + load * blocked)
-    return blocked
-
-
-def mean_wait_s(spares: int, repair_s: float) -> float:
-    """r/(n+1): from the loss that finds no spare to the first of the n + 1 repairs to end.
-
-    The share of time in B over how often it begins, λ·P(n away).
-    """
     _check(spares, repair_s)
-    return repair_s / (spares + 1)
+    begins = _poisson(spares, load)
+    if not load:
+        return repair_s / (spares + 1)
+    return (1 - enough(spares, load)) / begins * repair_s / load if begins else repair_s
 
 
 def beyond(spares: int, losses: float) -> float:

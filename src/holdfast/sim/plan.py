@@ -166,8 +166,7 @@ def _published(question: Question, view: Outlook) -> float | None:
     tch_s = in_memory * pattern.interval_s / 2
     tch_s += rest * (pattern.durable_interval_s / 2 + costs.write_s)
     trm_s = in_memory * costs.restart_from_memory_s + (1 - in_memory) * costs.restart_s
-    swap_s = question.scenario.recovery.swap.mean_s
-    tre_s = waiting.lost * (waiting.chance * waiting.wait_s + (1 - waiting.chance) * swap_s)
+    tre_s = waiting.lost * waiting.per_loss_s
     duration_s = question.scenario.duration_s
     count = duration_s * waiting.scheduling_goodput * every
     return estimated_runtime_goodput([count * tch_s], [count * trm_s], [count * tre_s], duration_s)
@@ -180,7 +179,7 @@ def _linear(question: Question, view: Outlook) -> float:
     if costs.copy_s is not None:
         intervals = TwoIntervals(pattern.interval_s, pattern.durable_interval_s)
         mtbfs_s = _mean_s(rates.process), _mean_s(rates.host + rates.announced)
-        waste = two_level_waste(intervals, costs.copy_s, costs.save_s, costs.restart_s, *mtbfs_s)
+        waste = two_level_waste(intervals, costs.copy_s, 0.0, costs.restart_s, *mtbfs_s)
         return max(0.0, 1 - waste)
     if rates.announced:
         recall, precision = rates.announced / rates.failures, 1.0
@@ -195,10 +194,9 @@ def _linear(question: Question, view: Outlook) -> float:
 def _first_order_intervals(question: Question) -> tuple[float | None, float | None]:
     """The durable interval, and that of copies, by the published forms; None: never, or no tier."""
     costs, rates = costs_of(question), rates_of(question)
-    if costs.copy_s is not None:
-        both = two_level_intervals(costs.copy_s, costs.save_s, _mean_s(rates.process),
-                                   _mean_s(rates.host))  # fmt: skip
-        return _finite(both.durable_s), _finite(both.memory_s)
+    if costs.copy_s is not None:  # a durable save costs nothing that a copy does not
+        both = two_level_intervals(costs.copy_s, 0.0, _mean_s(rates.process), _mean_s(rates.host))
+        return None, _finite(both.memory_s)
     recall = rates.announced / rates.failures
     return _finite(predicted_interval_s(costs.save_s, 1 / rates.failures, recall)), None
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.sim.durations import in_words
 from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, is_memoryless, outlook
+from holdfast.sim.plan_model import Outlook, costs_of, is_memoryless, notice_needs_s, outlook
 from holdfast.sim.plan_spares import with_spares
 
 LEAST_GAIN = 0.0005
@@ -48,7 +48,7 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
         yield "save at the best interval", _saves(question, interval_s=None, memory_interval_s=None)
     yield f"halve the restart, to {in_words(restart_s / 2)}", with_restart(question, restart_s / 2)
     yield "half as many failures", with_failures(question, 2.0)
-    if saves.stall_s:
+    if saves.stall_s and not saves.memory:
         half_s = saves.stall_s / 2
         yield f"halve what a save blocks, to {in_words(half_s)}", with_stall(question, half_s)
         yield "saves that block nothing", with_stall(question, 0.0)
@@ -78,7 +78,7 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
 
 def _noticed(question: Question) -> tuple[str, Question]:
     failures, notices = question.scenario.failures, question.scenario.failures.notices
-    lead_s = max(notices.lead.mean_s, LEAD_S, costs_of(question).notice_save_s)
+    lead_s = max(notices.lead.mean_s, LEAD_S, notice_needs_s(question))
     recall = (1 + notices.recall) / 2
     words = f"a notice {in_words(lead_s)} ahead of {recall:.0%} of the losses of hosts"
     better = replace(notices, recall=recall, lead=Fixed(lead_s))
@@ -114,7 +114,12 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
             f"A save takes {in_words(saves.write_s)} to become durable, longer than the interval "
             f"of {in_words(saves.interval_s)}: writing would not keep up."
         )
-    notices, need_s = scenario.failures.notices, saves.stall_s + saves.write_s
+    if saves.memory and saves.stall_s:
+        yield (
+            f"With a memory tier a durable save is a copy that is drained while training goes on: "
+            f"the {in_words(saves.stall_s)} that a save blocks otherwise do not count."
+        )
+    notices, need_s = scenario.failures.notices, notice_needs_s(question)
     if notices.recall and notices.lead.mean_s < need_s:
         yield (
             f"Notices come {in_words(notices.lead.mean_s)} ahead, and a save takes "
@@ -144,7 +149,7 @@ def _stuck(question: Question, best: Outlook) -> str:
 def _out_of_reach(question: Question, best: Outlook) -> str:
     saves, restart_s = question.scenario.saves, costs_of(question).restart_s
     what = f"restarts of {in_words(restart_s)}"
-    if saves.stall_s:
+    if saves.stall_s and not saves.memory:
         what = f"saves that block for {in_words(saves.stall_s)}"
     return (
         f"{_percent(question.target)} cannot be reached with {what}: {_percent(best.goodput)} is "
@@ -157,6 +162,8 @@ def _what_it_takes(question: Question, target: float) -> str:
     scenario = question.scenario
     stall_s, recovery = scenario.saves.stall_s, scenario.recovery
     found = []
+    if scenario.saves.memory:
+        stall_s = 0.0
     if stall_s and (most := _reaches(question, with_stall, stall_s, target)) is not None:
         found.append(
             f"saves that block for {in_words(most)} at most" if most else "saves that block nothing"

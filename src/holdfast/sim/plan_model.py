@@ -1,12 +1,13 @@
 """A question's goodput by the closed forms: the exact ones, where there is one.
 
-Goodput is scheduling × runtime goodput, and the two are independent: while the run waits for a
-host nothing of it fails, so that waiting adds time to a loss and changes nothing else.
+Goodput is scheduling × runtime goodput, and the second factor does not depend on the waits for
+hosts: what fails while the run waits makes it wait longer, and undoes no training.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp
 
 from holdfast.core import spares
 from holdfast.core.optimum import exact_interval_s
@@ -20,15 +21,15 @@ from holdfast.sim.plan_input import Question
 class Waiting:
     """For hosts: the share of the time in which they are there, and what a loss costs.
 
-    `lost`: the share of failures that take a host; `chance`: that such a loss finds no spare; it
-    then waits `wait_s` on average. `enough`: the probability that no more hosts are away than there
-    are spares.
+    `lost`: the share of failures that take a host; `chance`: that such a loss finds no spare.
+    `per_loss_s`: how long the run waits after a loss on average, with a spare or without. `enough`:
+    the probability that no more hosts are away than there are spares.
     """
 
     scheduling_goodput: float
     lost: float
     chance: float
-    wait_s: float
+    per_loss_s: float
     enough: float
 
 
@@ -74,13 +75,19 @@ def rates_of(question: Question) -> Rates:
     """
     saves, notices = question.scenario.saves, question.scenario.failures.notices
     process, losses, domains = _by_cause(question)
-    in_time = notices.lead.survival(max(0.0, saves.stall_s + saves.write_s - 1e-9))
+    in_time = notices.lead.survival(max(0.0, notice_needs_s(question) - 1e-9))
     announced = losses * notices.recall * in_time
     false = losses * notices.recall * (1 - notices.precision) / notices.precision
     host = losses - announced
     if saves.memory and saves.peers:
         process, host = process + host, 0.0
     return Rates(process, host + domains, announced, false)
+
+
+def notice_needs_s(question: Question) -> float:
+    """How long a save on demand takes until it is durable."""
+    saves = question.scenario.saves
+    return (saves.copy_s if saves.memory else saves.stall_s) + saves.write_s
 
 
 def _by_cause(question: Question) -> tuple[float, float, float]:
@@ -99,7 +106,10 @@ def _by_cause(question: Question) -> tuple[float, float, float]:
 
 
 def costs_of(question: Question) -> Costs:
-    """What saving and coming back take; of laws their means."""
+    """What saving and coming back take; of laws their means.
+
+    With a memory tier every save is a copy, and a durable one is drained while training goes on.
+    """
     saves, recovery, failures = (
         question.scenario.saves,
         question.scenario.recovery,
@@ -108,37 +118,42 @@ def costs_of(question: Question) -> Costs:
     unnoticed_s = failures.hang_share * (1 - failures.host_share) * failures.hang_detect_s
     restart_s = recovery.restart.mean_s
     from_memory_s = restart_s - recovery.restore_s + recovery.restore_from_memory_s
+    save_s = saves.copy_s if saves.memory else saves.stall_s
     return Costs(
-        save_s=saves.stall_s,
+        save_s=save_s,
         restart_s=restart_s + unnoticed_s,
         copy_s=saves.copy_s if saves.memory else None,
         restart_from_memory_s=max(0.0, from_memory_s) + unnoticed_s,
-        notice_save_s=saves.stall_s + saves.write_s,
+        notice_save_s=save_s,
+        notice_lead_s=failures.notices.lead.mean_s,
         write_s=saves.write_s,
     )
 
 
 def waiting(question: Question) -> Waiting:
-    """Scheduling goodput: hosts that are lost, spares that take their place, and the wait else."""
+    """Scheduling goodput: hosts that are lost, spares that take their place, and the wait else.
+
+    Hosts are lost while the run waits, too. Where another one comes after a wait of w, the run has
+    them all if none was lost within the last w: e^(−λw), for any law of the wait. Of the losses a
+    share p finds no spare; spares that are used up, or repaired, change slowly against the waits,
+    so that the run has its hosts for 1 − p + p·e^(−λw) of the time.
+    """
     scenario, recovery = question.scenario, question.scenario.recovery
     count, rate = scenario.fleet.spares, sum(_by_cause(question)[1:])
-    swap_s, wait_s = recovery.swap.mean_s, recovery.replace.mean_s
-    if recovery.repair is None:
+    wait_s, repair = recovery.replace.mean_s, recovery.repair
+    if repair is None:
         losses = rate * scenario.duration_s
         chance = spares.beyond(count, losses) / losses if losses else 0.0
         enough = spares.enough(count, losses)
     else:
-        load = rate * recovery.repair.mean_s
-        enough = spares.enough(count, load)
-        chance = 1 - spares.enough(count - 1, load) if count else 1.0
-        if wait_s >= recovery.repair.mean_s:
-            wait_s = spares.mean_wait_s(count, recovery.repair.mean_s)
-            waiting_share = spares.waiting_share(count, load)
-            # How often: of the losses that are waited for, each lasts `wait_s`.
-            chance = waiting_share / (1 - waiting_share) / (rate * wait_s) if rate else 0.0
-    per_loss_s = swap_s * (1 - chance) + wait_s * chance
-    lost = rate * question.between.mean_s
-    return Waiting(1 / (1 + rate * per_loss_s), lost, chance, wait_s, enough)
+        enough = spares.enough(count, rate * repair.mean_s)
+        chance = 1 - spares.enough(count - 1, rate * repair.mean_s) if count else 1.0
+    there = 1 - chance + chance * exp(-rate * wait_s)
+    if repair is not None and wait_s >= repair.mean_s:
+        there = enough  # nobody is faster than the repairs
+    there *= exp(-rate * recovery.swap.mean_s)
+    per_loss_s = (1 / there - 1) / rate if rate and there else 0.0
+    return Waiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
 
 
 def mean_away(question: Question) -> float:

@@ -15,13 +15,15 @@ MOST_SPARES = 1 << 20
 class Spares:
     """With so many spares: goodput, and what one more would add to it.
 
-    `enough` is the probability that no more hosts are away than there are spares.
+    `enough` is the probability that no more hosts are away than there are spares, `wait_s` how long
+    the run waits for a host after a loss on average, those that find a spare included.
     """
 
     spares: int
     scheduling_goodput: float
     goodput: float
     gain_of_one_more: float
+    wait_s: float
     enough: float
 
 
@@ -86,5 +88,6 @@ def _row(question: Question, view: Outlook, count: int) -> Spares:
         there.scheduling_goodput,
         there.scheduling_goodput * rg,
         gain * rg,
+        there.per_loss_s,
         there.enough,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.pattern import Costs, Pattern, Rates
+from holdfast.core.pattern import Costs, Pattern, Rates, in_vain
 from holdfast.sim.laws import Exponential, Law, Weibull
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, costs_of, rates_of
@@ -57,7 +57,7 @@ class _Runs:
         self._rates: Rates = rates_of(question)
         self._pattern: Pattern = view.pattern
         self._waiting = view.waiting
-        self._swap_s = question.scenario.recovery.swap.mean_s
+        self._notice_s = self._costs.notice_save_s + in_vain(view.pattern, self._costs)
 
     def goodputs(self, duration_s: float) -> Array:
         """The share of that time that each run keeps; it begins with a start, and ends saved."""
@@ -79,7 +79,7 @@ class _Runs:
             unwritten_s = np.where(announced, 0.0, costs.write_s)
             back_s = np.where(struck, back_s, costs.restart_s + unwritten_s)
             back_s = np.where(resumes & ~struck, costs.restart_from_memory_s, back_s)
-            on_demand_s = np.where(announced & (run_s > 0), costs.notice_save_s, 0.0)
+            on_demand_s = np.where(announced & (run_s > 0), self._notice_s, 0.0)
             at_s += until_s + on_demand_s + self._waits_s()
         goodputs: Array = kept_s / duration_s
         return goodputs
@@ -123,6 +123,7 @@ class _Runs:
         """For hosts: drawn apart from what is lost with them, which changes no mean."""
         np, waiting = self._np, self._waiting
         drawn = self._rng.random(RUNS)
-        lost, none_left = drawn < waiting.lost, drawn < waiting.lost * waiting.chance
-        waits_s: Array = np.where(none_left, waiting.wait_s, np.where(lost, self._swap_s, 0.0))
+        chance = waiting.chance or 1.0  # where spares are always there, each loss waits for one
+        wait_s = waiting.per_loss_s / chance
+        waits_s: Array = np.where(drawn < waiting.lost * chance, wait_s, 0.0)
         return waits_s
