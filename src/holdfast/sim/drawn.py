@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from itertools import count
 
-from holdfast.sim.faults import Announcement, Cause, Fault
+from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Cause, Fault
 from holdfast.sim.lives import FAR_NS, FIRST, Due, Life, Lives
 from holdfast.sim.model import Scenario
 
@@ -31,7 +31,7 @@ class Drawn:
         self._due: list[tuple[int, int, Due]] = []  # by time, then in the order of drawing
         self._drawn = count()
         self._lives: dict[Cause, Lives] = {}
-        self._sizes: dict[Cause, int] = {}
+        self._sizes: dict[Cause, int] = {}  # how many hosts a rack or slice has
         self._life: dict[int, Life] = {}  # of the hosts that are not in their first
         self._unseen: dict[tuple[Cause, int], Due] = {}
         for cause, law, size in (
@@ -42,7 +42,9 @@ class Drawn:
             if law is not None and size:
                 members = -(-fleet.hosts // size)
                 self._lives[cause] = Lives(cause, law, members, failures, seed)
-                self._sizes[cause] = size
+                if cause in TOGETHER:
+                    self._sizes[cause] = size
+        self._of_hosts = self._lives.get(Cause.HOST)
         self._settle()
 
     @property
@@ -77,10 +79,10 @@ class Drawn:
         if due.lost_ns is not None:
             return Announcement(due.at_ns, due.place, due.lost_ns, due.comes_true)
         hosts: tuple[int, ...] = (due.place,)
-        if due.cause in (Cause.RACK, Cause.SLICE):
+        if due.cause in TOGETHER:
             hosts = self._there(due)
             self._add(self._next_life(due))
-        if due.cause in (Cause.PROCESS, Cause.HANG):
+        if due.cause in IN_PLACE:
             self._renew(due.place, due.at_ns)
         else:
             for host in hosts:
@@ -90,11 +92,11 @@ class Drawn:
     def _renew(self, host: int, at_ns: int) -> None:
         number, born_ns = self._life.get(host, FIRST)
         life = self._life[host] = Life(number + (born_ns < FAR_NS), at_ns)
-        if Cause.HOST in self._lives:
-            self._add(self._lives[Cause.HOST].later(host, life))
-        for cause in (Cause.RACK, Cause.SLICE):
-            if self._unseen and cause in self._sizes:
-                self._see(cause, host // self._sizes[cause], at_ns)
+        if self._of_hosts is not None:
+            self._add(self._of_hosts.later(host, life))
+        if self._unseen:
+            for cause, size in self._sizes.items():
+                self._see(cause, host // size, at_ns)
 
     def _see(self, cause: Cause, place: int, at_ns: int) -> None:
         """A rack or slice has a host again: its failures count from then on."""
@@ -126,7 +128,7 @@ class Drawn:
             if not self._due:
                 return
             due = self._due[0][2]
-            if due.cause in (Cause.RACK, Cause.SLICE):
+            if due.cause in TOGETHER:
                 if self._there(due):
                     return
                 self._unseen[due.cause, due.place] = due

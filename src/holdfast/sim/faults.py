@@ -21,6 +21,10 @@ class Cause(StrEnum):
     SLICE = "slice"
 
 
+IN_PLACE = (Cause.PROCESS, Cause.HANG)  # no host is lost
+TOGETHER = (Cause.RACK, Cause.SLICE)  # several are
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A failure. `hosts`: those that are lost, of a rack or slice all that were there.

@@ -56,12 +56,14 @@ class Lives:
             )
         self._cause = cause
         self._law = law
-        self._failures = failures
+        is_host = cause is Cause.HOST
+        self._host_share = failures.host_share if is_host else 1.0  # the others are of a process
+        self._hang_share = failures.hang_share
         # Racks and slices fail without a warning.
-        self._notices = failures.notices if cause is Cause.HOST else Notices()
+        self._notices = failures.notices if is_host else Notices()
         recall, precision = self._notices.recall, self._notices.precision
         # So many false alarms for each failure that `precision` of all announcements come true.
-        self._alarms = failures.host_share * recall * (1 / precision - 1)
+        self._alarms = self._host_share * recall * (1 / precision - 1)
         self._ahead_ns = _ns(self._notices.lead.age_at_s(RAREST_LEAD)) if recall else 0
         self._luck = Luck(f"{seed} {cause} later")
         self._cohort = Cohort(law, members, self._alarms)
@@ -109,11 +111,10 @@ class Lives:
         return [Due(told_ns, cause, place, life.number, at_ns), failure]
 
     def _what_failed(self, rng: Random) -> Cause:
-        """Of a host's failures some are of a process alone."""
-        share = 1.0 if self._cause is not Cause.HOST else self._failures.host_share
+        share = self._host_share
         if share >= 1 or rng.random() < share:
             return self._cause
-        return Cause.HANG if rng.random() < self._failures.hang_share else Cause.PROCESS
+        return Cause.HANG if rng.random() < self._hang_share else Cause.PROCESS
 
     def _lead_ns(self, rng: Random) -> int:
         return min(self._ahead_ns, _ns(self._notices.lead.sample_s(rng)))

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.core.history_line import shorten
-from holdfast.sim.faults import Cause
+from holdfast.sim.faults import IN_PLACE, Cause
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, Row
-from holdfast.sim.traces import IN_PLACE, Change
+from holdfast.sim.traces import Change
 
 COLUMNS = ("start", "end", "node", "cause")
 

@@ -16,12 +16,10 @@ from itertools import groupby
 from random import Random
 
 from holdfast.errors import ConfigurationError
-from holdfast.sim.faults import Announcement, Arrival, Cause, Fault
+from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Arrival, Cause, Fault
 from holdfast.sim.model import Fleet, Notices
 
 NS_PER_S = 1_000_000_000
-IN_PLACE = (Cause.PROCESS, Cause.HANG)  # the machine stays
-TOGETHER = (Cause.RACK, Cause.SLICE)
 
 
 Event = Fault | Announcement | Arrival
