@@ -143,14 +143,32 @@ def test_a_host_that_is_replaced_in_time_does_not_fail() -> None:
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_the_nth_life_is_as_long_whenever_it_begins(law: Law) -> None:
-    """Policies are compared under the same faults."""
+    """Policies are compared under the same faults, and the same warnings of them."""
 
-    def lives(away_ns: int) -> list[int]:
-        found = [e.at_ns for e in islice(events(stream(9, 1, between=law), away_ns), 20)]
-        return [b - a - away_ns for a, b in pairwise(found)]
+    def lives(away_ns: int) -> list[list[tuple[int, int]]]:
+        begun_ns, told_ns = [0] * 5, [0] * 5
+        found: list[list[tuple[int, int]]] = [[] for _ in range(5)]
+        notices = Notices(recall=1.0, lead=LogNormal(0.001, 0.5))
+        for event in events(stream(9, 5, between=law, notices=notices), away_ns):
+            if isinstance(event, Announcement):
+                told_ns[event.host] = event.at_ns
+                continue
+            (host,) = event.hosts
+            found[host].append((event.at_ns - begun_ns[host], event.at_ns - told_ns[host]))
+            begun_ns[host] = event.at_ns + away_ns
+            if min(len(one) for one in found) >= 10:
+                return [one[:10] for one in found]
+        raise AssertionError
 
-    assert lives(0) == lives(12345)
-    assert len(set(lives(0))) == 19
+    assert lives(0) == lives(12345) == lives(3000 * S)
+    assert len({life for one in lives(0) for life in one}) == 50
+
+
+def test_no_life_is_empty() -> None:
+    """Or all of them would lie in one instant, and it would never end."""
+    times_ns = [e.at_ns for e in islice(events(stream(1, 1, between=Weibull(1.0, 0.05))), 500)]
+    assert len(set(times_ns)) == 500
+    assert min(b - a for a, b in pairwise(times_ns)) == 1
 
 
 def test_a_rack_is_lost_as_a_whole() -> None:

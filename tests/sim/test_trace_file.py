@@ -73,7 +73,7 @@ def test_what_says_nothing_is_passed_over(read) -> None:
 OUTAGES = """\
 start,end,node,cause
 60,120,n1,host
-90.5,,n2,Process
+90.5,95,n2,Process
 200,,n3,rack
 200,300,n4,rack
 400,,n1,hang
