@@ -16,7 +16,16 @@ from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault
 from holdfast.sim.laws import Exponential, Fixed
-from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
+from holdfast.sim.model import (
+    DAY_S,
+    Failures,
+    Fleet,
+    Notices,
+    Recovery,
+    Saves,
+    Scenario,
+    per_node_days,
+)
 from holdfast.sim.replicate import Outcome, Runs, Spread, policy_of
 from holdfast.sim.world import World
 
@@ -134,6 +143,17 @@ def test_what_is_folded_comes_out_as_if_it_were_played(saves: Saves, step_s: flo
     played, other = run(scenario, Drawn(scenario, 3), folds=False)
     assert one == other
     assert folded.events < played.events / 1.5
+
+
+@pytest.mark.parametrize("saves", [Saves(stall_s=5, interval_s=600), NO_STALL])
+def test_saves_that_were_asked_for_are_no_cadence(saves: Saves) -> None:
+    """After a false alarm the next ones come as late as ever."""
+    notices = Notices(recall=0.5, precision=0.2, lead=Fixed(60))
+    failures = Failures(Exponential(20_000), notices=notices)
+    scenario = small(saves, failures=failures, duration_s=10 * DAY_S)
+    _, one = run(scenario, Drawn(scenario, 3))
+    _, other = run(scenario, Drawn(scenario, 3), folds=False)
+    assert seconds(one) == pytest.approx(seconds(other))
 
 
 def test_with_hosts_that_are_lost_a_fold_changes_next_to_nothing() -> None:

@@ -54,10 +54,15 @@ class Cadence:
         return low
 
     def are_alike(self, step: int) -> bool:
-        """Whether the save of that step, which is due, comes as the last one did."""
+        """Whether the save of that step, which is due, comes as the last one did.
+
+        One that was asked for in between comes sooner after the last than it would have been due.
+        """
         due_after, known = step - self._training.anchor_step, self._due_after
         self._due_after = due_after
-        return len(self._saved) == 2 and due_after == known
+        if len(self._saved) < 2 or due_after != known:
+            return False
+        return self._saved[1] - self._saved[0] == due_after
 
     def fold(self, saving: Saving, step: int, blocked_ns: int, until_ns: int, seen_ns: int) -> int:
         """Write down all periods but the last before `until_ns`; the step that is due after them.
