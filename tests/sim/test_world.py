@@ -27,6 +27,7 @@ from holdfast.sim.model import (
     per_node_days,
 )
 from holdfast.sim.replicate import Outcome, Runs, Spread, policy_of
+from holdfast.sim.traces import Change, Replayed, Trace
 from holdfast.sim.world import World
 
 S = 1_000_000_000
@@ -234,6 +235,23 @@ def test_a_host_that_is_lost_while_another_is_waited_for() -> None:
     _, account = run(scenario, Told((110, Cause.HOST), (150, Cause.HOST)))
     assert seconds(account)["reschedule:queue"] == 140.0
     assert len(account.disruptions) == 1
+
+
+def test_a_recorded_fleet_is_waited_for_until_a_machine_comes() -> None:
+    """One that stands by is there at once, and is set up; else the queue is until one comes."""
+    scenario = small(recovery=Recovery(restart=Fixed(10), swap=Fixed(0)))
+    lost = Change(110 * S, 0, Cause.HOST)
+    trace = Trace((Change(50 * S, 0, None), lost, Change(400 * S, 1, None)), ("a", "b"), False)
+    _, account = run(scenario, Replayed(trace, scenario.fleet))
+    kinds = seconds(account)
+    assert (kinds["queued"], kinds["reschedule:queue"]) == (50.0, 290.0)
+    assert "backoff" not in kinds
+    scenario = small(recovery=Recovery(restart=Fixed(10), swap=Fixed(20)))
+    trace = Trace((Change(0, 0, None), Change(0, 1, None), lost), ("a", "b"), False)
+    for seed in range(4):
+        _, account = run(scenario, Replayed(trace, scenario.fleet, seed))
+        kinds = seconds(account)
+        assert (kinds["queued"], kinds["reschedule:provision"]) == (20.0, 20.0)
 
 
 def test_an_announcement_saves_what_would_be_lost() -> None:

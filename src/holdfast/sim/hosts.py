@@ -19,6 +19,8 @@ class Hosts:
         self.repairs_ns: list[int] = []  # when machines come back, not told yet
         self._recovery = recovery
         self._rng = rng
+        self._vacated_ns: dict[int, int] = {}
+        self._last = 0, PROVISION  # the last arrival, as far as one knew
         missing = range(at_start, fleet.hosts)
         self._arrivals = dict.fromkeys(missing, (NEVER_NS, QUEUE))  # by place: when, what wait
 
@@ -32,18 +34,21 @@ class Hosts:
         self.spares -= 1
         return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
 
-    def vacate(self, place: int) -> None:
+    def vacate(self, place: int, at_ns: int) -> None:
         """The machine there is gone; somebody else will tell when another one has come."""
+        self._vacated_ns[place] = at_ns
         self._comes(place, NEVER_NS, QUEUE)
 
     def arrived(self, place: int, at_ns: int) -> None:
         """A machine has come for that place, and is set up there."""
-        self._comes(place, at_ns + to_ns(self._recovery.swap.sample_s(self._rng)), PROVISION)
+        wait = PROVISION if self._vacated_ns.get(place) == at_ns else QUEUE
+        self._comes(place, at_ns + to_ns(self._recovery.swap.sample_s(self._rng)), wait)
 
     def complete_at(self, at_ns: int) -> tuple[int, str]:
         """When every place has a machine, not before `at_ns`, and what the wait is for."""
+        self._last = max(self._arrivals.values(), default=self._last)
         self._arrivals = {p: a for p, a in self._arrivals.items() if a[0] > at_ns}
-        return max(self._arrivals.values(), default=(at_ns, PROVISION))
+        return max(at_ns, self._last[0]), self._last[1]
 
     def _comes(self, place: int, at_ns: int, wait: str) -> int:
         self._arrivals[place] = at_ns, wait

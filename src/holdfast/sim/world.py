@@ -84,6 +84,7 @@ class World:
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._life: Life | None = None
         self._launch: act.Launch | None = None
+        self._ordered_ns = 0  # when that was
         self._timers: dict[str, int] = {}
         self._fed: deque[ev.Event] = deque()
         saves = scenario.saves
@@ -182,7 +183,7 @@ class World:
 
     def _lose(self, place: int) -> None:
         if self._faults.tells_arrivals:
-            self._hosts.vacate(place)
+            self._hosts.vacate(place, self.now_ns)
         else:
             self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
 
@@ -230,27 +231,27 @@ class World:
 
     def _do_launch(self, action: act.Launch) -> None:
         self._launch = action
+        self._ordered_ns = self.now_ns
         self._wait_for_hosts()
 
     def _wait_for_hosts(self) -> None:
         launch = self._launch
         if launch is None:
             return
-        began_ns = self.now_ns
         ready_ns, wait = self._hosts.complete_at(self.now_ns)
 
         def ready() -> None:
             again_ns, _ = self._hosts.complete_at(self.now_ns)
             if self._launch is launch and again_ns <= self.now_ns:
                 self._launch = None
-                self._launched(launch, began_ns, wait)
+                self._launched(launch, wait)
 
         self._clock.at(ready_ns, ready)
 
-    def _launched(self, launch: act.Launch, began_ns: int, wait: str) -> None:
+    def _launched(self, launch: act.Launch, wait: str) -> None:
         life = Life(launch.attempt, launch.resume, self.now_ns)
         self._life = life
-        waited = ev.Waited(wait, self.now_ns) if self.now_ns > began_ns else None
+        waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
         self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
         restart_ns = to_ns(self.scenario.recovery.restart.sample_s(self._rng))
