@@ -111,3 +111,15 @@ def test_a_trace_and_a_rate(capsys, tmp_path):
     code, _, err = simulate(capsys, "--trace", str(trace), "--mtbf", "1h")
     assert code == 78
     assert "--mtbf and --trace both say what fails" in err
+
+
+def test_what_is_odd_about_a_trace_is_said(capsys, tmp_path):
+    trace, written = tmp_path / "t.csv", ("--journal", "-")
+    trace.write_text("0,add,a\n5,add,b\n5,add,b\n60000,remove,a\n")
+    words = "line 3 repeats line 2; it is left out"
+    code, out, _ = simulate(capsys, "--trace", str(trace))
+    assert (code, words in out) == (0, True)
+    for as_data in (("--json",), written):
+        code, out, err = simulate(capsys, "--trace", str(trace), *as_data)
+        assert (code, words in out) == (0, False)
+        assert err == f"holdfast: note: {words}\n"

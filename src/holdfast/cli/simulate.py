@@ -63,6 +63,9 @@ def simulate(
         from holdfast.journal.history_file import write_history
 
         write_history(sys.stdout if journal == "-" else journal, runs[0].story(seed).history())
+    if told is not None and (as_json or journal == "-"):
+        for note in told.notes:
+            print(f"holdfast: note: {note}", file=sys.stderr)
     if as_json:
         documents = [one.to_json() for one in found]
         json.dump(documents if policies else documents[0], sys.stdout, indent=1, allow_nan=False)
