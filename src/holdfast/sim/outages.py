@@ -94,16 +94,19 @@ def _outage(lines: Lines, clock: _Clock, row: Row, columns: Sequence[int]) -> Ou
     end_ns = clock.read_ns(line, end) if end else None
     if end_ns is not None and end_ns < start_ns:
         raise lines.wrong(
-            line, f"the outage ends at {shorten(end)}, before its start at {shorten(start)}; "
+            line,
+            f"the outage ends at {shorten(end)}, before its start at {shorten(start)}; "
             "correct one of the two",
-        )  # fmt: skip
+        )
     try:
         cause = Cause(word.lower())
     except ValueError:
         cause = Cause.HOST
         known = ", ".join(Cause)
-        lines.note(line, f"has the cause {shorten(word) or '(none)'}, which is none of {known}: "
-                         "taken as host")  # fmt: skip
+        lines.note(
+            line,
+            f"has the cause {shorten(word) or '(none)'}, which is none of {known}: taken as host",
+        )
     return Outage(start_ns, end_ns, lines.name(line, node), cause, line)
 
 
