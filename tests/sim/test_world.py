@@ -227,7 +227,15 @@ def test_a_spare_comes_back_when_it_is_repaired() -> None:
     _, account = run(scenario, Told((110, Cause.HOST), (400, Cause.HOST)))
     assert "reschedule:queue" not in seconds(account)
     _, account = run(scenario, Told((110, Cause.HOST), (200, Cause.HOST)))
-    assert seconds(account)["reschedule:queue"] == 500.0
+    assert seconds(account)["reschedule:queue"] == 110.0  # the first takes the second one's place
+
+
+def test_a_replacement_goes_when_the_lost_host_is_repaired() -> None:
+    """Or there would be ever more spares."""
+    recovery = Recovery(restart=Fixed(10), replace=Fixed(50), repair=Fixed(100))
+    scenario = small(recovery=recovery)
+    _, account = run(scenario, Told((110, Cause.HOST), (400, Cause.HOST), (700, Cause.HOST)))
+    assert seconds(account)["reschedule:queue"] == 150.0
 
 
 def test_a_host_that_is_lost_while_another_is_waited_for() -> None:

@@ -11,12 +11,17 @@ PROVISION, QUEUE = "provision", "queue"  # kinds of a wait: for a spare, for ano
 
 
 class Hosts:
-    """Places 0 to `hosts` − 1, each with a machine in it, or one on its way, or none to be had."""
+    """Places 0 to `hosts` − 1, each with a machine in it, or one on its way, or none to be had.
+
+    Machines that were got for want of a spare are given back as others are repaired: there are
+    never more spares than at the start.
+    """
 
     def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random, at_start: int) -> None:
         """So many of the places have a machine at the start."""
         self.spares = fleet.spares
         self.repairs_ns: list[int] = []  # when machines come back, not told yet
+        self._more = 0  # machines that were got, or are on their way
         self._recovery = recovery
         self._rng = rng
         self._vacated_ns: dict[int, int] = {}
@@ -30,9 +35,24 @@ class Hosts:
         if recovery.repair is not None:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
         if not self.spares:
+            self._more += 1
             return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
         self.spares -= 1
         return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
+
+    def repaired(self, at_ns: int) -> tuple[int, int] | None:
+        """A lost machine is well again. The place that it takes, and when; None: nobody waits."""
+        ready_ns = at_ns + to_ns(self._recovery.swap.sample_s(self._rng))
+        waiting = [(arrival, place) for place, (arrival, wait) in self._arrivals.items()
+                   if wait == QUEUE and arrival > ready_ns]  # fmt: skip
+        if self._more:  # the one that was to come is not needed, or another goes back
+            self._more -= 1
+        elif not waiting:
+            self.spares += 1
+        if not waiting:
+            return None
+        _, place = max(waiting)
+        return place, self._comes(place, ready_ns, QUEUE)
 
     def vacate(self, place: int, at_ns: int) -> None:
         """The machine there is gone; somebody else will tell when another one has come."""

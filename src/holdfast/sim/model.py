@@ -125,7 +125,8 @@ class Recovery:
     `restart`: from the failure to the first new step on the same machines. `restore_from_memory_s`
     replaces `restore_s`, a part of it, where the memory tier's set restores. `swap`: to put a spare
     in a lost host's place, `replace`: to get another where no spare is left; both come before the
-    restart. `repair`: after so long a lost host is a spare again; None: it never is.
+    restart. `repair`: after so long a lost host takes the place for which a replacement is waited,
+    or is a spare again, unless there was a replacement, which then goes; None: it never comes back.
     """
 
     restart: Law = field(default_factory=lambda: Fixed(300.0))

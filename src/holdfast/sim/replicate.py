@@ -135,6 +135,19 @@ class Found:
         }
 
 
+class OfTheRun(Drawn):
+    """Faults of a run that is as good as new after each of them, as if it were one host: 0."""
+
+    def __init__(self, alone: Scenario, seed: int, hosts: int) -> None:
+        super().__init__(alone, seed)
+        self._of_the_run = hosts
+
+    @property
+    def hosts_at_start(self) -> int:
+        """All of the run's."""
+        return self._of_the_run
+
+
 @dataclass(frozen=True, slots=True)
 class Runs:
     """Runs of a scenario, whose faults are drawn, or replayed from `trace`.
@@ -156,9 +169,8 @@ class Runs:
         if self.between is None:
             return Drawn(scenario, seed)
         failures = replace(scenario.failures, between=self.between)
-        return Drawn(
-            replace(scenario, fleet=replace(scenario.fleet, hosts=1), failures=failures), seed
-        )
+        alone = replace(scenario, fleet=replace(scenario.fleet, hosts=1), failures=failures)
+        return OfTheRun(alone, seed, scenario.fleet.hosts)
 
     def world(self, seed: int) -> World:
         """The run of that seed, before it begins."""

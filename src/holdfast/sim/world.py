@@ -188,7 +188,10 @@ class World:
             self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
 
     def _repaired(self) -> None:
-        self._hosts.spares += 1
+        taken = self._hosts.repaired(self.now_ns)
+        if taken is not None:
+            self._faults.renewed(*taken)
+            self._wait_for_hosts()
 
     def _hang(self, life: Life) -> None:
         self._stop_training(life)
@@ -239,6 +242,8 @@ class World:
         if launch is None:
             return
         ready_ns, wait = self._hosts.complete_at(self.now_ns)
+        if ready_ns > self.now_ns:
+            self._waits_for = wait
 
         def ready() -> None:
             again_ns, _ = self._hosts.complete_at(self.now_ns)
