@@ -35,7 +35,9 @@ def goodput_interval(question: Question, view: Outlook) -> tuple[float, float]:
 
     duration_s = question.scenario.duration_s
     drawn_s = min(duration_s, MOST_FAILURES * question.between.mean_s)
-    goodputs = _Runs(question, view).goodputs(drawn_s)
+    fleet, recovery = question.scenario.fleet, question.scenario.recovery
+    stock = None if recovery.repair else fleet.spares * drawn_s / duration_s
+    goodputs = _Runs(question, view, stock).goodputs(drawn_s)
     low, high = (float(q) for q in np.quantile(goodputs, (LOW, HIGH)))
     if drawn_s < duration_s:
         mean, closer = float(goodputs.mean()), (drawn_s / duration_s) ** 0.5
@@ -47,7 +49,8 @@ def goodput_interval(question: Question, view: Outlook) -> tuple[float, float]:
 class _Runs:
     """Many runs side by side, each at its own time: one round takes each to its next failure."""
 
-    def __init__(self, question: Question, view: Outlook) -> None:
+    def __init__(self, question: Question, view: Outlook, stock: float | None) -> None:
+        """`stock`: so many spares are used up, one by one; None: some are there, or not."""
         import numpy as np
 
         self._np = np
@@ -57,6 +60,7 @@ class _Runs:
         self._rates: Rates = rates_of(question)
         self._pattern: Pattern = view.pattern
         self._waiting = view.waiting
+        self._left: Array | None = None if stock is None else np.full(RUNS, stock)
         self._notice_s = self._costs.notice_save_s + in_vain(view.pattern, self._costs)
 
     def goodputs(self, duration_s: float) -> Array:
@@ -124,6 +128,10 @@ class _Runs:
         np, waiting = self._np, self._waiting
         drawn = self._rng.random(RUNS)
         chance = waiting.chance or 1.0  # where spares are always there, each loss waits for one
-        wait_s = waiting.per_loss_s / chance
-        waits_s: Array = np.where(drawn < waiting.lost * chance, wait_s, 0.0)
+        waits = drawn < waiting.lost * chance
+        if self._left is not None:
+            lost = drawn < waiting.lost
+            self._left = self._left - lost
+            waits = lost & (self._left < 0)
+        waits_s: Array = np.where(waits, waiting.per_loss_s / chance, 0.0)
         return waits_s
