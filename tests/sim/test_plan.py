@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import fields, replace
 from math import exp, isclose
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +15,11 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError
 from holdfast.sim.model import DAY_S
-from holdfast.sim.plan import Plan, plan
+from holdfast.sim.plan import Badput, Disruptions, Plan, plan
+from holdfast.sim.plan_advice import WhatIf
 from holdfast.sim.plan_input import PARAMETERS, from_file, parsed, question_of
 from holdfast.sim.plan_model import outlook
-from holdfast.sim.plan_spares import scheduling_goodput
+from holdfast.sim.plan_spares import Spares, scheduling_goodput
 
 LLAMA_3 = {"hosts": 2048, "chips-per-host": 8, "failures-per-1000-node-days": 3.79, "days": 54}
 
@@ -176,6 +180,31 @@ def test_spares_that_are_worth_their_price(more):
     assert [row.spares for row in found.spares][-1] == found.best_spares + 1
 
 
+def test_where_hosts_are_waited_for_most_the_note_says_how_many_spares_it_takes():
+    given = {**SPARES, "repair": "1d", "reschedule": "1h", "spares": 3, "target": 0.8}
+    words = planned_of(given).notes[0]
+    assert words.startswith("80 % cannot be reached with 3 spares and ")
+    found = re.search(r"(\d+) spares, or another host within", words)
+    assert found is not None
+    assert planned_of({**given, "spares": int(found[1])}).goodput >= 0.8
+    assert planned_of({**given, "spares": int(found[1]) - 1}).goodput < 0.8
+    none = planned_of({**given, "spares": 0}).notes[0]
+    assert none.startswith("80 % cannot be reached with no spares and ")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"save-stall": 300, "restart": 60}, "with saves that block for 5 min:"),
+        ({"save-stall": 5, "restart": 3000}, "with restarts of 50 min:"),
+        ({"save-stall": 300, "memory-copy": 1, "host-share": 0.5, "restart": 3000}, "restarts of"),
+        ({"reschedule": 9000, "spares": 1, "days": 9}, "with 1 spare and "),
+    ],
+)
+def test_what_cannot_be_helped_by_the_interval_is_named(more, words):
+    assert words in planned_of({"mtbf": 11_124, "hosts": 99, "restart": 60, **more}).notes[0]
+
+
 def test_where_another_host_is_there_at_once_spares_change_nothing():
     found = planned_of(SPARES)
     assert (found.best_spares, found.spares) == (None, ())
@@ -256,6 +285,7 @@ def test_whatever_is_asked_the_answer_adds_up(given):
     assert found.goodput + sum(rest) == pytest.approx(1, abs=1e-6)
     assert all(one.gain > 0 and one.goodput <= 1 for one in found.what_ifs)
     assert found.can_progress or "cannot progress" in found.notes[0]
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_every_parameter_changes_the_question():
@@ -350,3 +380,12 @@ def test_racks_are_lost_whole():
     both = replace(question, scenario=changed, between=Exponential(10_000.0))
     assert outlook(both).shares.kept < outlook(question).shares.kept
     assert scheduling_goodput(both, 0) == 1
+
+
+def test_the_reference_names_what_the_json_has():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "plan-json.md"
+    rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    named = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(named) == sorted(planned_of({"mtbf": 5000}).to_json())
+    for part in (Badput, Disruptions, Spares, WhatIf):
+        assert all(f"`{field.name}`" in page.read_text() for field in fields(part))

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from holdfast.sim.durations import in_words
-from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.laws import Exponential, Fixed
+from holdfast.sim.plan_changes import (
+    min_mean,
+    scaled,
+    with_failures,
+    with_notices,
+    with_recovery,
+    with_replace,
+    with_restart,
+    with_saves,
+    with_spares,
+    with_stall,
+)
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, costs_of, is_memoryless, notice_needs_s, outlook
-from holdfast.sim.plan_spares import with_spares
+from holdfast.sim.plan_spares import best_spares, scheduling_goodput
 
 LEAST_GAIN = 0.0005
 MOST_WHAT_IFS = 8
@@ -45,7 +57,10 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
     saves, failures, recovery = scenario.saves, scenario.failures, scenario.recovery
     restart_s, wait_s = recovery.restart.mean_s, recovery.replace.mean_s
     if saves.interval_s is not None or saves.memory_interval_s is not None:
-        yield "save at the best interval", _saves(question, interval_s=None, memory_interval_s=None)
+        yield (
+            "save at the best interval",
+            with_saves(question, interval_s=None, memory_interval_s=None),
+        )
     yield f"halve the restart, to {in_words(restart_s / 2)}", with_restart(question, restart_s / 2)
     yield "half as many failures", with_failures(question, 2.0)
     if saves.stall_s and not saves.memory:
@@ -56,13 +71,13 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
         half_s = saves.write_s / 2
         yield (
             f"halve the writing of a save, to {in_words(half_s)}",
-            _saves(question, write_s=half_s),
+            with_saves(question, write_s=half_s),
         )
     if not saves.memory and failures.host_share < 1:
         words = f"copies to memory that block for {in_words(COPY_S)}"
-        yield words, _saves(question, memory=True, copy_s=COPY_S)
+        yield words, with_saves(question, memory=True, copy_s=COPY_S)
     if saves.memory and not saves.peers and failures.host_share:
-        yield "keep each copy in memory on another host too", _saves(question, peers=True)
+        yield "keep each copy in memory on another host too", with_saves(question, peers=True)
     if failures.host_share:
         yield _noticed(question)
     if wait_s and failures.host_share:
@@ -73,16 +88,19 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
         if recovery.repair is not None:
             half = scaled(recovery.repair, 0.5)
             words = f"repair a host in {in_words(half.mean_s)}"
-            yield words, _recovery(question, repair=half, replace=min_mean(recovery.replace, half))
+            yield (
+                words,
+                with_recovery(question, repair=half, replace=min_mean(recovery.replace, half)),
+            )
 
 
 def _noticed(question: Question) -> tuple[str, Question]:
-    failures, notices = question.scenario.failures, question.scenario.failures.notices
+    notices = question.scenario.failures.notices
     lead_s = max(notices.lead.mean_s, LEAD_S, notice_needs_s(question))
     recall = (1 + notices.recall) / 2
     words = f"a notice {in_words(lead_s)} ahead of {recall:.0%} of the losses of hosts"
     better = replace(notices, recall=recall, lead=Fixed(lead_s))
-    return words.replace("%", " %"), _failures(question, replace(failures, notices=better))
+    return words.replace("%", " %"), with_notices(question, better)
 
 
 def can_progress(question: Question, best: Outlook) -> bool:
@@ -147,42 +165,65 @@ def _stuck(question: Question, best: Outlook) -> str:
 
 
 def _out_of_reach(question: Question, best: Outlook) -> str:
-    saves, restart_s = question.scenario.saves, costs_of(question).restart_s
-    what = f"restarts of {in_words(restart_s)}"
-    if saves.stall_s and not saves.memory:
-        what = f"saves that block for {in_words(saves.stall_s)}"
     return (
-        f"{_percent(question.target)} cannot be reached with {what}: {_percent(best.goodput)} is "
-        f"the most, at any interval. {_what_it_takes(question, question.target)}"
+        f"{_percent(question.target)} cannot be reached with {_worst(question, best)}: "
+        f"{_percent(best.goodput)} is the most, at any interval. "
+        f"{_what_it_takes(question, question.target)}"
     )
+
+
+def _worst(question: Question, best: Outlook) -> str:
+    """What costs most, as far as the interval cannot help it."""
+    saves, fleet = question.scenario.saves, question.scenario.fleet
+    there, runs = best.waiting.scheduling_goodput, best.shares
+    saving = there * (runs.saves + runs.lost) if saves.stall_s and not saves.memory else 0.0
+    if 1 - there > max(saving, there * runs.restarts):
+        spares = "1 spare" if fleet.spares == 1 else f"{fleet.spares or 'no'} spares"
+        return f"{spares} and {in_words(best.waiting.per_loss_s)} of waiting for each lost host"
+    if saving > there * runs.restarts:
+        return f"saves that block for {in_words(saves.stall_s)}"
+    return f"restarts of {in_words(costs_of(question).restart_s)}"
 
 
 def _what_it_takes(question: Question, target: float) -> str:
     """Each lever alone, and how far it would have to go."""
-    scenario = question.scenario
-    stall_s, recovery = scenario.saves.stall_s, scenario.recovery
-    found = []
-    if scenario.saves.memory:
-        stall_s = 0.0
-    if stall_s and (most := _reaches(question, with_stall, stall_s, target)) is not None:
-        found.append(
-            f"saves that block for {in_words(most)} at most" if most else "saves that block nothing"
-        )
-    restart_s = recovery.restart.mean_s
-    if restart_s and (most := _reaches(question, with_restart, restart_s, target)):
-        found.append(f"restarts of {in_words(most)} at most")
-    if recovery.repair is None and recovery.replace.mean_s:
-        wait_s = recovery.replace.mean_s
-        if most := _reaches(question, with_replace, wait_s, target):
-            found.append(f"another host within {in_words(most)}")
-    times = _reaches(question, lambda q, share: with_failures(q, 1 / share), 1.0, target)
-    if times:
-        apart_s = question.between.mean_s / times
-        found.append(f"failures {in_words(apart_s)} or more apart")
+    found = list(_levers(question, target))
     goal = f"For {_percent(target)} it would take"
     if not found:
         return f"{goal} several changes at once; none is enough alone."
     return f"{goal} {', or '.join(found)}."
+
+
+def _levers(question: Question, target: float) -> Iterator[str]:
+    saves, recovery = question.scenario.saves, question.scenario.recovery
+
+    def most(change: Callable[[Question, float], Question], now: float, counts: bool) -> float:
+        """How far a lever may stand; 0: it does not count, or is not enough."""
+        return _reaches(question, change, now, target) if counts and now else 0.0
+
+    if stall_s := most(with_stall, saves.stall_s, not saves.memory):
+        yield f"saves that block for {in_words(stall_s)} at most"
+    if restart_s := most(with_restart, recovery.restart.mean_s, True):
+        yield f"restarts of {in_words(restart_s)} at most"
+    if (least := _spares_for(question, target)) is not None:
+        yield f"{least} spares"
+    is_soon = recovery.repair is None or recovery.replace.mean_s < recovery.repair.mean_s
+    if wait_s := most(with_replace, recovery.replace.mean_s, is_soon):
+        yield f"another host within {in_words(wait_s)}"
+    if share := most(lambda q, part: with_failures(q, 1 / part), 1.0, True):
+        yield f"failures {in_words(question.between.mean_s / share)} or more apart"
+
+
+def _spares_for(question: Question, target: float) -> int | None:
+    """The least number of spares with which the target is reached; None: no number is enough."""
+    own = question.scenario.fleet.spares
+    most = 2 * max(best_spares(question) or 0, own)
+    kept = outlook(question, best=True).shares.kept
+    if not most or kept * scheduling_goodput(question, most) < target:
+        return None
+    return bisect_left(
+        range(most), True, lo=own, key=lambda n: kept * scheduling_goodput(question, n) >= target
+    )
 
 
 def _reaches(
@@ -190,8 +231,8 @@ def _reaches(
     change: Callable[[Question, float], Question],
     now: float,
     target: float,
-) -> float | None:
-    """A value of a lever, below what it is now, with which the target is just reached.
+) -> float:
+    """A value of a lever, below what it is now, with which the target is just reached; 0: none.
 
     It is a little less than it might be, so that three digits of it are not too much.
     """
@@ -201,66 +242,11 @@ def _reaches(
 
     low, high = now / MOST, now
     if not reaches(low):
-        return None
+        return 0.0
     while high / low > 1.001:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if reaches(middle) else (low, middle)
     return low * 0.995
-
-
-def with_stall(question: Question, stall_s: float) -> Question:
-    """The same with saves that block for that long."""
-    return _saves(question, stall_s=stall_s)
-
-
-def with_restart(question: Question, restart_s: float) -> Question:
-    """The same with restarts of that length."""
-    return _recovery(question, restart=Fixed(restart_s))
-
-
-def with_replace(question: Question, replace_s: float) -> Question:
-    """The same where another host is there after that long."""
-    return _recovery(question, replace=Fixed(replace_s))
-
-
-def with_failures(question: Question, factor: float) -> Question:
-    """The same with failures of every kind that many times as far apart."""
-    failures = question.scenario.failures
-    between, rack, slices = (
-        None if law is None else scaled(law, factor)
-        for law in (failures.between, failures.rack_between, failures.slice_between)
-    )
-    changed = replace(failures, between=between, rack_between=rack, slice_between=slices)
-    return replace(_failures(question, changed), between=scaled(question.between, factor))
-
-
-def scaled(law: Law, factor: float) -> Law:
-    """The law of a time that is so many times as long."""
-    if isinstance(law, LogNormal):
-        return LogNormal(law.median_s * factor, law.sigma)
-    if isinstance(law, Weibull):
-        return Weibull(law.mean_s * factor, law.shape)
-    return (Fixed if isinstance(law, Fixed) else Exponential)(law.mean_s * factor)
-
-
-def min_mean(one: Law, other: Law) -> Law:
-    """The one that is shorter on average."""
-    return one if one.mean_s <= other.mean_s else other
-
-
-def _saves(question: Question, **changes: Any) -> Question:
-    scenario = question.scenario
-    return replace(question, scenario=replace(scenario, saves=replace(scenario.saves, **changes)))
-
-
-def _recovery(question: Question, **changes: Any) -> Question:
-    scenario = question.scenario
-    recovery = replace(scenario.recovery, **changes)
-    return replace(question, scenario=replace(scenario, recovery=recovery))
-
-
-def _failures(question: Question, failures: Any) -> Question:
-    return replace(question, scenario=replace(question.scenario, failures=failures))
 
 
 def _percent(share: float) -> str:

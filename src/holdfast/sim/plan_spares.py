@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from holdfast.sim.plan_changes import with_spares
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, mean_away, waiting
 
@@ -71,13 +72,6 @@ def best_spares(question: Question) -> int | None:
 def scheduling_goodput(question: Question, count: int) -> float:
     """With that many spares."""
     return waiting(with_spares(question, count)).scheduling_goodput
-
-
-def with_spares(question: Question, count: int) -> Question:
-    """The same with another number of spares."""
-    scenario = question.scenario
-    fleet = replace(scenario.fleet, spares=count)
-    return replace(question, scenario=replace(scenario, fleet=fleet))
 
 
 def _row(question: Question, view: Outlook, count: int) -> Spares:

@@ -1,0 +1,77 @@
+"""A question with something changed: what a what-if asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.model import Notices
+from holdfast.sim.plan_input import Question
+
+
+def with_spares(question: Question, count: int) -> Question:
+    """The same with another number of spares."""
+    scenario = question.scenario
+    fleet = replace(scenario.fleet, spares=count)
+    return replace(question, scenario=replace(scenario, fleet=fleet))
+
+
+def with_stall(question: Question, stall_s: float) -> Question:
+    """The same with saves that block for that long."""
+    return with_saves(question, stall_s=stall_s)
+
+
+def with_restart(question: Question, restart_s: float) -> Question:
+    """The same with restarts of that length."""
+    return with_recovery(question, restart=Fixed(restart_s))
+
+
+def with_replace(question: Question, replace_s: float) -> Question:
+    """The same where another host is there after that long."""
+    return with_recovery(question, replace=Fixed(replace_s))
+
+
+def with_failures(question: Question, factor: float) -> Question:
+    """The same with failures of every kind that many times as far apart."""
+    failures = question.scenario.failures
+    between, rack, slices = (
+        None if law is None else scaled(law, factor)
+        for law in (failures.between, failures.rack_between, failures.slice_between)
+    )
+    changed = replace(failures, between=between, rack_between=rack, slice_between=slices)
+    scenario = replace(question.scenario, failures=changed)
+    return replace(question, scenario=scenario, between=scaled(question.between, factor))
+
+
+def scaled(law: Law, factor: float) -> Law:
+    """The law of a time that is so many times as long."""
+    if isinstance(law, LogNormal):
+        return LogNormal(law.median_s * factor, law.sigma)
+    if isinstance(law, Weibull):
+        return Weibull(law.mean_s * factor, law.shape)
+    return (Fixed if isinstance(law, Fixed) else Exponential)(law.mean_s * factor)
+
+
+def min_mean(one: Law, other: Law) -> Law:
+    """The one that is shorter on average."""
+    return one if one.mean_s <= other.mean_s else other
+
+
+def with_saves(question: Question, **changes: Any) -> Question:
+    """The same with other saves."""
+    scenario = question.scenario
+    return replace(question, scenario=replace(scenario, saves=replace(scenario.saves, **changes)))
+
+
+def with_recovery(question: Question, **changes: Any) -> Question:
+    """The same with another way back."""
+    scenario = question.scenario
+    recovery = replace(scenario.recovery, **changes)
+    return replace(question, scenario=replace(scenario, recovery=recovery))
+
+
+def with_notices(question: Question, notices: Notices) -> Question:
+    """The same with other notices."""
+    failures = replace(question.scenario.failures, notices=notices)
+    return replace(question, scenario=replace(question.scenario, failures=failures))
