@@ -11,8 +11,8 @@ from holdfast.core import spares
 from holdfast.core.groups import groups_present, step_efficiency
 
 
-@pytest.mark.parametrize("load", [0.0, 0.1, 3.0, 40.0])
-@pytest.mark.parametrize("count", [0, 1, 5, 50])
+@pytest.mark.parametrize("load", [0.0, 0.1, 3.0, 40.0, 5e5])
+@pytest.mark.parametrize("count", [0, 1, 5, 50, 499_000, 501_000])
 def test_enough_is_poissons(count, load):
     """Takács 1962: the number away in M/G/∞ is Poisson with mean λρ."""
     assert spares.enough(count, load) == pytest.approx(poisson.cdf(count, load))

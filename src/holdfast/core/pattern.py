@@ -277,16 +277,17 @@ def _best_copies(
     least: int,
     most: int = MOST_COPIES,
 ) -> int:
-    """K between two bounds: in steps of a quarter, then between the best one's neighbours."""
+    """K: in steps of a quarter as long as that helps, then between the best one's neighbours."""
     most = max(least, min(most, MOST_COPIES))
 
     def kept(copies: int) -> float:
         return shares(pattern_of(copies), costs, rates).kept
 
-    tried = [least]
-    while tried[-1] < most:
+    tried, keeps = [least], [kept(least)]
+    while tried[-1] < most and keeps[-1] >= max(keeps[-3:]):
         tried.append(min(most, tried[-1] + max(1, tried[-1] // 4)))
-    best = max(range(len(tried)), key=lambda i: kept(tried[i]))
+        keeps.append(kept(tried[-1]))
+    best = keeps.index(max(keeps))
     low, high = tried[max(0, best - 1)], tried[min(len(tried) - 1, best + 1)]
     while high - low > 2:
         left, right = low + (high - low) // 3, high - (high - low) // 3

@@ -18,7 +18,9 @@ def enough(spares: int, load: float) -> float:
     the run has all its hosts. Without spares e^(−a). The gain of one more is P(N = n + 1).
     """
     _check(spares, load)
-    return min(1.0, sum(_poisson(k, load) for k in range(spares + 1)))
+    if spares < load:
+        return _sum_from(spares, load, down=True)
+    return 1.0 - _sum_from(spares + 1, load, down=False)
 
 
 def mean_wait_s(spares: int, load: float, repair_s: float) -> float:
@@ -40,6 +42,20 @@ def beyond(spares: int, losses: float) -> float:
     # E[N; N > n] = a·P(N ≥ n), so that it is a·P(N ≥ n) − n·P(N > n).
     below = enough(spares - 1, losses) if spares else 0.0
     return max(0.0, losses * (1 - below) - spares * (1 - enough(spares, losses)))
+
+
+def _sum_from(k: int, mean: float, *, down: bool) -> float:
+    """P(N = k) and those beyond, away from the mean, as far as they count: √a terms or so."""
+    total, term = 0.0, _poisson(k, mean)
+    while k >= 0 and term > total * 1e-17:
+        total += term
+        if down:
+            term *= k / mean
+            k -= 1
+        else:
+            k += 1
+            term *= mean / k
+    return min(1.0, total)
 
 
 def _poisson(k: int, mean: float) -> float:

@@ -29,7 +29,7 @@ MOST_WHAT_IFS = 8
 COPY_S = 1.0  # of a memory tier that is not there yet
 RECALL = 0.5  # of notices that nobody listens to yet
 LEAD_S = 120.0
-HALF = 0.5  # of the time kept: the least that may be called progress, where nothing is said
+HALF = 0.5  # of the time kept: the least that may be called progress
 MOST = 1e4  # times: no lever is pulled further
 
 
@@ -153,7 +153,6 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
 def _stuck(question: Question, best: Outlook) -> str:
     mean_s, restart_s = question.between.mean_s, costs_of(question).restart_s
     struck = 1 - question.between.survival(restart_s)
-    least = min(HALF, question.target)
     words = (
         f"The run cannot progress: it fails every {in_words(mean_s)} on average and a restart "
         f"takes {in_words(restart_s)}, so that {_percent(struck)} of the restarts are struck "
@@ -161,7 +160,7 @@ def _stuck(question: Question, best: Outlook) -> str:
     )
     if best.goodput > 0:
         words += f", and chance leaves {_percent(best.goodput)} of the time at the most"
-    return f"{words}. {_what_it_takes(question, least)}"
+    return f"{words}. {_what_it_takes(question, HALF)}" if best.goodput < HALF else f"{words}."
 
 
 def _out_of_reach(question: Question, best: Outlook) -> str:
@@ -232,19 +231,20 @@ def _reaches(
     now: float,
     target: float,
 ) -> float:
-    """A value of a lever, below what it is now, with which the target is just reached; 0: none.
+    """A value of a lever, below what it is now, with which the target is just reached.
 
-    It is a little less than it might be, so that three digits of it are not too much.
+    0: there is none, or it is reached as things are. The value is a little less than it might be,
+    so that three digits of it are not too much.
     """
 
     def reaches(value: float) -> bool:
         return outlook(change(question, value), best=True).goodput >= target
 
     low, high = now / MOST, now
-    if not reaches(low):
+    if not low or not reaches(low) or reaches(high):
         return 0.0
     while high / low > 1.001:
-        middle = (low * high) ** 0.5
+        middle = low * (high / low) ** 0.5
         low, high = (middle, high) if reaches(middle) else (low, middle)
     return low * 0.995
 
