@@ -11,6 +11,7 @@ PARTS = {
     "session.py": (["--rounds", "11"], ["--rounds", "5"]),
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
+    "simulate.py": ([], ["--rounds", "2"]),
     "faults.py": ([], ["--rounds", "5"]),
     "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
     "compile.py": ([], ["--rounds", "2"]),

@@ -77,8 +77,9 @@ class Cadence:
         if saving.tier.is_there:
 
             def drains(after: int) -> bool:
-                copied_ns = passed_ns + blocked_ns + after * period_ns
-                return saving.drain_due(copied_ns, step + after * steps)[0]
+                """Before the copy that follows that one: the newest must be there to be drained."""
+                next_ns = passed_ns + blocked_ns + (after + 1) * period_ns
+                return saving.drain_due(next_ns, step + after * steps)[0]
 
             periods = bisect_left(range(max(0, periods)), True, key=drains)
         if periods <= 0:

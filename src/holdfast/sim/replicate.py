@@ -229,11 +229,15 @@ class Runs:
 
 
 def policy_of(scenario: Scenario, restart: RestartPolicy = DEFAULT) -> RunPolicy:
-    """What `holdfast run` would be told: intervals where they are given, else its own choice."""
+    """What `holdfast run` would be told: intervals where they are given, else its own choice.
+
+    There an interval counts from the moment at which the last set was durable, in a scenario from
+    the moment at which training went on.
+    """
     saves = scenario.saves
     save: SavePolicy = Optimal()
     if saves.interval_s is not None:
-        save = EverySeconds(saves.interval_s)
+        save = EverySeconds(max(saves.interval_s - saves.write_s, scenario.step_s))
     in_memory: SavePolicy = IN_MEMORY if saves.memory else Never()
     if saves.memory_interval_s is not None:
         in_memory = EverySeconds(saves.memory_interval_s)

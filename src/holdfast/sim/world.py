@@ -168,18 +168,15 @@ class World:
             for at_ns in self._hosts.repairs_ns:
                 self._clock.at(at_ns, self._repaired)
             self._hosts.repairs_ns = []
+            self._tiers.lose_memory()  # before anybody asks what there is to restore
         life = self._life
         if life is None:
-            if takes_hosts:
-                self._tiers.lose_memory()
-                self._wait_for_hosts()
+            self._wait_for_hosts()
             return
         if what.cause is Cause.HANG and life.hung_ns is None:
             self._hang(life)
         elif what.cause is not Cause.HANG:
             self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
-            if takes_hosts:
-                self._tiers.lose_memory()
 
     def _lose(self, place: int) -> None:
         if self._faults.tells_arrivals:
@@ -242,8 +239,6 @@ class World:
         if launch is None:
             return
         ready_ns, wait = self._hosts.complete_at(self.now_ns)
-        if ready_ns > self.now_ns:
-            self._waits_for = wait
 
         def ready() -> None:
             again_ns, _ = self._hosts.complete_at(self.now_ns)
