@@ -21,7 +21,8 @@ def main() -> None:
         if not begun:
             training.stamps.begin(step - 1)
             begun = True
-        state, _ = training.step(step, state)  # waited for: nothing to be `ready` later
+        state, _ = training.step(state)  # waited for: nothing to be `ready` later
+        training.did(step)
         run.done(step, state)
 
 

@@ -51,7 +51,8 @@ def main() -> None:
         training.batches.drawn = after  # batch n is a function of n: no file needed for it
         training.stamps.begin(after)
         for step in range(after + 1, args.steps + 1):
-            state, _ = training.step(step, state)
+            state, _ = training.step(state)
+            training.did(step)
             leaving = step % 5 == 0 and anybody(stopping, ranks)
             manager.save(step, args=ocp.args.StandardSave(state), force=leaving)
             if leaving:

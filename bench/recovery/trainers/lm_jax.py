@@ -68,11 +68,14 @@ class Training:
         self.batches = Windows(corpus, *shape, 0, rank=rank, ranks=ranks)
         self.stamps = Stamps(args.stamps, rank)
 
-    def step(self, number: int, state):
-        """One optimizer step, waited for, and its line: (state, loss)."""
+    def step(self, state):
+        """One optimizer step, waited for: (state, loss)."""
         batch = next(self.batches)
-        since_ns = boot_ns()
+        self.since_ns = boot_ns()
         state, value = self.train_step(state, self.whole_batch(batch))
         value.block_until_ready()
-        self.stamps.step(number, since_ns)
         return state, value
+
+    def did(self, number: int):
+        """The step's line: when the loop has let go of the old state, whose arrays take a while."""
+        self.stamps.step(number, self.since_ns)
