@@ -3,7 +3,8 @@
 Whatever had not been needed before happens in it: lazy imports, connections between ranks, kernels
 that are chosen or run for the first time. What is kept of it in the end is one step like any other;
 the rest is STARTUP (where a compilation was recorded, COMPILE: that span began later, and shows).
-A first step that is not even twice as long as the others is one of them: steps differ.
+A first step that is hardly longer than the others is one of them: steps differ. How long those take
+is told by the quicker ones: right after a start, standbys that import slow others down.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 
 from holdfast.journal.rank_steps import Ints, Rows
 
-STEPS = 10  # of those after the first, the median says how long a step takes here
-LONG = 2
+STEPS = 10  # of those after the first, the lower quartile says how long a step takes here
+LONG = 1.25
 FEWEST = 3  # an attempt that ended after fewer is measured by the one before it
 
 
@@ -47,7 +48,7 @@ class FirstStep:
             return None
         typical_ns = before_ns
         if len(self._lengths) >= FEWEST:
-            typical_ns = int(np.median(self._lengths))
+            typical_ns = int(np.quantile(self._lengths, 0.25, method="lower"))
         start_ns, end_ns = self._first
         is_long = typical_ns > 0 and end_ns - start_ns > LONG * typical_ns
         self.told = Told((start_ns, end_ns - typical_ns) if is_long else None, typical_ns)
