@@ -7,22 +7,18 @@ how it is printed.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import expm1, gamma, inf, isfinite, sqrt
+from math import expm1, gamma, sqrt
 from typing import Any
 
-from holdfast.core.first_order import (
-    TwoIntervals,
-    linear_efficiency,
-    predicted_interval_s,
-    predicted_waste,
-    two_level_intervals,
-    two_level_waste,
-)
-from holdfast.core.metrics import estimated_runtime_goodput
 from holdfast.sim.laws import Fixed, Law, LogNormal, Weibull
 from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, outlook, rates_of
+from holdfast.sim.plan_model import costs_of, outlook
+from holdfast.sim.plan_published import (
+    first_order_intervals,
+    linear_goodput,
+    published_runtime_goodput,
+)
 from holdfast.sim.plan_spares import Spares, best_spares, spares_table
 from holdfast.sim.plan_spread import goodput_interval
 
@@ -102,7 +98,7 @@ def plan(question: Question) -> Plan:
     scenario = question.scenario
     memory = scenario.saves.memory
     low, high = goodput_interval(question, view)
-    first_order_s, first_order_memory_s = _first_order_intervals(question)
+    first_order_s, first_order_memory_s = first_order_intervals(question)
     sg = view.waiting.scheduling_goodput
     costs = costs_of(question)
     return Plan(
@@ -122,8 +118,8 @@ def plan(question: Question) -> Plan:
         best_goodput=best.goodput,
         scheduling_goodput=sg,
         runtime_goodput=view.shares.kept,
-        published_runtime_goodput=_published(question, view),
-        linear_goodput=sg * _linear(question, view),
+        published_runtime_goodput=published_runtime_goodput(question, view),
+        linear_goodput=linear_goodput(question, view),
         first_order_interval_s=first_order_s,
         first_order_memory_interval_s=first_order_memory_s,
         can_progress=can_progress(question, best),
@@ -154,56 +150,3 @@ def _variation(law: Law) -> float:
     if isinstance(law, LogNormal):
         return sqrt(expm1(law.sigma**2))
     return 0.0 if isinstance(law, Fixed) else 1.0
-
-
-def _published(question: Question, view: Outlook) -> float | None:
-    """The estimate for the failures that are expected: each loses half an interval."""
-    costs, rates, pattern = costs_of(question), rates_of(question), view.pattern
-    waiting, every = view.waiting, rates.failures
-    in_memory = rates.process / every if costs.copy_s is not None else 0.0
-    saved = rates.announced / every
-    rest = 1 - in_memory - saved
-    tch_s = in_memory * pattern.interval_s / 2
-    tch_s += rest * (pattern.durable_interval_s / 2 + costs.write_s)
-    trm_s = in_memory * costs.restart_from_memory_s + (1 - in_memory) * costs.restart_s
-    tre_s = waiting.lost * waiting.per_loss_s
-    duration_s = question.scenario.duration_s
-    count = duration_s * waiting.scheduling_goodput * every
-    return estimated_runtime_goodput([count * tch_s], [count * trm_s], [count * tre_s], duration_s)
-
-
-def _linear(question: Question, view: Outlook) -> float:
-    """Runtime goodput by the first-order form that fits: two levels, predictions, or neither."""
-    costs, rates, pattern = costs_of(question), rates_of(question), view.pattern
-    mtbf_s = 1 / rates.failures
-    if costs.copy_s is not None:
-        intervals = TwoIntervals(pattern.interval_s, pattern.durable_interval_s)
-        mtbfs_s = _mean_s(rates.process), _mean_s(rates.host + rates.announced)
-        waste = two_level_waste(intervals, costs.copy_s, 0.0, costs.restart_s, *mtbfs_s)
-        return max(0.0, 1 - waste)
-    if rates.announced:
-        recall, precision = rates.announced / rates.failures, 1.0
-        if rates.false:
-            precision = rates.announced / (rates.announced + rates.false)
-        waste = predicted_waste(pattern.interval_s, costs.save_s, costs.notice_save_s,
-                                costs.restart_s, mtbf_s, recall, precision)  # fmt: skip
-        return max(0.0, 1 - waste)
-    return linear_efficiency(pattern.interval_s, costs.save_s, costs.restart_s, mtbf_s)
-
-
-def _first_order_intervals(question: Question) -> tuple[float | None, float | None]:
-    """The durable interval, and that of copies, by the published forms; None: never, or no tier."""
-    costs, rates = costs_of(question), rates_of(question)
-    if costs.copy_s is not None:  # a durable save costs nothing that a copy does not
-        both = two_level_intervals(costs.copy_s, 0.0, _mean_s(rates.process), _mean_s(rates.host))
-        return None, _finite(both.memory_s)
-    recall = rates.announced / rates.failures
-    return _finite(predicted_interval_s(costs.save_s, 1 / rates.failures, recall)), None
-
-
-def _mean_s(rate: float) -> float:
-    return 1 / rate if rate else inf
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
