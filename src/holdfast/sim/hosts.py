@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from holdfast.sim.clock import NEVER_NS, to_ns
+from holdfast.sim.laws import Law
 from holdfast.sim.model import Fleet, Recovery
 
 PROVISION, QUEUE = "provision", "queue"  # kinds of a wait: for a spare, for another machine
@@ -25,6 +26,7 @@ class Hosts:
         self._recovery = recovery
         self._rng = rng
         self._vacated_ns: dict[int, int] = {}
+        self._expected: dict[int, tuple[int, int]] = {}  # by place: since when, how long on average
         self._last = 0, PROVISION  # the last arrival, as far as one knew
         missing = range(at_start, fleet.hosts)
         self._arrivals = dict.fromkeys(missing, (NEVER_NS, QUEUE))  # by place: when, what wait
@@ -36,8 +38,10 @@ class Hosts:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
         if not self.spares:
             self._more += 1
+            self._expect(place, at_ns, recovery.replace, recovery.repair)
             return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
         self.spares -= 1
+        self._expect(place, at_ns, recovery.swap)
         return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
 
     def repaired(self, at_ns: int) -> tuple[int, int] | None:
@@ -52,15 +56,18 @@ class Hosts:
         if not waiting:
             return None
         _, place = max(waiting)
+        self._expect(place, at_ns, self._recovery.swap)
         return place, self._comes(place, ready_ns, QUEUE)
 
     def vacate(self, place: int, at_ns: int) -> None:
         """The machine there is gone; somebody else will tell when another one has come."""
         self._vacated_ns[place] = at_ns
+        self._expected.pop(place, None)
         self._comes(place, NEVER_NS, QUEUE)
 
     def arrived(self, place: int, at_ns: int) -> None:
         """A machine has come for that place, and is set up there."""
+        self._expect(place, at_ns, self._recovery.swap)
         wait = PROVISION if self._vacated_ns.get(place) == at_ns else QUEUE
         self._comes(place, at_ns + to_ns(self._recovery.swap.sample_s(self._rng)), wait)
 
@@ -70,6 +77,32 @@ class Hosts:
         self._arrivals = {p: a for p, a in self._arrivals.items() if a[0] > at_ns}
         return max(at_ns, self._last[0]), self._last[1]
 
+    def next_at(self, at_ns: int) -> int | None:
+        """When the next machine comes after that; None: none is known to."""
+        later = (arrival for arrival, _ in self._arrivals.values() if at_ns < arrival < NEVER_NS)
+        return min(later, default=None)
+
+    def expected(self, at_ns: int) -> dict[int, int | None]:
+        """The places without a machine, and when one is expected there; None: nobody knows.
+
+        By the law's mean, since luck tells nobody ahead. What is overdue is taken to need as long
+        again.
+        """
+        found: dict[int, int | None] = {}
+        for place, (arrival, _) in self._arrivals.items():
+            if arrival > at_ns:
+                known = self._expected.get(place)
+                found[place] = None if known is None else _still_to_come(*known, at_ns)
+        return found
+
+    def _expect(self, place: int, since_ns: int, *laws: Law | None) -> None:
+        means_s = [law.mean_s for law in laws if law is not None]
+        self._expected[place] = since_ns, to_ns(min(means_s))
+
     def _comes(self, place: int, at_ns: int, wait: str) -> int:
         self._arrivals[place] = at_ns, wait
         return at_ns
+
+
+def _still_to_come(since_ns: int, mean_ns: int, at_ns: int) -> int:
+    return since_ns + mean_ns if since_ns + mean_ns > at_ns else at_ns + max(1, mean_ns)

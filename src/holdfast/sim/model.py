@@ -20,7 +20,8 @@ class Fleet:
 
     A rack and a slice are so many neighbouring hosts that can be lost together; 0: there is no such
     domain. `spares` are hosts that are there and idle. With `elastic` the run goes on without the
-    slices that have lost a host, on at least `least_slices` of them.
+    slices that have lost a host, on at least `least_slices` of them, where that pays
+    (`core.elastic`).
     """
 
     hosts: int = 1
@@ -38,8 +39,24 @@ class Fleet:
         for name in ("hosts_per_rack", "hosts_per_slice", "spares"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be zero or more")
-        if self.elastic and not self.hosts_per_slice:
+        if self.elastic:
+            self._check_slices()
+
+    def _check_slices(self) -> None:
+        size, count = self.hosts_per_slice, self.slices
+        if not size:
             raise ValueError("elastic training drops slices: say how many hosts a slice has")
+        if self.hosts % size:
+            raise ValueError(f"{self.hosts} hosts are no whole number of slices of {size}")
+        if count < 2:
+            raise ValueError(f"elastic training needs two slices, and {size} hosts are one")
+        if not 1 <= self.least_slices <= count:
+            raise ValueError(f"at least {self.least_slices} of {count} slices: give 1 to {count}")
+
+    @property
+    def slices(self) -> int:
+        """How many there are; a fleet without slices is one."""
+        return -(-self.hosts // self.hosts_per_slice) if self.hosts_per_slice else 1
 
     @property
     def chips(self) -> int:

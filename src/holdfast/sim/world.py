@@ -22,15 +22,18 @@ from typing import Any
 
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
+from holdfast.core import elastic
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
-from holdfast.core.facts import RestoreFact, SpanFact, StepsFact
+from holdfast.core.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
 from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.core.run_state import State
-from holdfast.core.word import buffer_of
+from holdfast.core.saves import Optimal
+from holdfast.core.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
+from holdfast.sim.elastic import Slices
 from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
@@ -39,11 +42,15 @@ from holdfast.sim.tiers import Tiers
 from holdfast.sim.training import Training
 
 BUFFERS = 3
+LEARNED = Optimal()  # what the core takes the time between failures to be, from what it has seen
 
 
 @dataclass(slots=True)
 class Life:
-    """The attempt that runs. `training` None: it has not come to its first step yet."""
+    """The attempt that runs. `training` None: it has not come to its first step yet.
+
+    `epoch`: of the newest order to save. `leaves`: it was asked to save and stop.
+    """
 
     attempt: int
     resume: ev.Resume
@@ -51,6 +58,8 @@ class Life:
     training: Training | None = None
     cadence: Cadence | None = None
     hung_ns: int | None = None
+    epoch: int = 0
+    leaves: bool = False
 
 
 class World:
@@ -79,6 +88,9 @@ class World:
         self._machine = RunMachine(policy)
         self._rng = Random(seed)  # noqa: S311 - luck, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
+        self._slices = Slices(scenario, self._hosts) if scenario.fleet.elastic else None
+        self._chips = scenario.fleet.chips  # those that train, as the story has it
+        self._look_ns = NEVER_NS  # when the slices are looked at next
         self._folds = folds
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
@@ -158,8 +170,9 @@ class World:
             self._wait_for_hosts()
             return
         if isinstance(what, Announcement):
-            self._progress()
-            self._feed(ev.SaveAsked(self.now_ns, "a host is announced to go"))
+            if self._trains_on(what.host):
+                self._progress()
+                self._feed(ev.SaveAsked(self.now_ns, "a host is announced to go"))
             return
         takes_hosts = what.cause not in (Cause.PROCESS, Cause.HANG)
         if takes_hosts:
@@ -168,9 +181,10 @@ class World:
             for at_ns in self._hosts.repairs_ns:
                 self._clock.at(at_ns, self._repaired)
             self._hosts.repairs_ns = []
-            self._tiers.lose_memory()  # before anybody asks what there is to restore
+            if self._trains_on(*what.hosts):
+                self._tiers.lose_memory()  # before anybody asks what there is to restore
         life = self._life
-        if life is None:
+        if life is None or not self._trains_on(*what.hosts):
             self._wait_for_hosts()
             return
         if what.cause is Cause.HANG and life.hung_ns is None:
@@ -183,6 +197,9 @@ class World:
             self._hosts.vacate(place, self.now_ns)
         else:
             self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
+
+    def _trains_on(self, *hosts: int) -> bool:
+        return self._slices is None or self._slices.uses(*hosts)
 
     def _repaired(self) -> None:
         taken = self._hosts.repaired(self.now_ns)
@@ -235,6 +252,9 @@ class World:
         self._wait_for_hosts()
 
     def _wait_for_hosts(self) -> None:
+        if self._slices is not None:
+            self._look_at(self.now_ns)
+            return
         launch = self._launch
         if launch is None:
             return
@@ -251,6 +271,8 @@ class World:
     def _launched(self, launch: act.Launch, wait: str) -> None:
         life = Life(launch.attempt, launch.resume, self.now_ns)
         self._life = life
+        if self._slices is not None:
+            self._weigh(self._slices.use(self.now_ns))
         waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
         self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
@@ -275,18 +297,71 @@ class World:
         self._started(life, began_ns)
         self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
         rows = self.story.of(life.attempt)
-        life.training = Training(rows, resume.step, now_ns, self._step_ns)
+        step_ns = self._step_ns if self._slices is None else self._slices.longer(self._step_ns)
+        life.training = Training(rows, resume.step, now_ns, step_ns)
         life.cadence = Cadence(life.training)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
         for step in (1, 2):  # enough for the machine to know what a step takes
-            self._after(step * self._step_ns, life, self._progress)
+            self._after(step * step_ns, life, self._progress)
 
     def _progress(self) -> None:
         life = self._life
         if life is not None and life.training is not None and life.hung_ns is None:
             step = life.training.completed(self.now_ns)
             self._heard(life, news.Progress(self.now_ns, 0, step))
+
+    # --- slices, where the fleet is elastic -------------------------------------------------
+
+    def _look_at(self, at_ns: int) -> None:
+        if at_ns < self._look_ns:
+            self._look_ns = at_ns
+            self._clock.at(at_ns, self._look)
+
+    def _look(self) -> None:
+        """What is decided about the slices that are whole now, and about the others."""
+        slices, now_ns = self._slices, self.now_ns
+        if slices is None or self._look_ns != now_ns:
+            return  # it was looked before
+        self._look_ns = NEVER_NS
+        if self._faults.next_ns() == now_ns:
+            return  # more happens at this moment, and is looked at then
+        _, wait = self._hosts.complete_at(now_ns)
+        between_ns = to_ns(LEARNED.mtbf_s(self._machine.saving.view(now_ns)))
+        launch, life = self._launch, self._life
+        view = slices.view(now_ns, between_ns, runs=life is not None)
+        if launch is not None:
+            decision, _ = elastic.before_launch(view)
+            if isinstance(decision, elastic.Start):
+                self._launch = None
+                self._launched(launch, wait)
+            elif decision.for_ns is not None:
+                self._look_at(now_ns + decision.for_ns)
+        elif life is not None and life.hung_ns is None and not life.leaves:
+            if isinstance(elastic.while_training(view)[0], elastic.TakeIn):
+                self._stop_for_slices(life)
+        if (next_ns := self._hosts.next_at(now_ns)) is not None:
+            self._look_at(next_ns)
+
+    def _stop_for_slices(self, life: Life) -> None:
+        """An agreed save, and an end that starts again; the launch then takes what is there."""
+        life.leaves = True
+        self._progress()
+        self._feed(ev.StopAsked(self.now_ns, "slices are back", None, notice=False))
+
+    def _kill(self, _: act.Kill) -> None:
+        """What is left of an attempt; most that is killed here has ended before."""
+        life = self._life
+        if life is not None:
+            self._stop_training(life)
+            self._life = None
+            self._feed(ev.TreeGone(self.now_ns, life.attempt))
+
+    def _weigh(self, chips: int) -> None:
+        """From now on so many train."""
+        if chips != self._chips:
+            self._chips = chips
+            self.story.add(CapacityFact(self.now_ns, chips))
 
     # --- saves ------------------------------------------------------------------------------
 
@@ -317,17 +392,24 @@ class World:
             self._tiers.committed(action.attempt, what.step)
             committed = news.Committed(self.now_ns, what.epoch, what.step)
             self._feed(ev.Heard(self.now_ns, action.attempt, committed))
-        elif isinstance(what, news.PublishOrder) and life is not None:
-            training = life.training
+        elif life is None:
+            return
+        elif isinstance(what, news.PublishVerdict):
+            if what.flags & Order.STOP:
+                self._break(life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
+        elif isinstance(what, news.PublishOrder):
+            training, life.epoch = life.training, what.epoch
             assert training is not None  # noqa: S101 - who does not train is not ordered to save
             delay_ns = training.passed_ns(what.step) - self.now_ns
             self._after(delay_ns, life, lambda: self._boundary(life, what))
 
     def _boundary(self, life: Life, order: news.PublishOrder) -> None:
+        if order.epoch != life.epoch:
+            return  # a later order took its place
         training, buffer = life.training, buffer_of(order.flags)
         assert training is not None  # noqa: S101 - it has passed a boundary
         blocked_ns = self._stall_ns if buffer is None else self._copy_ns
-        training.block(order.step, blocked_ns)
+        training.block(order.step, NEVER_NS if order.flags & Order.STOP else blocked_ns)
         if life.cadence is not None:
             life.cadence.saved(order.step)
 
@@ -384,6 +466,7 @@ DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.Choose: World._choose,
     act.Launch: World._do_launch,
     act.CarryOut: World._carry_out,
+    act.Kill: World._kill,
     act.Seal: lambda world, action: world._tiers.seal(action),
     act.Drain: lambda world, action: world._tiers.drain(action),
     act.AbandonDrain: lambda world, action: world._tiers.abandon(action),
