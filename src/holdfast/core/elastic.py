@@ -3,11 +3,11 @@
     decision, reason = before_launch(view)   # nothing runs: with which slices to begin, and when
     decision, reason = while_training(view)  # on fewer slices than there are: whether to restart
 
-A slice trains whole or not at all. What a way on costs is counted in slice-nanoseconds that do not
-train, up to the moment at which all slices are there that are expected: each slice that could train
-and does not, for as long as it does not. The least costly way is taken, of equals the one that
-trains sooner. Waits are expectations, and what comes after the next restart is not looked at: both
-are asked again whenever a host goes or comes.
+A slice trains whole or not at all. What a way costs is counted in slice-nanoseconds: of each slice
+that is whole and does not train, for as long as it does not. Slices that come back later are taken
+in by restarts at the best of the moments at which one is expected, or never: then they idle until
+something ends an attempt anyway. The least costly way is taken, of equals the one that acts sooner.
+Both questions are asked again whenever a host goes or comes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SECOND_NS = 1_000_000_000
+LOOKS_AHEAD = 16  # so many of the slices that are waited for are looked at: the soonest
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +80,24 @@ class Stay:
 
 def before_launch(view: View) -> tuple[Start | Wait, str]:
     """Start on what is whole, or wait for the next ones; the decision and its reason."""
-    waits_ns = tuple(sorted(view.waits_ns))
-    most = view.there + len(waits_ns)
     if view.there == view.wanted:
         return Start(), f"all {view.wanted} slices are there"
+    waits_ns = _soonest(view, max(LOOKS_AHEAD, view.least - view.there))
     # To begin on `there + n` slices, when the n-th of the missing ones has come.
     ways = [n for n in range(len(waits_ns) + 1) if view.there + n >= view.least]
     if not ways:
         return Wait(None), f"{view.there} slices are there, and {view.least} are needed"
-    costs = [_start_cost(view, waits_ns, n) for n in ways]
-    best = ways[costs.index(min(costs))]
+    best = min(ways, key=lambda n: _start_cost(view, waits_ns, n))
     if best == 0:
-        missing = "no more are expected" if most == view.there else (
-            f"the next is expected in {_time(waits_ns[0])}"
-        )  # fmt: skip
-        return Start(), f"on {view.there} of {view.wanted} slices: {missing}"
+        more = (
+            f"the next is expected in {_time(waits_ns[0])}" if waits_ns else "no more are expected"
+        )
+        return Start(), f"on {view.there} of {view.wanted} slices: {more}"
     wait_ns = waits_ns[best - 1]
-    why = f"a restart takes {_time(view.restart_ns)}"
-    if view.there < view.least:
-        why = f"{view.least} are needed"
-    count = f"{view.there} of {view.wanted} slices are there"
-    return Wait(wait_ns), f"{count}, {view.there + best} in {_time(wait_ns)}: {why}"
+    is_short = view.there < view.least
+    why = f"{view.least} are needed" if is_short else f"a restart takes {_time(view.restart_ns)}"
+    count = f"{view.there} of {view.wanted} slices are there, {view.there + best}"
+    return Wait(wait_ns), f"{count} in {_time(wait_ns)}: {why}"
 
 
 def while_training(view: View) -> tuple[TakeIn | Stay, str]:
@@ -107,41 +105,49 @@ def while_training(view: View) -> tuple[TakeIn | Stay, str]:
     back = view.there - view.training
     if not back:
         return Stay(), "no slice is back"
-    # With those that come before something ends the attempt anyway, and with them it may wait.
-    waits_ns = tuple(sorted(wait for wait in view.waits_ns if wait < view.between_ns))
-    costs = [_take_in_cost(view, waits_ns, n) for n in range(len(waits_ns) + 1)]
-    least, never = min(costs), (back + len(waits_ns)) * view.between_ns - sum(waits_ns)
+    _, first_ns = _later(view, [0] * back + _soonest(view, LOOKS_AHEAD), view.training)
     which = "a slice is back" if back == 1 else f"{back} slices are back"
     again = f"a restart with its save takes {_time(view.restart_ns + view.save_ns)}"
-    if never < least:
+    if first_ns is None:
         return Stay(), f"{which}; {again}, and one comes anyway in {_time(view.between_ns)}"
-    if least < costs[0]:
-        wait_ns = waits_ns[costs.index(least) - 1]
-        return Stay(), f"{which}, and more are expected in {_time(wait_ns)}; {again}"
+    if first_ns:
+        return Stay(), f"{which}, and more are expected in {_time(first_ns)}; {again}"
     return TakeIn(), f"{which}, and the run trains on {view.training}; {again}"
 
 
-def _start_cost(view: View, waits_ns: tuple[int, ...], n: int) -> int:
+def _soonest(view: View, count: int) -> list[int]:
+    return sorted(view.waits_ns)[:count]
+
+
+def _start_cost(view: View, waits_ns: list[int], n: int) -> int:
     """Of beginning when the n-th of the missing slices is there; the others are taken in later."""
-    most, trains = view.there + len(waits_ns), view.there + n
-    wait_ns = waits_ns[n - 1] if n else 0
-    begins_ns = wait_ns + view.restart_ns
-    short_ns = sum(max(0, one - begins_ns) for one in waits_ns[n:])
-    return most * begins_ns + short_ns + _rest_cost(view, most, trains)
+    begins_ns = view.restart_ns + (waits_ns[n - 1] if n else 0)
+    idle_ns = view.there * begins_ns + sum(max(0, begins_ns - wait_ns) for wait_ns in waits_ns)
+    cost, _ = _later(view, [max(begins_ns, wait_ns) for wait_ns in waits_ns[n:]], view.there + n)
+    return idle_ns + cost
 
 
-def _take_in_cost(view: View, waits_ns: tuple[int, ...], n: int) -> int:
-    """Of restarting when n more slices have come; the others are taken in later."""
-    most, trains = view.there + len(waits_ns), view.there + n
-    wait_ns = waits_ns[n - 1] if n else 0
-    idle_ns = (view.there - view.training) * wait_ns + sum(wait_ns - one for one in waits_ns[:n])
-    return idle_ns + trains * (view.restart_ns + view.save_ns) + _rest_cost(view, most, trains)
+def _later(view: View, comes_ns: list[int], trains: int) -> tuple[int, int | None]:
+    """Of taking in slices that come then (ascending) while so many train, and the first restart.
 
-
-def _rest_cost(view: View, most: int, trains: int) -> int:
-    """Of taking in the rest when it is there: a restart of all, or idle slices until the next."""
-    again_ns = view.restart_ns + view.save_ns
-    return min(most * again_ns, (most - trains) * view.between_ns)
+    None: it is never worth one. From the last slice back: what those from the i-th on cost.
+    """
+    again_ns, count = view.restart_ns + view.save_ns, len(comes_ns)
+    costs: list[tuple[int, int | None]] = [(0, None)] * (count + 1)
+    for i in reversed(range(count)):
+        if i and comes_ns[i] == comes_ns[i - 1]:
+            continue  # who comes at once is taken in at once
+        best: tuple[int, int | None] = (count - i) * view.between_ns, None
+        idle_ns = 0
+        for j in range(i, count):  # a restart when the j-th is there
+            idle_ns += (j - i) * (comes_ns[j] - comes_ns[max(i, j - 1)])
+            if j + 1 < count and comes_ns[j + 1] == comes_ns[j]:
+                continue
+            cost = idle_ns + (trains + j + 1) * again_ns + costs[j + 1][0]
+            if cost < best[0] or (cost == best[0] and best[1] is None):
+                best = cost, comes_ns[j]
+        costs[i] = best
+    return costs[0]
 
 
 def _time(ns: int) -> str:

@@ -1,13 +1,19 @@
 """The slices of a simulated fleet: which are whole, which the run trains on, what is expected.
 
-What is done about it is decided by `core.elastic`; here its question is put together. A place
-belongs to one slice for good: an idle host of a slice that is not whole helps no other one.
+What is done about it is decided by `core.elastic`; here its question is put together, each time
+that a host goes or comes. A place belongs to one slice for good: an idle host of a slice that is
+not whole helps no other one.
 """
 
 from __future__ import annotations
 
-from holdfast.core.elastic import View
-from holdfast.sim.clock import to_ns
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.core.elastic import Start, TakeIn, View, before_launch, while_training
+from holdfast.sim.clock import NEVER_NS, Clock, to_ns
+from holdfast.sim.faults import FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
 
@@ -26,6 +32,7 @@ class Slices:
         self._size = fleet.hosts_per_slice
         self._least = fleet.least_slices
         self._chips = fleet.hosts_per_slice * fleet.chips_per_host
+        self._had = self.wanted  # so many the last attempt began with
         self._restart_ns = to_ns(scenario.recovery.restart.mean_s)
         copy_s = saves.copy_s if saves.memory else saves.stall_s
         self._save_ns = to_ns(copy_s + saves.write_s)
@@ -34,10 +41,11 @@ class Slices:
         """Whether the attempt has one of these."""
         return any(place // self._size in self.used for place in places)
 
-    def use(self, at_ns: int) -> int:
-        """An attempt begins on all slices that are whole; how many chips they have."""
+    def use(self, at_ns: int) -> int | None:
+        """An attempt begins on all that are whole; how many chips they have, if that is news."""
         self.used = frozenset(range(self.wanted)) - self._away(at_ns).keys()
-        return len(self.used) * self._chips
+        before, self._had = self._had, len(self.used)
+        return None if self._had == before else self._had * self._chips
 
     def longer(self, step_ns: int) -> int:
         """A step of the same global batch on the slices that there are."""
@@ -67,3 +75,64 @@ class Slices:
             both_known = known is not None and expected_ns is not None
             away[number] = max(known or 0, expected_ns or 0) if both_known else None
         return away
+
+
+class Doing(Enum):
+    """What the run does, as far as it has to do with its slices."""
+
+    WAITS = "waits"  # an attempt is to be launched
+    TRAINS = "trains"  # one runs, and may be stopped
+    NEITHER = "neither"
+
+
+class Does(NamedTuple):
+    """The run, for who watches its slices.
+
+    `doing`: what it does, and how long it takes on average until something ends an attempt anyway,
+    in ns. `go_on`: have it launched, after a wait of that kind. `stop`: have it saved and stopped.
+    """
+
+    doing: Callable[[], tuple[Doing, int]]
+    go_on: Callable[[str], None]
+    stop: Callable[[], None]
+
+
+class Watch:
+    """Looks at the slices when a host goes or comes, or is overdue, and has the answer done."""
+
+    def __init__(
+        self, slices: Slices, hosts: Hosts, clock: Clock, faults: FaultStream, run: Does
+    ) -> None:
+        self._slices = slices
+        self._hosts = hosts
+        self._clock = clock
+        self._faults = faults
+        self._run = run
+        self._next_ns = NEVER_NS  # when it looks next
+
+    def look_at(self, at_ns: int) -> None:
+        """Look then, after all else that is due by then."""
+        if at_ns < self._next_ns:
+            self._next_ns = at_ns
+            self._clock.at(at_ns, self._look)
+
+    def _look(self) -> None:
+        now_ns = self._clock.now_ns
+        if self._next_ns != now_ns:
+            return  # it has looked before
+        self._next_ns = NEVER_NS
+        if self._faults.next_ns() == now_ns:
+            return  # more happens at this moment; it is looked at after that
+        _, wait = self._hosts.complete_at(now_ns)
+        doing, between_ns = self._run.doing()
+        view = self._slices.view(now_ns, between_ns, runs=doing is Doing.TRAINS)
+        if doing is Doing.WAITS:
+            decision, _ = before_launch(view)
+            if isinstance(decision, Start):
+                self._run.go_on(wait)
+            elif decision.for_ns is not None:
+                self.look_at(now_ns + decision.for_ns)
+        elif doing is Doing.TRAINS and isinstance(while_training(view)[0], TakeIn):
+            self._run.stop()
+        if (next_ns := self._hosts.next_at(now_ns)) is not None:
+            self.look_at(next_ns)

@@ -22,7 +22,6 @@ from typing import Any
 
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
-from holdfast.core import elastic
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
@@ -33,7 +32,7 @@ from holdfast.core.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
-from holdfast.sim.elastic import Slices
+from holdfast.sim.elastic import Does, Doing, Slices, Watch
 from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
@@ -88,9 +87,11 @@ class World:
         self._machine = RunMachine(policy)
         self._rng = Random(seed)  # noqa: S311 - luck, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
-        self._slices = Slices(scenario, self._hosts) if scenario.fleet.elastic else None
-        self._chips = scenario.fleet.chips  # those that train, as the story has it
-        self._look_ns = NEVER_NS  # when the slices are looked at next
+        self._slices: Slices | None = None
+        if scenario.fleet.elastic:
+            self._slices = Slices(scenario, self._hosts)
+            does = Does(self._run_is, self._go_on, self._stop_for_slices)
+            self._watch = Watch(self._slices, self._hosts, self._clock, faults, does)
         self._folds = folds
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
@@ -253,7 +254,7 @@ class World:
 
     def _wait_for_hosts(self) -> None:
         if self._slices is not None:
-            self._look_at(self.now_ns)
+            self._watch.look_at(self.now_ns)
             return
         launch = self._launch
         if launch is None:
@@ -271,8 +272,8 @@ class World:
     def _launched(self, launch: act.Launch, wait: str) -> None:
         life = Life(launch.attempt, launch.resume, self.now_ns)
         self._life = life
-        if self._slices is not None:
-            self._weigh(self._slices.use(self.now_ns))
+        if self._slices is not None and (chips := self._slices.use(self.now_ns)) is not None:
+            self.story.add(CapacityFact(self.now_ns, chips))
         waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
         self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
@@ -313,39 +314,24 @@ class World:
 
     # --- slices, where the fleet is elastic -------------------------------------------------
 
-    def _look_at(self, at_ns: int) -> None:
-        if at_ns < self._look_ns:
-            self._look_ns = at_ns
-            self._clock.at(at_ns, self._look)
+    def _run_is(self) -> tuple[Doing, int]:
+        """What is asked before the slices are looked at; and the time between failures."""
+        life, between_s = self._life, LEARNED.mtbf_s(self._machine.saving.view(self.now_ns))
+        doing = Doing.WAITS if self._launch is not None else Doing.NEITHER
+        if life is not None and life.hung_ns is None and not life.leaves:
+            doing = Doing.TRAINS
+        return doing, to_ns(between_s)
 
-    def _look(self) -> None:
-        """What is decided about the slices that are whole now, and about the others."""
-        slices, now_ns = self._slices, self.now_ns
-        if slices is None or self._look_ns != now_ns:
-            return  # it was looked before
-        self._look_ns = NEVER_NS
-        if self._faults.next_ns() == now_ns:
-            return  # more happens at this moment, and is looked at then
-        _, wait = self._hosts.complete_at(now_ns)
-        between_ns = to_ns(LEARNED.mtbf_s(self._machine.saving.view(now_ns)))
-        launch, life = self._launch, self._life
-        view = slices.view(now_ns, between_ns, runs=life is not None)
-        if launch is not None:
-            decision, _ = elastic.before_launch(view)
-            if isinstance(decision, elastic.Start):
-                self._launch = None
-                self._launched(launch, wait)
-            elif decision.for_ns is not None:
-                self._look_at(now_ns + decision.for_ns)
-        elif life is not None and life.hung_ns is None and not life.leaves:
-            if isinstance(elastic.while_training(view)[0], elastic.TakeIn):
-                self._stop_for_slices(life)
-        if (next_ns := self._hosts.next_at(now_ns)) is not None:
-            self._look_at(next_ns)
+    def _go_on(self, wait: str) -> None:
+        """Launch on the slices that are whole; `wait`: what was waited for until now, if at all."""
+        launch, self._launch = self._launch, None
+        assert launch is not None  # noqa: S101 - it waits for this
+        self._launched(launch, wait)
 
-    def _stop_for_slices(self, life: Life) -> None:
-        """An agreed save, and an end that starts again; the launch then takes what is there."""
-        life.leaves = True
+    def _stop_for_slices(self) -> None:
+        """An agreed save, and an end that starts again; the launch then takes what is whole."""
+        assert self._life is not None  # noqa: S101 - it trains
+        self._life.leaves = True
         self._progress()
         self._feed(ev.StopAsked(self.now_ns, "slices are back", None, notice=False))
 
@@ -356,12 +342,6 @@ class World:
             self._stop_training(life)
             self._life = None
             self._feed(ev.TreeGone(self.now_ns, life.attempt))
-
-    def _weigh(self, chips: int) -> None:
-        """From now on so many train."""
-        if chips != self._chips:
-            self._chips = chips
-            self.story.add(CapacityFact(self.now_ns, chips))
 
     # --- saves ------------------------------------------------------------------------------
 
