@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 # --import-mode=importlib leaves the folder out; tests find the module loaded.
 sys.path.insert(0, str(Path(__file__).parent / "e2e"))
+import namespace  # noqa: F401
 from processes import House
 
 sys.path.pop(0)

@@ -1,0 +1,315 @@
+"""Notices: warnings that a host will be disturbed, and what several of them say together.
+
+A source tells a `Notice` whenever something changes. `Board.take` says what is new in it: each
+event is announced once, however many sources tell of it and however often, and a notice that is
+withdrawn takes its part of the announcement back. Pure: a notice brings its times along, all in
+nanoseconds on the clock of the run's events (CLOCK_BOOTTIME for an agent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+SECOND_NS = 1_000_000_000
+# Two deadlines that far apart are one event's; further, where one of them is only assumed.
+TOLD_APART_NS = 60 * SECOND_NS
+ASSUMED_APART_NS = 300 * SECOND_NS
+# Deadlines that differ by less are the same one, converted twice.
+SAME_NS = SECOND_NS
+# What an event that should have happened by now is given: it may come at any moment, and a save
+# that is tried may still succeed.
+OVERDUE_NS = 30 * SECOND_NS
+
+
+class NoticeAction(StrEnum):
+    """What will be done to the host."""
+
+    LIVE_MIGRATION = "live migration"  # it pauses; processes and memory survive
+    REBOOT = "reboot"
+    TERMINATE = "terminate"
+    TIME_LIMIT = "time limit"  # the job's time is over; the host stays
+    DRAIN = "drain"  # no new work is placed on it; what runs may finish
+    REBALANCE = "rebalance"  # it is more likely to be lost than others, sometime
+
+    @property
+    def is_end(self) -> bool:
+        """Whether what runs on the host does not survive it."""
+        return self in (NoticeAction.REBOOT, NoticeAction.TERMINATE, NoticeAction.TIME_LIMIT)
+
+
+class NoticeState(StrEnum):
+    """How far it has come."""
+
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    WITHDRAWN = "withdrawn"  # cancelled, or over: it is not to be expected any more
+
+
+class Scope(StrEnum):
+    """What is disturbed."""
+
+    VM = "vm"  # this virtual machine, or this job on it
+    HOST = "host"  # the machine under it, with all that it carries
+    SLICE = "slice"  # all hosts of a slice
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that a source has said, and when that was heard.
+
+    `event_id` is the vendor's own name of the event, empty where it gives none; then `topic` tells
+    apart what one source speaks of, each topic being one event at a time. A later notice of the
+    same source with the same id (or topic) is news of the same event.
+    `deadline_ns`: by when the host is disturbed, as told; None: not told. `lead_ns`: how long ahead
+    the vendor promises to tell, which counts from the first notice in that state where no deadline
+    is told; None: nothing is promised.
+    `host`: whose machine; empty: the one that runs the source. `words`: the vendor's, for people.
+    """
+
+    source: str
+    action: NoticeAction
+    received_ns: int
+    state: NoticeState = NoticeState.SCHEDULED
+    event_id: str = ""
+    topic: str = ""
+    scope: Scope = Scope.VM
+    host: str = ""
+    deadline_ns: int | None = None
+    lead_ns: int | None = None
+    words: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What later news of the same event from the same source has in common with this."""
+        return self.source, self.host, self.event_id or f"({self.topic})"
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its deadline is the vendor's own, and not computed from a promised lead."""
+        return self.deadline_ns is not None
+
+
+class Change(StrEnum):
+    """What a notice changes in what is known."""
+
+    NEW = "new"
+    CONFIRMED = "confirmed"  # another source tells of the same event
+    SOONER = "sooner"
+    LATER = "later"
+    STARTED = "started"
+    WITHDRAWN = "withdrawn"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """The last notice of one key, with the deadline that it comes to."""
+
+    notice: Notice
+    deadline_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One event, by all that tell of it. It is never empty."""
+
+    tellings: tuple[Telling, ...]
+    since_ns: int  # when the first of them was heard
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """The earliest of its deadlines; None: nobody says when."""
+        known = [one.deadline_ns for one in self.tellings if one.deadline_ns is not None]
+        return min(known, default=None)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether that deadline is a vendor's own."""
+        return any(
+            one.notice.is_told and one.deadline_ns == self.deadline_ns for one in self.tellings
+        )
+
+    @property
+    def action(self) -> NoticeAction:
+        """The worst that is told."""
+        actions = [one.notice.action for one in self.tellings]
+        return next((action for action in actions if action.is_end), actions[0])
+
+    @property
+    def state(self) -> NoticeState:
+        """The furthest that is told."""
+        started = any(one.notice.state is NoticeState.STARTED for one in self.tellings)
+        return NoticeState.STARTED if started else NoticeState.SCHEDULED
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who tells of it, the first first, each once."""
+        return tuple(dict.fromkeys(one.notice.source for one in self.tellings))
+
+    @property
+    def words(self) -> str:
+        """Sources and action, for people: "gce, kubernetes: terminate (preempted)"."""
+        told = next((one.notice.words for one in self.tellings if one.notice.words), "")
+        return f"{', '.join(self.sources)}: {self.action}" + (f" ({told})" if told else "")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a notice has changed: `after` is None when the event is not expected any more."""
+
+    change: Change
+    before: Announcement | None
+    after: Announcement | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything that is announced at a moment. `hosts`: the run's; empty: whatever comes is."""
+
+    announcements: tuple[Announcement, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    def take(self, notice: Notice) -> tuple[Board, News]:
+        """The board with that notice on it, and what is new."""
+        if notice.host and self.hosts and notice.host not in self.hosts:
+            why = f"it is about {notice.host}, which is none of this run's hosts"
+            return self, News(Change.NOTHING, None, None, why)
+        before = self._about(notice)
+        if notice.state is NoticeState.WITHDRAWN:
+            return self._without(notice, before)
+        if before is None:
+            first = Telling(notice, _deadline_ns(notice, None))
+            after = Announcement((first,), notice.received_ns)
+            return self._with(None, after), News(Change.NEW, None, after, after.words)
+        after = _told(before, notice)
+        change, reason = _change(before, after)
+        return self._with(before, after), News(change, before, after, reason)
+
+    def _about(self, notice: Notice) -> Announcement | None:
+        """The announcement that the notice belongs to: by its key, else by its likeness."""
+        for one in self.announcements:
+            if any(telling.notice.key == notice.key for telling in one.tellings):
+                return one
+        return next((one for one in self.announcements if is_same(one, notice)), None)
+
+    def _with(self, before: Announcement | None, after: Announcement | None) -> Board:
+        if before is None:
+            kept = self.announcements
+            return replace(self, announcements=kept if after is None else (*kept, after))
+        one_by_one: Iterable[Announcement | None] = (
+            after if one is before else one for one in self.announcements
+        )
+        return replace(self, announcements=tuple(one for one in one_by_one if one is not None))
+
+    def _without(self, notice: Notice, before: Announcement | None) -> tuple[Board, News]:
+        known = before.tellings if before else ()
+        rest = tuple(one for one in known if one.notice.key != notice.key)
+        if before is None or len(rest) == len(known):
+            return self, News(Change.NOTHING, before, before, "nothing is known of it")
+        after = Announcement(rest, before.since_ns) if rest else None
+        if after is None:
+            reason = f"{notice.source} has withdrawn it"
+            return self._with(before, None), News(Change.WITHDRAWN, before, None, reason)
+        change, reason = _change(before, after)
+        if change is Change.NOTHING:
+            reason = f"{notice.source} has withdrawn it, {', '.join(after.sources)} has not"
+        return self._with(before, after), News(change, before, after, reason)
+
+
+def is_same(known: Announcement, notice: Notice) -> bool:
+    """Whether a notice of a key that is new speaks of an event that is known.
+
+    By the vendor's id where both give one; else of the same host, as grave, and at the same time.
+    """
+    for telling in known.tellings:
+        other = telling.notice
+        if other.event_id and other.event_id == notice.event_id:
+            return True
+        if other.event_id and notice.event_id and other.source == notice.source:
+            return False
+        if other.host and notice.host and other.host != notice.host:
+            return False
+    if known.action.is_end != notice.action.is_end:
+        return False
+    deadline_ns, at_ns = known.deadline_ns, _deadline_ns(notice, None)
+    if deadline_ns is None or at_ns is None:
+        return abs(notice.received_ns - known.since_ns) <= ASSUMED_APART_NS
+    apart_ns = TOLD_APART_NS if notice.is_told and known.is_told else ASSUMED_APART_NS
+    return abs(deadline_ns - at_ns) <= apart_ns
+
+
+def _told(before: Announcement, notice: Notice) -> Announcement:
+    """The announcement with the newest notice of that key."""
+    known = next((one for one in before.tellings if one.notice.key == notice.key), None)
+    telling = Telling(notice, _deadline_ns(notice, known))
+    if known is None:
+        return replace(before, tellings=(*before.tellings, telling))
+    return replace(
+        before, tellings=tuple(telling if one is known else one for one in before.tellings)
+    )
+
+
+def _deadline_ns(notice: Notice, known: Telling | None) -> int | None:
+    """What a notice's deadline comes to: as told, else by the lead that the vendor promises.
+
+    One that has passed without the event, or that a start makes worthless, is a moment from now.
+    `known`: what the same key told before; the same thing told again moves nothing.
+    """
+    at_ns = notice.received_ns
+    if known is not None and _is_same_telling(known.notice, notice):
+        return known.deadline_ns
+    if notice.deadline_ns is not None:
+        return notice.deadline_ns if notice.deadline_ns > at_ns else at_ns + OVERDUE_NS
+    if notice.lead_ns is not None:
+        return at_ns + notice.lead_ns
+    if known is None:
+        return None
+    if notice.state is NoticeState.STARTED and known.deadline_ns is not None:
+        return min(known.deadline_ns, at_ns + OVERDUE_NS)
+    return known.deadline_ns
+
+
+def _is_same_telling(one: Notice, other: Notice) -> bool:
+    facts = [(it.state, it.is_told, it.lead_ns, it.action) for it in (one, other)]
+    apart_ns = abs((one.deadline_ns or 0) - (other.deadline_ns or 0))
+    return facts[0] == facts[1] and apart_ns < SAME_NS
+
+
+def _change(before: Announcement, after: Announcement) -> tuple[Change, str]:
+    """The gravest of what has changed."""
+    was, now = before.deadline_ns, after.deadline_ns
+    if after.state is NoticeState.STARTED and before.state is not NoticeState.STARTED:
+        return Change.STARTED, f"{after.words}: it has started"
+    if after.action.is_end and not before.action.is_end:
+        return Change.NEW, after.words
+    if now is not None and (was is None or now <= was - SAME_NS):
+        return Change.SOONER, f"{after.words}: it comes sooner"
+    if was is not None and (now is None or now >= was + SAME_NS):
+        return Change.LATER, f"{after.words}: it comes later"
+    if len(after.sources) > len(before.sources):
+        return Change.CONFIRMED, f"{after.sources[-1]} tells of it too"
+    return Change.NOTHING, "it is known already"
+
+
+# --- clocks -----------------------------------------------------------------------------------
+
+TELLS_SECONDS_NS = SECOND_NS  # clocks that are read from an HTTP answer's date are cut to seconds
+SKEW_NS = 2 * SECOND_NS  # less is what reading such a clock may come to
+
+
+def on_our_clock(
+    unix_ns: int, *, our_unix_ns: int, our_ns: int, their_unix_ns: int | None = None
+) -> int:
+    """A moment of a vendor's calendar, on the run's clock.
+
+    `our_unix_ns` and `our_ns` are this host's calendar and the run's clock at one moment;
+    `their_unix_ns` the vendor's calendar at it, if it was told, in whole seconds. Where the two
+    calendars differ by more than reading them may, the vendor's counts, read as late as it can be.
+    """
+    now_ns = our_unix_ns
+    if their_unix_ns is not None and abs(their_unix_ns - our_unix_ns) > SKEW_NS:
+        now_ns = their_unix_ns + TELLS_SECONDS_NS
+    return our_ns + (unix_ns - now_ns)

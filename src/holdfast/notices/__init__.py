@@ -1,0 +1,1 @@
+"""Where warnings come from: one file a source, behind `holdfast.notices.protocol`."""

@@ -1,0 +1,192 @@
+"""A file or a FIFO as a source: `--notice file:PATH`, for scripts and schedulers of any kind.
+
+`touch PATH` is a warning with `--grace` seconds; what is written into it says more (`read_text`).
+Removing the file withdraws it. A FIFO takes one notice a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.errors import ConfigurationError
+from holdfast.notices.protocol import Surroundings, Tools, Trouble
+
+POLL_S = 0.2
+READ_LIMIT_BYTES = 4096
+WITHDRAWN = NoticeState.WITHDRAWN.value
+
+
+class Told(NamedTuple):
+    """What was written: a deadline as unix nanoseconds, None: none was."""
+
+    deadline_unix_ns: int | None = None
+    action: NoticeAction = NoticeAction.TERMINATE
+    state: NoticeState = NoticeState.SCHEDULED
+    event_id: str = ""
+    words: str = ""
+
+
+def read_text(text: str, written_unix_ns: int) -> Told:
+    """What a line or a whole file means: nothing, `withdrawn`, a deadline, or JSON with more.
+
+    A deadline is a number of seconds from when it was written, or a date and time with its zone
+    (2026-11-20T21:00:00Z). JSON may have `deadline`, `action` and `state` (as in `core.notices`),
+    `id` and `words`. Raises ValueError for anything else.
+    """
+    text = text.strip()
+    if text.startswith("{"):
+        fields = json.loads(text)
+        unknown = sorted(set(fields) - {"deadline", "action", "state", "id", "words"})
+        if unknown:
+            raise ValueError(f"unknown key {unknown[0]!r}")
+        return _of_fields(fields, written_unix_ns)
+    if text == WITHDRAWN:
+        return Told(state=NoticeState.WITHDRAWN)
+    return Told(_moment(text, written_unix_ns) if text else None)
+
+
+def _of_fields(fields: Mapping[str, Any], written_unix_ns: int) -> Told:
+    deadline = fields.get("deadline")
+    return Told(
+        None if deadline is None else _moment(str(deadline), written_unix_ns),
+        NoticeAction(fields.get("action", NoticeAction.TERMINATE)),
+        NoticeState(fields.get("state", NoticeState.SCHEDULED)),
+        str(fields.get("id", "")),
+        str(fields.get("words", "")),
+    )
+
+
+def _moment(text: str, written_unix_ns: int) -> int:
+    try:
+        seconds = float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError("a date without its zone") from None
+        seconds = moment.timestamp()
+        return int(seconds * SECOND_NS)
+    if not 0 <= seconds < 1e9:
+        raise ValueError("a number of seconds that cannot be meant")
+    return written_unix_ns + int(seconds * SECOND_NS)
+
+
+class File:
+    """Looks at a path a few times a second."""
+
+    name = "file"
+
+    def __init__(self, path: Path, tools: Tools) -> None:
+        self._path, self._tools = path, tools
+        self._seen: tuple[int, int, int] | None = None  # the file whose content was read
+        self._told: dict[str, Notice] = {}
+        self._is_first_look = True
+
+    async def watch(self) -> AsyncGenerator[Notice, None]:
+        """A notice whenever the file has changed, or a line came through the FIFO."""
+        fifo = -1
+        try:
+            while True:
+                if fifo < 0 and self._path.is_fifo():
+                    fifo = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)  # so it never ends
+                for notice in self._fifo(fifo) if fifo >= 0 else await self._file():
+                    yield notice
+                self._tools.answered()
+                await self._tools.sleep(POLL_S)
+        except OSError as error:
+            raise Trouble(f"{self._path} cannot be read: {error.strerror}") from None
+        finally:
+            if fifo >= 0:
+                os.close(fifo)
+
+    def _fifo(self, descriptor: int) -> list[Notice]:
+        try:
+            text = os.read(descriptor, READ_LIMIT_BYTES).decode("utf-8", "replace")
+        except BlockingIOError:
+            return []
+        unix_ns = self._tools.clock().unix_ns
+        return [notice for line in text.splitlines() for notice in self._read(line, unix_ns)]
+
+    async def _file(self) -> list[Notice]:
+        first, self._is_first_look = self._is_first_look, False
+        now = self._look()
+        if now == self._seen:
+            return []
+        if now is None:
+            self._seen = None
+            return self._gone()
+        await self._tools.sleep(POLL_S)  # who writes it may be at it
+        if self._look() != now:
+            return []
+        self._seen = now
+        with self._path.open("rb") as file:
+            text = file.read(READ_LIMIT_BYTES).decode("utf-8", "replace")
+        is_old = first and not text.strip()  # touched for an earlier run
+        return [] if is_old else self._read(text, now[1])
+
+    def _look(self) -> tuple[int, int, int] | None:
+        """Which file it is, when it was written, and its size; None: there is none."""
+        try:
+            known = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(known.st_mode):
+            raise Trouble(f"{self._path} is neither a file nor a FIFO")
+        return known.st_ino, known.st_mtime_ns, known.st_size
+
+    def _read(self, text: str, written_unix_ns: int) -> list[Notice]:
+        try:
+            told = read_text(text, written_unix_ns)
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise Trouble(
+                f"{self._path} says {text.strip()[:40]!r}, which is no notice ({error}): write "
+                "nothing, seconds, a date with its zone, `withdrawn`, or JSON"
+            ) from None
+        if told.state is NoticeState.WITHDRAWN and not told.event_id:
+            return self._gone()
+        tools, now_ns = self._tools, self._tools.now_ns()
+        unix_ns = told.deadline_unix_ns
+        notice = Notice(
+            self.name,
+            told.action,
+            now_ns,
+            told.state,
+            told.event_id,
+            str(self._path),
+            deadline_ns=None if unix_ns is None else tools.on_our_clock(unix_ns),
+            lead_ns=tools.grace_ns if unix_ns is None and told.action.is_end else None,
+            words=told.words or str(self._path),
+        )
+        self._told[told.event_id] = notice
+        return [notice]
+
+    def _gone(self) -> list[Notice]:
+        """All that it has told is withdrawn."""
+        told, self._told = list(self._told.values()), {}
+        return [_withdrawn(notice, self._tools.now_ns) for notice in told]
+
+
+def _withdrawn(notice: Notice, now_ns: Callable[[], int]) -> Notice:
+    return Notice(
+        notice.source,
+        notice.action,
+        now_ns(),
+        NoticeState.WITHDRAWN,
+        notice.event_id,
+        notice.topic,
+        words=notice.words,
+    )
+
+
+def make(option: str, tools: Tools, around: Surroundings) -> File:
+    """Of the path; raises ConfigurationError where there is none."""
+    del around
+    if not option:
+        raise ConfigurationError("file needs a path: write file:PATH, for example file:/tmp/notice")
+    return File(Path(option).expanduser(), tools)

@@ -1,0 +1,242 @@
+"""Google Compute Engine's metadata server: maintenance of the host, preemption, graceful stops.
+
+Four keys are watched, each by a request that hangs until its value changes (`wait_for_change`,
+`last_etag`), as Google's documents on the metadata server, on host maintenance and on Spot VMs have
+it. What they say when they say nothing differs by key and by year: `NONE`, `FALSE`, `UNSPECIFIED`,
+an empty text, `{}`, an object with `error`, or 404.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.together import together
+
+if TYPE_CHECKING:
+    from holdfast.notices.fetch import Answer, Server
+
+ADDRESS = "http://169.254.169.254"  # the same for every machine; no name is looked up
+ROOT = "/computeMetadata/v1/instance/"
+HEADERS = {"Metadata-Flavor": "Google"}
+HANG_S = 60  # how long the server may keep a request until something changes
+PATIENCE_S = 15.0  # and how much longer its answer may take
+ABSENT_S = 60.0  # until a key that is not there is looked for again
+HASTE_S = 1.0  # between requests to a server that does not wait for a change
+
+MAINTENANCE_LEAD_NS = 60 * SECOND_NS
+GPU_MAINTENANCE_LEAD_NS = 3600 * SECOND_NS
+PREEMPTION_LEAD_NS = 30 * SECOND_NS
+STOP_LEAD_NS = 30 * SECOND_NS  # a graceful stop may leave more, which no key of these says
+NOTHING = ("", "NONE", "FALSE", "UNSPECIFIED", "STOP_STATE_UNSPECIFIED", "{}", "NULL")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a key says; `window_unix_ns`: when the window of the maintenance opens, if told."""
+
+    action: NoticeAction
+    words: str
+    state: NoticeState = NoticeState.SCHEDULED
+    window_unix_ns: int | None = None
+    lead_ns: int | None = None
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a key's text, of whichever spelling, says that nothing is to come."""
+    if text.strip().strip('"').upper() in NOTHING:
+        return True
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return not told or (isinstance(told, Mapping) and "error" in told)
+
+
+def maintenance_event(text: str, *, lead_ns: int = MAINTENANCE_LEAD_NS) -> Said | None:
+    """`maintenance-event`: MIGRATE_… or TERMINATE_ON_HOST_MAINTENANCE (once SHUTDOWN_…)."""
+    word = text.strip().strip('"').upper()
+    if is_nothing(text):
+        return None
+    if word.startswith("MIGRATE"):
+        return Said(NoticeAction.LIVE_MIGRATION, word, lead_ns=MAINTENANCE_LEAD_NS)
+    if word.startswith(("TERMINATE", "SHUTDOWN")):
+        return Said(NoticeAction.TERMINATE, word, lead_ns=lead_ns)
+    raise Trouble(f"maintenance-event says {text[:40]!r}, which is no word that is known")
+
+
+def preempted(text: str) -> Said | None:
+    """`preempted`: TRUE, and the machine is gone about 30 s later."""
+    if is_nothing(text):
+        return None
+    if text.strip().strip('"').upper() != "TRUE":
+        raise Trouble(f"preempted says {text[:40]!r}, which is neither TRUE nor FALSE")
+    return Said(NoticeAction.TERMINATE, "preempted", lead_ns=PREEMPTION_LEAD_NS)
+
+
+def stop_state(text: str) -> Said | None:
+    """`shutdown-details/stop-state`: PENDING_STOP, when a graceful stop has begun."""
+    if is_nothing(text):
+        return None
+    if text.strip().strip('"').upper() not in ("PENDING_STOP", "STOPPING"):
+        raise Trouble(f"stop-state says {text[:40]!r}, which is no state that is known")
+    return Said(NoticeAction.TERMINATE, "the machine is being stopped", lead_ns=STOP_LEAD_NS)
+
+
+def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
+    """`upcoming-maintenance`: an object with the window, keys in camel or in snake case.
+
+    `ONGOING` may stand until the window ends, also after the machine has come back from it: it says
+    that the maintenance has started, and not when it comes.
+    """
+    if is_nothing(text):
+        return None
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Trouble(f"upcoming-maintenance says {text[:40]!r} instead of JSON") from None
+    fields = _fields(told)
+    status = str(fields.get("maintenancestatus", "PENDING")).upper()
+    if not fields or status == "COMPLETE":
+        return None
+    kind = str(fields.get("type", "")).lower()
+    words = " ".join(filter(None, (kind, "maintenance")))
+    if status == "ONGOING":
+        return Said(action, words, NoticeState.STARTED)
+    return Said(action, words, window_unix_ns=_moment(fields.get("windowstarttime")))
+
+
+def _fields(told: Any) -> dict[str, Any]:
+    """An object's fields by names without case, `_`, `-` and blanks; that of its one inner object.
+
+    Raises Trouble for anything but an object.
+    """
+    if not isinstance(told, Mapping):
+        raise Trouble(f"upcoming-maintenance says {str(told)[:40]!r} instead of an object")
+    if len(told) == 1 and isinstance(inner := next(iter(told.values())), Mapping):
+        return _fields(inner)
+    return {"".join(c for c in str(key).lower() if c.isalnum()): it for key, it in told.items()}
+
+
+def _moment(text: object) -> int | None:
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Trouble(f"{text[:40]!r} is no date") from None
+    if moment.tzinfo is None:
+        raise Trouble(f"{text[:40]!r} is a date without its zone")
+    return int(moment.timestamp()) * SECOND_NS
+
+
+class Gce:
+    """The metadata server of this machine."""
+
+    name = "gce"
+
+    def __init__(self, server: Server, tools: Tools, *, has_gpu: bool) -> None:
+        self._server, self._tools = server, tools
+        self._lead_ns = GPU_MAINTENANCE_LEAD_NS if has_gpu else MAINTENANCE_LEAD_NS
+        self._etags: dict[str, str] = {}
+        self._told: dict[str, tuple[Said, Notice]] = {}
+        self._upcoming = NoticeAction.TERMINATE
+
+    async def watch(self) -> AsyncGenerator[Notice, None]:
+        """What any of the keys says."""
+        answer = await self._ask("scheduling/on-host-maintenance", {})
+        if answer.status == 200 and answer.text.upper() == "MIGRATE":
+            self._upcoming = NoticeAction.LIVE_MIGRATION
+        watches = together(
+            self._key("maintenance-event", self._maintenance_event),
+            self._key("preempted", preempted),
+            self._key("shutdown-details/stop-state", stop_state),
+            self._key("upcoming-maintenance", self._upcoming_maintenance, is_json=True),
+        )
+        async for notice in watches:
+            yield notice
+
+    def _maintenance_event(self, text: str) -> Said | None:
+        return maintenance_event(text, lead_ns=self._lead_ns)
+
+    def _upcoming_maintenance(self, text: str) -> Said | None:
+        return upcoming_maintenance(text, action=self._upcoming)
+
+    async def _key(
+        self, key: str, understood: Callable[[str], Said | None], *, is_json: bool = False
+    ) -> AsyncGenerator[Notice, None]:
+        form = {"alt": "json", "recursive": "true"} if is_json else {"alt": "text"}
+        while True:
+            etag = self._etags.get(key)
+            change = {"wait_for_change": "true", "timeout_sec": str(HANG_S)}
+            query = form | (change | {"last_etag": etag} if etag else {})
+            asked_ns = self._tools.now_ns()
+            answer = await self._ask(key, query)
+            is_there = answer.status == 200
+            now = answer.headers.get("etag", "") if is_there else ""
+            notice = self._notice(key, understood(answer.text if is_there else ""), answer)
+            self._tools.answered()
+            if notice is not None:
+                yield notice
+            self._etags[key] = now  # only now: what was not understood is read again
+            if not now:
+                await self._tools.sleep(ABSENT_S)
+            elif now == etag and self._tools.now_ns() - asked_ns < SECOND_NS:
+                await self._tools.sleep(HASTE_S)
+
+    def _notice(self, key: str, said: Said | None, answer: Answer) -> Notice | None:
+        """What is new in what a key says; None: nothing."""
+        before, known = self._told.get(key, (None, None))
+        if said == before:
+            return None
+        now_ns = self._tools.now_ns()
+        if said is None:
+            del self._told[key]
+            gone = NoticeState.WITHDRAWN
+            return replace(known, state=gone, received_ns=now_ns) if known else None
+        unix_ns, deadline_ns = said.window_unix_ns, None
+        if unix_ns is not None:
+            deadline_ns = self._tools.on_our_clock(unix_ns, answer.date_unix_ns)
+        notice = Notice(
+            self.name,
+            said.action,
+            now_ns,
+            said.state,
+            topic=key,
+            deadline_ns=deadline_ns,
+            lead_ns=said.lead_ns,
+            words=said.words,
+        )
+        self._told[key] = said, notice
+        return notice
+
+    async def _ask(self, key: str, query: Mapping[str, str]) -> Answer:
+        from holdfast.notices.fetch import fetch
+
+        waits_s = HANG_S if "wait_for_change" in query else 0
+        answer = await fetch(
+            self._server,
+            ROOT + key,
+            query=query,
+            headers=HEADERS,
+            limit_s=waits_s + PATIENCE_S,
+        )
+        if answer.headers.get("metadata-flavor") != "Google":
+            raise Trouble(f"{self._server} is no metadata server of Google's")
+        if answer.status not in (200, 404):
+            raise Trouble(f"{self._server} answers {key} with status {answer.status}")
+        return answer
+
+
+def make(option: str, tools: Tools, around: Surroundings) -> Gce:
+    """Of the server's address; the machine's own where none is given."""
+    from holdfast.notices.fetch import Server
+
+    named = around.environment.get("GCE_METADATA_HOST", "")
+    address = option or (f"http://{named}" if named else ADDRESS)
+    return Gce(Server.at(address), tools, has_gpu=around.exists("/dev/nvidia[0-9]*"))

@@ -1,0 +1,179 @@
+"""Listens to all sources of a host, in one thread, and survives whatever they do.
+
+Each notice is handed on once. Trouble with a source is counted, told once until it is over, and
+tried again with jitter (`core.backoff`): it never reaches the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.core.backoff import SECOND_NS, Backoff
+from holdfast.core.notices import Notice
+from holdfast.notices.protocol import (
+    Clocks,
+    Source,
+    Surroundings,
+    TakesSignals,
+    Tools,
+    Trouble,
+)
+from holdfast.notices.registry import Wanted
+
+Say = Callable[[str, str], None]
+Sleep = Callable[[float], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a source gets on: `trouble` is empty while it answers; `failures` counts all so far."""
+
+    name: str
+    why: str
+    has_answered: bool = False
+    failures: int = 0
+    trouble: str = ""
+
+
+class Watched:
+    """One source, and what is known of it."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        around: Surroundings,
+        *,
+        clock: Callable[[], Clocks],
+        heard: Callable[[Notice], None],
+        say: Say,
+        grace_ns: int = 30 * SECOND_NS,
+        sleep: Sleep = asyncio.sleep,
+        luck: Callable[[], float] = random.random,
+        backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
+    ) -> None:
+        """Raises ConfigurationError for an option of the source that cannot be meant."""
+        self.standing = Standing(wanted.name, wanted.why)
+        self._heard, self._say, self._sleep = heard, say, sleep
+        self._luck, self._backoff = luck, backoff
+        self._wait_ns = 0
+        self._last: dict[tuple[str, str, str], Notice] = {}
+        self.source: Source = wanted.make(Tools(clock, sleep, self._answered, grace_ns), around)
+
+    async def run(self) -> None:
+        """Until the source has nothing more to tell, or for ever."""
+        while True:
+            try:
+                async with aclosing(self.source.watch()) as notices:
+                    async for notice in notices:
+                        self._take(notice)
+                return
+            except Trouble as trouble:
+                self._failed(str(trouble))
+            except Exception as error:  # a bug of ours: the run must not notice
+                self._failed(f"{type(error).__name__}: {error}")
+            self._wait_ns = self._backoff.next_ns(self._wait_ns, self._luck())
+            await self._sleep(self._wait_ns / SECOND_NS)
+
+    def _take(self, notice: Notice) -> None:
+        """Hand on what is new: a source that starts again tells again what it knows."""
+        known = self._last.get(notice.key)
+        self._last[notice.key] = notice
+        if known is None or replace(known, received_ns=notice.received_ns) != notice:
+            self._heard(notice)
+
+    def _answered(self) -> None:
+        if self.standing.trouble:
+            self._say("info", f"notices from {self.standing.name}: it answers again")
+        self.standing = replace(self.standing, has_answered=True, trouble="")
+        self._wait_ns = 0
+
+    def _failed(self, words: str) -> None:
+        if not self.standing.trouble:
+            then = "it is asked again, and training goes on"
+            self._say("warning", f"notices from {self.standing.name}: {words}; {then}")
+        failures = self.standing.failures + 1
+        self.standing = replace(self.standing, failures=failures, trouble=words)
+
+
+class Listener:
+    """All sources of a host, in a thread of their own. `heard` and `say` are called from there."""
+
+    def __init__(
+        self,
+        wanted: Sequence[Wanted],
+        around: Surroundings,
+        *,
+        clock: Callable[[], Clocks],
+        heard: Callable[[Notice], None],
+        say: Say,
+        grace_ns: int,
+        backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
+    ) -> None:
+        """Nothing is opened yet; raises ConfigurationError for options that cannot be meant."""
+        lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
+        self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
+        self._say = say
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._is_closing = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="holdfast-notices", daemon=True)
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """How each source gets on, in the order in which they were named."""
+        return tuple(one.standing for one in self._watched)
+
+    @property
+    def signals(self) -> Collection[int]:
+        """Of which signals some source wants to be told."""
+        return [number for one in self._takers() for number in one.numbers]
+
+    def signal(self, number: int) -> bool:
+        """Tell whoever takes that signal; False: nobody does."""
+        takers = [one for one in self._takers() if number in one.numbers]
+        for one in takers:
+            one.arrived(number)
+        return bool(takers)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def close(self, limit_s: float) -> bool:
+        """Stop listening; False when that takes longer than `limit_s`."""
+        with self._lock:
+            self._is_closing = True
+            if self._loop is not None and self._ended is not None:
+                self._loop.call_soon_threadsafe(self._ended.set)
+        if self._thread.ident is not None:
+            self._thread.join(limit_s)
+        return not self._thread.is_alive()
+
+    def _takers(self) -> list[TakesSignals]:
+        return [one.source for one in self._watched if isinstance(one.source, TakesSignals)]
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception as error:  # a bug of ours: the run must not notice
+            self._say("warning", f"notices are not heard any more: {error}")
+
+    async def _main(self) -> None:
+        with self._lock:
+            self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+            if self._is_closing:
+                return
+        tasks = [asyncio.create_task(one.run()) for one in self._watched]
+        await self._ended.wait()
+        with self._lock:
+            self._loop = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,131 @@
+"""What a source of notices is, and what it is lent.
+
+A source is one module of this package and a row of `registry.SOURCES`, which names the module and
+the function of `holdfast.notices.found` that says why this host has such a source. That one reads
+files under `Surroundings.root` and variables of the environment, and nothing else: no address is
+tried to find out whether somebody is there. The module has one function
+
+    def make(option: str, tools: Tools, around: Surroundings) -> Source: ...
+
+which gets what the user wrote after the source's name and a colon, "" if nothing; for a source that
+asks a server over HTTP that is its address. It raises ConfigurationError for an option that cannot
+be meant, and opens nothing. A module is imported only when its source is wanted.
+
+A `Source` has a `name` and `watch()`, an async generator of `core.notices.Notice`. The rules:
+
+- Yield what has changed, not what is so: a notice when an event is announced, another one when its
+  state or deadline changes, one in state WITHDRAWN when it is cancelled, over or gone. Compare what
+  the vendor said, not notices: a deadline comes out a little different each time it is converted.
+- Raise `Trouble(words)` when something does not work: the server does not answer, or with something
+  that is none of its answers. Nothing else is to be done about it: the listener counts it, tells
+  people once, waits with jitter, and calls `watch()` again on the same object. So what must
+  survive (a token, an etag, what was told) is kept in `self`, nothing is tried again by the source
+  itself, and it sleeps between polls alone, with `tools.sleep`.
+- Call `tools.answered()` after each answer that made sense: the trouble is over then, and says so.
+- Take the time from `tools.clock`, and a moment of a calendar to it with `tools.on_our_clock`.
+- What is about another machine is not yielded, as far as the source can know that.
+- Whatever runs for long (a thread, a process, a connection) ends when `watch()` is closed: use
+  `async with` and `finally`.
+
+Modules beside the sources (`fetch`, `listener`, this one) are shared; a source never imports
+another one. For each there is an emulator in `holdfast.testing`, and tests that run both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from holdfast.core.notices import Notice, on_our_clock
+
+READ_LIMIT_CHARS = 4096
+
+
+class Trouble(Exception):  # noqa: N818 - it is no error of ours, and is always survived
+    """A source cannot tell anything for now; the words say why, for people."""
+
+
+class Clocks(NamedTuple):
+    """The run's clock and this host's calendar, read at one moment, in nanoseconds."""
+
+    now_ns: int
+    unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a source may look at to find out where it is."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path("/")
+
+    def read(self, path: str) -> str:
+        """A small text file's content without the white space around it; "" if there is none.
+
+        `path` is absolute, and is taken from `root`.
+        """
+        try:
+            with (self.root / path.lstrip("/")).open(encoding="utf-8", errors="replace") as file:
+                return file.read(READ_LIMIT_CHARS).strip()
+        except OSError:
+            return ""
+
+    def exists(self, pattern: str) -> bool:
+        """Whether some file's absolute path, taken from `root`, matches ("/dev/accel*")."""
+        return next(iter(self.root.glob(pattern.lstrip("/"))), None) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the listener lends to a source. `sleep` and `clock` may be virtual."""
+
+    clock: Callable[[], Clocks]
+    sleep: Callable[[float], Awaitable[object]]
+    answered: Callable[[], None] = lambda: None
+    grace_ns: int = 30_000_000_000  # what `--grace` says: for a warning that says nothing else
+
+    def now_ns(self) -> int:
+        """The run's clock now: what a notice's `received_ns` is."""
+        return self.clock().now_ns
+
+    def on_our_clock(self, unix_ns: int, their_unix_ns: int | None = None) -> int:
+        """A moment of a vendor's calendar, on the run's clock.
+
+        `their_unix_ns`: the vendor's calendar now, if an answer's date has told it.
+        """
+        now_ns, our_unix_ns = self.clock()
+        return on_our_clock(
+            unix_ns, our_unix_ns=our_unix_ns, our_ns=now_ns, their_unix_ns=their_unix_ns
+        )
+
+
+class Source(Protocol):
+    """Where warnings come from."""
+
+    @property
+    def name(self) -> str:
+        """As the user writes it, for people and as `Notice.source`."""
+
+    def watch(self) -> AsyncGenerator[Notice, None]:
+        """What changes, from now on; raises Trouble, and is then called again."""
+
+
+@runtime_checkable
+class TakesSignals(Protocol):
+    """A source that is told of signals, which only the main thread can take."""
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """Of which signals; they mean nothing else any more."""
+
+    def arrived(self, number: int) -> None:
+        """One of them has come. Called from any thread, also before `watch()`."""
+
+
+class SourceModule(Protocol):
+    """What each module of a source offers."""
+
+    def make(self, option: str, tools: Tools, around: Surroundings) -> Source:
+        """The source; raises ConfigurationError for an option that cannot be meant."""

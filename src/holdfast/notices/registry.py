@@ -1,0 +1,68 @@
+"""Which sources there are, and which of them a run listens to: what `--notice` says."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from holdfast.config.kinds import AUTO, OFF
+from holdfast.errors import ConfigurationError
+from holdfast.notices import found
+from holdfast.notices.protocol import Source, SourceModule, Surroundings, Tools
+
+
+class Row(NamedTuple):
+    """One source: its module, imported when it is wanted, and what finds it."""
+
+    module: str
+    detect: Callable[[Surroundings], str]
+
+
+# One line a source, by the name that users write.
+SOURCES: dict[str, Row] = {
+    "file": Row("file", found.nowhere),
+    "gce": Row("gce", found.gce),
+    "signal": Row("signals", found.nowhere),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A source to listen to, and why: because the user said so, or because it is there."""
+
+    name: str
+    option: str
+    why: str
+
+    def make(self, tools: Tools, around: Surroundings) -> Source:
+        """The source itself; raises ConfigurationError for an option that cannot be meant."""
+        module = importlib.import_module(f"holdfast.notices.{SOURCES[self.name].module}")
+        return cast("SourceModule", module).make(self.option, tools, around)
+
+
+def wanted(text: str, around: Surroundings) -> tuple[Wanted, ...]:
+    """The sources of a setting: `off`, or names with options, `auto` among them for those found.
+
+    A source that is both named and found is there once, as named. Raises ConfigurationError for a
+    name that is none.
+    """
+    if text == OFF:
+        return ()
+    named: list[Wanted] = []
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, _, option = part.partition(":")
+        if name == AUTO and not option:
+            continue
+        if name not in SOURCES:
+            raise ConfigurationError(
+                f"{name!r} is no source of notices; there are {', '.join(SOURCES)}, and `auto` "
+                "and `off`"
+            )
+        named.append(Wanted(name, option, "as set"))
+    if AUTO in (one.strip() for one in text.split(",")):
+        known = {one.name for one in named}
+        reasons = {name: row.detect(around) for name, row in SOURCES.items() if name not in known}
+        named += [Wanted(name, "", why) for name, why in reasons.items() if why]
+    return tuple(named)

@@ -1,0 +1,329 @@
+"""What every emulator is: an HTTP server on the loopback that does as it is told.
+
+    with GceEmulator() as gce:
+        gce.do("preempted", "TRUE")          # what the service says from now on
+        gce.do("fail", "html", "2")          # how its next two answers fail
+        gce.play("at 0.5 preempted TRUE")    # the same later, by a script
+
+A subclass gives `name`, a method `answer(request) -> Reply`, and its verbs: methods `verb_NAME`,
+underscores for hyphens, which take strings. What they change they change under `self.changed`, and
+so do answers that hang until something does (`wait_for`). The verb `fail` is everybody's: see
+`FAULTS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+GIANT_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked. Header names are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is answered; `stream`: a body in pieces, sent as they come, until they end."""
+
+    body: str | bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: Iterable[bytes] | None = None
+
+
+class EmulatorError(ValueError):
+    """A script says something that the emulator does not know."""
+
+
+class Emulator:
+    """One service. It listens from the start, and until `close`."""
+
+    name: ClassVar[str] = "emulator"
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.requests: list[Request] = []
+        self.delay_s = 0.0
+        self._faults: deque[tuple[Fault, str]] = deque()
+        self._is_closed = False
+        self._players: list[threading.Thread] = []
+        handler = type("Handler", (_Handler,), {"emulator": self})
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self.port: int = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.daemon = True
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer nobody any more; what hangs is let go."""
+        with self.changed:
+            self._is_closed = True
+            self.changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.hang_up()
+        for thread in [self._thread, *self._players]:
+            thread.join()
+
+    # --- what a subclass gives, and uses ----------------------------------------------------
+
+    def answer(self, request: Request) -> Reply:
+        """What the service says to that; called from a thread of the request's own."""
+        raise NotImplementedError
+
+    def wait_for(self, is_so: Callable[[], bool], limit_s: float) -> bool:
+        """Until `is_so()`, which is asked whenever something changes; False: it never was."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._is_closed or is_so(), limit_s)
+            return is_so()
+
+    # --- what it is told --------------------------------------------------------------------
+
+    def do(self, verb: str, *words: str) -> None:
+        """Do one thing now; raises EmulatorError for a verb or words that cannot be meant."""
+        method = getattr(self, f"verb_{verb.replace('-', '_')}", None)
+        if method is None:
+            known = sorted(one[5:].replace("_", "-") for one in dir(self) if one[:5] == "verb_")
+            raise EmulatorError(f"{verb!r} is no verb of the {self.name}; {', '.join(known)} are")
+        with self.changed:
+            try:
+                method(*words)
+            except (TypeError, ValueError) as error:
+                raise EmulatorError(f"{' '.join([verb, *words])!r}: {error}") from error
+            self.changed.notify_all()
+
+    def verb_fail(self, how: str, times: str = "1", what: str = "") -> None:
+        """Answer the next `times` requests with a fault of `FAULTS`, instead of answering."""
+        if how not in FAULTS:
+            raise EmulatorError(f"{how!r} is no fault; {', '.join(FAULTS)} are")
+        self._faults.extend([(FAULTS[how], what)] * int(times))
+
+    def verb_drop(self) -> None:
+        """Break the connections that are open."""
+        self._server.hang_up()
+
+    def verb_delay(self, seconds: str) -> None:
+        """Answer that late from now on."""
+        self.delay_s = float(seconds)
+
+    def verb_recover(self) -> None:
+        """Answer in time, and forget the faults to come."""
+        self.delay_s = 0.0
+        self._faults.clear()
+
+    def play(self, script: str) -> None:
+        """Do as a script says, in a thread beside; one line each: `at SECONDS VERB WORDS…`.
+
+        Seconds count from now. Raises EmulatorError at once for a line that cannot be meant.
+        """
+        player = threading.Thread(target=self._play, args=(parsed(script),), daemon=True)
+        self._players.append(player)
+        player.start()
+
+    def _play(self, steps: list[tuple[float, list[str]]]) -> None:
+        began_s = time.monotonic()
+        for at_s, words in steps:
+            with self.changed:
+                left_s = began_s + at_s - time.monotonic()
+                if self.changed.wait_for(lambda: self._is_closed, max(0.0, left_s)):
+                    return
+            self.do(*words)
+
+    # --- the server -------------------------------------------------------------------------
+
+    def serve(self, handler: _Handler, request: Request) -> None:
+        """Answer one request, or fail it as told."""
+        self.requests.append(request)
+        with self.changed:
+            fault, what = self._faults.popleft() if self._faults else (None, "")
+            if self.delay_s:
+                self.changed.wait_for(lambda: self._is_closed, self.delay_s)
+        if fault is not None:
+            fault(self, handler, what)
+        else:
+            handler.reply(self.answer(request))
+
+    def hang(self) -> None:
+        """Until the emulator is closed."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._is_closed)
+
+
+def parsed(script: str) -> list[tuple[float, list[str]]]:
+    """A script's lines: when, and what; `#` begins a comment. Raises EmulatorError."""
+    steps = []
+    for line in script.splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        try:
+            at_s = float(words[1])
+        except (IndexError, ValueError):
+            at_s = -1.0
+        if words[0] != "at" or len(words) < 3 or at_s < 0:
+            raise EmulatorError(f"{line.strip()!r} is no line of a script: `at SECONDS VERB …`")
+        steps.append((at_s, words[2:]))
+    return sorted(steps, key=lambda step: step[0])
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.append(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            self._open.remove(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """Break the connections that are open."""
+        with self._lock:
+            for one in self._open:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients go away in mid-answer: that is no error here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    emulator: Emulator
+    protocol_version = "HTTP/1.1"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
+
+    def version_string(self) -> str:
+        return f"Holdfast {self.emulator.name}"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _handle(self) -> None:
+        parts = urlsplit(self.path)
+        size = int(self.headers.get("Content-Length") or 0)
+        self.emulator.serve(
+            self,
+            Request(
+                self.command,
+                unquote(parts.path),
+                dict(parse_qsl(parts.query, keep_blank_values=True)),
+                {name.lower(): value for name, value in self.headers.items()},
+                self.rfile.read(size) if size else b"",
+            ),
+        )
+
+    def reply(self, reply: Reply) -> None:
+        """Send it."""
+        body = reply.body.encode() if isinstance(reply.body, str) else reply.body
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if reply.stream is None:
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for chunk in reply.stream:
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def raw(self, *blocks: bytes) -> None:
+        """Send these bytes, whatever they are, and break the connection."""
+        for block in blocks:
+            self.wfile.write(block)
+        self.close_connection = True
+
+
+# --- how answers fail ---------------------------------------------------------------------------
+
+Fault = Callable[[Emulator, _Handler, str], None]
+HTML = "<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
+
+
+def _status(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del emulator
+    handler.reply(Reply("it does not work now", int(what or 500)))
+
+
+def _html(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del emulator, what
+    handler.reply(Reply(HTML, 200, {"Content-Type": "text/html"}))
+
+
+def _garbage(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del emulator, what
+    handler.raw(bytes(range(256)))
+
+
+def _redirect(emulator: Emulator, handler: _Handler, what: str) -> None:
+    handler.reply(Reply("", 302, {"Location": what or f"{emulator.url}/elsewhere"}))
+
+
+def _giant(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del emulator, what
+    head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: %d\r\n\r\n" % GIANT_BYTES
+    handler.raw(head, *([bytes(CHUNK_BYTES)] * (GIANT_BYTES // CHUNK_BYTES)))
+
+
+def _hang(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del what
+    emulator.hang()
+    handler.close_connection = True
+
+
+def _cut(emulator: Emulator, handler: _Handler, what: str) -> None:
+    del emulator, what
+    handler.raw(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 99\r\n\r\n", b"{")
+
+
+FAULTS: dict[str, Fault] = {
+    "status": _status,  # of that number, 500 if none is given
+    "html": _html,
+    "garbage": _garbage,  # no HTTP at all
+    "redirect": _redirect,  # to that address
+    "giant": _giant,  # a body that no service would send
+    "hang": _hang,
+    "cut": _cut,  # the connection breaks in mid-answer
+}

@@ -1,0 +1,77 @@
+"""A listener whose waits are short, and its ears."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.core.backoff import Backoff
+from holdfast.core.notices import Notice
+from holdfast.journal.clocks import now_ns, read_clock_pair
+from holdfast.notices import listener
+from holdfast.notices.protocol import Clocks, Surroundings
+from holdfast.notices.registry import wanted
+
+HASTE = Backoff(shortest_ns=1_000_000, cap_ns=20_000_000)
+LIMIT_S = 20.0
+
+
+def clocks() -> Clocks:
+    return Clocks(*read_clock_pair())
+
+
+class Listening:
+    """To the sources of a setting's text. `skew_ns`: by how much this host's calendar is ahead."""
+
+    def __init__(
+        self,
+        text: str,
+        environment: Mapping[str, str] | None = None,
+        root: Path = Path("/nowhere"),
+        skew_ns: int = 0,
+    ) -> None:
+        self.notices: list[Notice] = []
+        self.said: list[tuple[str, str]] = []
+        self._changed = threading.Condition()
+        around = Surroundings(environment or {}, root)
+        self.listener = listener.Listener(
+            wanted(text, around),
+            around,
+            clock=lambda: Clocks(now_ns(), clocks().unix_ns + skew_ns),
+            heard=self._heard,
+            say=lambda *words: self.said.append(words),
+            grace_ns=30 * 10**9,
+            backoff=HASTE,
+        )
+        self.listener.start()
+
+    def _heard(self, notice: Notice) -> None:
+        with self._changed:
+            self.notices.append(notice)
+            self._changed.notify_all()
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Wait until that is so; it is asked again and again."""
+        with self._changed:
+            for _ in range(int(LIMIT_S / 0.01)):
+                if is_so():
+                    return
+                self._changed.wait(0.01)
+        raise AssertionError(f"not within {LIMIT_S} s; {self.notices}, {self.said}")
+
+    def heard(self, count: int) -> list[Notice]:
+        """The first so many notices, when they are there."""
+        self.until(lambda: len(self.notices) >= count)
+        return self.notices[:count]
+
+    @property
+    def standing(self) -> listener.Standing:
+        return self.listener.standings[0]
+
+    def answered(self) -> None:
+        """Wait until its first source has had an answer, and is in no trouble."""
+        self.until(lambda: self.standing.has_answered and not self.standing.trouble)
+
+    def close(self) -> bool:
+        return self.listener.close(10)

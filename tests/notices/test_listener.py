@@ -1,0 +1,199 @@
+"""Listening without a network: files, FIFOs, signals, and sources that break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.notices import listener, registry
+from holdfast.notices.protocol import Clocks, Surroundings, Tools, Trouble
+
+S = 10**9
+GRACE_NS = 30 * S
+
+
+class Time:
+    """Virtual: a sleep is over when everybody sleeps, and then so much later."""
+
+    def __init__(self, *, limit: int = 200) -> None:
+        self.now_ns = 100 * S
+        self.sleeps: list[float] = []
+        self._limit = limit
+        self.hooks: dict[int, Callable[[], object]] = {}
+
+    def clock(self) -> Clocks:
+        return Clocks(self.now_ns, 1_800_000_000 * S + self.now_ns)
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now_ns += round(seconds * S)
+        if hook := self.hooks.pop(len(self.sleeps), None):
+            hook()
+        if len(self.sleeps) >= self._limit:
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+
+
+class Ears:
+    """What a source tells, in virtual time."""
+
+    def __init__(self, time: Time) -> None:
+        self.time, self.notices, self.said = time, [], []
+
+    def listen(self, text: str, module: object = None, monkeypatch: object = None) -> None:
+        (one,) = registry.wanted(text, Surroundings())
+        watched = listener.Watched(
+            one,
+            Surroundings(),
+            clock=self.time.clock,
+            heard=self.notices.append,
+            say=lambda level, words: self.said.append((level, words)),
+            grace_ns=GRACE_NS,
+            sleep=self.time.sleep,
+            luck=lambda: 0.5,
+        )
+        self.standing = lambda: watched.standing
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(watched.run())
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears(Time(limit=30))
+
+
+def test_a_file_is_told_when_it_is_touched_and_withdrawn_when_it_is_gone(
+    tmp_path: Path, ears: Ears
+) -> None:
+    path = tmp_path / "notice"
+    ears.time.hooks = {5: path.touch, 15: path.unlink}
+    ears.listen(f"file:{path}")
+    told, over = ears.notices
+    assert (told.action, told.lead_ns, told.words) == (NoticeAction.TERMINATE, GRACE_NS, str(path))
+    assert (over.state, over.key) == (NoticeState.WITHDRAWN, told.key)
+    assert ears.said == []
+
+
+def test_a_file_that_is_written_again_tells_its_new_deadline(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "notice"
+    path.write_text("120")
+    unix_ns = ears.time.clock().unix_ns
+    os.utime(path, ns=(unix_ns, unix_ns))
+    ears.time.hooks = {10: lambda: path.write_text("2100-01-01T00:00:00+00:00")}
+    ears.listen(f"file:{path}")
+    first, second = ears.notices
+    assert first.deadline_ns == (100 + 120) * S
+    assert second.deadline_ns > first.deadline_ns
+
+
+def test_a_file_left_from_an_earlier_run_says_nothing(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "notice"
+    path.touch()
+    ears.listen(f"file:{path}")
+    assert ears.notices == []
+
+
+def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "notice"
+    ears.time.hooks = {5: path.touch, 6: lambda: path.write_text("60")}
+    ears.listen(f"file:{path}")
+    assert [one.deadline_ns is not None for one in ears.notices] == [True]
+
+
+def test_nonsense_in_a_file_is_said_once(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "notice"
+    path.write_text("at noon")
+    ears.listen(f"file:{path}")
+    assert ears.notices == []
+    ((level, words), *_) = ears.said
+    assert level == "warning"
+    assert "says 'at noon', which is no notice" in words
+
+
+def test_a_fifo_takes_a_notice_a_line(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+
+    def write() -> None:
+        with path.open("w") as fifo:
+            fifo.write('{"id": "a", "deadline": 50}\n{"id": "a", "state": "withdrawn"}\n')
+
+    ears.time.hooks = {3: write}
+    ears.listen(f"file:{path}")
+    assert [one.state for one in ears.notices] == [NoticeState.SCHEDULED, NoticeState.WITHDRAWN]
+    assert ears.notices[0].key == ears.notices[1].key
+
+
+def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
+    time = Time()
+    tools = Tools(time.clock, time.sleep)
+    (one,) = registry.wanted("signal:usr2=120", Surroundings())
+    source = one.make(tools, Surroundings())
+    source.arrived(signal.SIGUSR2)
+
+    async def hear() -> list[Notice]:
+        told = []
+        async for notice in source.watch():
+            told.append(notice)
+            time.now_ns += 10 * S
+            source.arrived(signal.SIGUSR2)  # Slurm sends two
+            time.now_ns += 200 * S
+            source.arrived(signal.SIGUSR2)
+            if len(told) == 2:
+                return told
+        return told
+
+    first, second = asyncio.run(asyncio.wait_for(hear(), 10))
+    assert (first.deadline_ns, first.words) == (220 * S, "SIGUSR2")
+    assert first.key != second.key
+    assert second.deadline_ns == (100 + 210 + 120) * S
+
+
+class Broken:
+    """Fails, tells, fails again: with a bug of ours the second time."""
+
+    name = "broken"
+
+    def __init__(self, tools: Tools) -> None:
+        self.tools, self.tries = tools, 0
+
+    async def watch(self) -> AsyncGenerator[Notice, None]:
+        self.tries += 1
+        if self.tries in (1, 2):
+            raise Trouble("nobody is there")
+        if self.tries == 5:
+            raise asyncio.CancelledError
+        self.tools.answered()
+        yield Notice("broken", NoticeAction.REBOOT, self.tries)
+        raise RuntimeError("a bug")
+
+
+def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(ears: Ears) -> None:
+    class Wanted(registry.Wanted):
+        def make(self, tools: Tools, around: Surroundings) -> Broken:  # type: ignore[override]
+            return Broken(tools)
+
+    watched = listener.Watched(
+        Wanted("broken", "", "as set"),
+        Surroundings(),
+        clock=ears.time.clock,
+        heard=ears.notices.append,
+        say=lambda level, words: ears.said.append((level, words)),
+        sleep=ears.time.sleep,
+        luck=lambda: 1.0 - 1e-9,
+    )
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watched.run())
+    assert len(ears.notices) == 1
+    assert [level for level, _ in ears.said] == ["warning", "info", "warning", "info", "warning"]
+    assert "nobody is there" in ears.said[0][1]
+    assert "RuntimeError: a bug" in ears.said[2][1]
+    assert watched.standing.failures == 4
+    # Each wait is longer, and the first after an answer short again.
+    assert ears.time.sleeps == pytest.approx([3, 9, 3, 3], rel=1e-6)

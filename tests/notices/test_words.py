@@ -1,0 +1,154 @@
+"""What sources make of what they read: every spelling of something and of nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.errors import ConfigurationError
+from holdfast.notices import file, gce, registry
+from holdfast.notices.protocol import Surroundings, Trouble
+
+S = 10**9
+END, MOVE = NoticeAction.TERMINATE, NoticeAction.LIVE_MIGRATION
+WINDOW = {"windowStartTime": "2026-11-20T19:00:01Z", "maintenanceStatus": "PENDING"}
+SNAKE = {"window_start_time": "2026-11-20T19:00:01Z", "can_reschedule": "true", "type": "SCHEDULED"}
+OPENS = 1795201201 * S
+
+
+@pytest.mark.parametrize(
+    "text", ["", "NONE", "None\n", "{}", "{ }", "null", '{"error": "none yet"}', "[]", '""']
+)
+def test_every_way_of_saying_nothing(text: str) -> None:
+    assert gce.maintenance_event(text) is None
+    assert gce.upcoming_maintenance(text, action=END) is None
+    assert gce.preempted(text) is None
+    assert gce.stop_state(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("MIGRATE_ON_HOST_MAINTENANCE", MOVE),
+        ("TERMINATE_ON_HOST_MAINTENANCE", END),
+        ("SHUTDOWN_ON_HOST_MAINTENANCE\n", END),
+        ('"TERMINATE_ON_HOST_MAINTENANCE"', END),
+    ],
+)
+def test_a_live_migration_is_told_from_an_end(text: str, action: NoticeAction) -> None:
+    said = gce.maintenance_event(text)
+    assert said is not None
+    assert said.action is action
+
+
+@pytest.mark.parametrize("told", [WINDOW, SNAKE, {"Upcoming maintenance": SNAKE}])
+def test_a_window_in_camel_or_snake_case_or_wrapped(told: dict[str, object]) -> None:
+    said = gce.upcoming_maintenance(json.dumps(told), action=END)
+    assert said is not None
+    assert (said.window_unix_ns, said.state) == (OPENS, NoticeState.SCHEDULED)
+
+
+def test_a_window_that_is_open_says_no_date_and_one_that_is_over_nothing() -> None:
+    said = gce.upcoming_maintenance(
+        json.dumps({**WINDOW, "maintenanceStatus": "ONGOING"}), action=END
+    )
+    assert said is not None
+    assert (said.window_unix_ns, said.state) == (None, NoticeState.STARTED)
+    over = json.dumps({**WINDOW, "maintenanceStatus": "COMPLETE"})
+    assert gce.upcoming_maintenance(over, action=END) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (gce.maintenance_event, "<html>"),
+        (gce.preempted, "yes"),
+        (gce.stop_state, "PERHAPS"),
+        (lambda text: gce.upcoming_maintenance(text, action=END), "[1]"),
+        (lambda text: gce.upcoming_maintenance(text, action=END), "<html>"),
+        (lambda text: gce.upcoming_maintenance(text, action=END), '{"windowStartTime": "soon"}'),
+        (lambda text: gce.upcoming_maintenance(text, action=END), "[" * 100_000),
+    ],
+)
+def test_nonsense_is_trouble(read, text) -> None:
+    with pytest.raises(Trouble):
+        read(text)
+
+
+def test_what_a_file_may_say() -> None:
+    assert file.read_text("\n", 5 * S) == file.Told()
+    assert file.read_text("120", 5 * S).deadline_unix_ns == 125 * S
+    assert file.read_text("2026-11-20T19:00:01Z", 0).deadline_unix_ns == OPENS
+    assert file.read_text("withdrawn", 0).state is NoticeState.WITHDRAWN
+    told = file.read_text('{"deadline": 60, "action": "live migration", "id": "a"}', 5 * S)
+    assert (told.deadline_unix_ns, told.action, told.event_id) == (65 * S, MOVE, "a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["soon", "12O", "-5", "nan", "2026-11-20T19:00:01", '{"when": 5}', '{"action": "go"}', "{"],
+)
+def test_what_it_may_not(text: str) -> None:
+    with pytest.raises(ValueError):
+        file.read_text(text, 0)
+
+
+# --- which sources there are ---------------------------------------------------------------------
+
+
+def surroundings(root: Path, dmi: dict[str, str] | None = None, **variables: str) -> Surroundings:
+    for name, text in (dmi or {}).items():
+        path = root / "sys/class/dmi/id" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    return Surroundings(variables, root)
+
+
+def test_sources_are_found_by_files_and_variables(tmp_path: Path) -> None:
+    assert registry.wanted("auto", surroundings(tmp_path)) == ()
+    around = surroundings(tmp_path, {"product_name": "Google Compute Engine"})
+    assert [(it.name, it.option, it.why) for it in registry.wanted("auto", around)] == [
+        ("gce", "", "the product is called Google Compute Engine")
+    ]
+    named = registry.wanted("auto, gce:http://127.0.0.1:1, file:/tmp/a", around)
+    assert [(it.name, it.why) for it in named] == [("gce", "as set"), ("file", "as set")]
+    assert registry.wanted("off", around) == ()
+
+
+def test_where_this_host_is(tmp_path: Path) -> None:
+    from holdfast.notices import found
+
+    assert found.aws(surroundings(tmp_path / "a", {"sys_vendor": "Amazon EC2"}))
+    assert found.azure(surroundings(tmp_path / "b", {"chassis_asset_tag": found.AZURE_CHASSIS}))
+    assert not found.azure(surroundings(tmp_path / "c", {"chassis_asset_tag": "7783"}))
+    assert found.slurm(surroundings(tmp_path, SLURM_JOB_ID="7")) == "SLURM_JOB_ID is set"
+    pod = surroundings(tmp_path / "d", KUBERNETES_SERVICE_HOST="10.0.0.1")
+    assert not found.kubernetes(pod)
+    token = pod.root / "var/run/secrets/kubernetes.io/serviceaccount/token"
+    token.parent.mkdir(parents=True)
+    token.write_text("a token")
+    assert found.kubernetes(pod)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("gcp", "'gcp' is no source of notices; there are file, gce, "),
+        ("off,gce", "'off' is no source"),
+        ("file", "file needs a path: write file:PATH"),
+        ("signal", "write signal:USR1=120"),
+        ("signal:KILL=5", "there are TERM, USR1, USR2, HUP"),
+        ("signal:USR1=soon", "write signal:USR1=120"),
+        ("gce:metadata", "'metadata' is no address of a server"),
+        ("gce:http://a:b", "'http://a:b' is no address of a server"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(text: str, complaint: str) -> None:
+    around = Surroundings()
+    with pytest.raises(ConfigurationError) as error:
+        [one.make(None, around) for one in registry.wanted(text, around)]
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
