@@ -6,6 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
+BROWSER_STAMP := $(VENV)/.ready-browser
 FUZZ_STAMP := $(VENV)/.ready-fuzz
 # The peers of the race and what they need stay out of the environment that tests run in.
 RACE_VENV  ?= .venv-race
@@ -26,7 +27,8 @@ CHAOS_FLAGS    ?=
 RACE_FLAGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo faults chaos crash fuzz bench race kills docs picture clean
+.PHONY: help setup test check lint format types demo faults chaos crash browser fuzz bench race kills docs \
+	picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +39,7 @@ setup: $(STAMP) ## Create the virtual environment and install everything that te
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,stacks,objects,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,stacks,objects,dashboard,test]'
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
@@ -50,6 +52,11 @@ $(RACE_STAMP): pyproject.toml constraints.txt bench/recovery/constraints.txt .ci
 	$(RACE_PIP) hatchling editables
 	$(RACE_PIP) --no-build-isolation -e '.[jax,torch,stacks,race]'
 	$(RACE_PIP) --no-deps nvidia-resiliency-ext
+	@touch $@
+
+$(BROWSER_STAMP): $(STAMP) .ci/browser
+	.ci/browser
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[browser]'
 	@touch $@
 
 $(FUZZ_STAMP): $(STAMP)
@@ -74,6 +81,10 @@ format: $(STAMP) ## Put the code in order
 
 crash: $(STAMP) ## Every state after a power cut, every operation failing once: the thorough form
 	CRASH=long $(BIN)/pytest -n $(PYTEST_WORKERS) --dist load tests/crash $(PYTEST_ARGS)
+
+browser: $(BROWSER_STAMP) ## Open the pages in a real browser; draw the picture of one for the docs
+	$(BIN)/pytest tests/browser $(PYTEST_ARGS)
+	$(BIN)/python docs/images/plan.py
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)

@@ -57,7 +57,10 @@ PURE = {
 # fmt: on
 NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core.optimum")
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
-HEAVY = {"numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore"}
+HEAVY = {
+    "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
+    "altair", "jinja2", "vl_convert",
+}  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}
 

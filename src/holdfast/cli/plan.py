@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from holdfast.cli.files import write_file
 from holdfast.cli.parameters import parameters, values_of
 from holdfast.sim.plan_input import question_of
 
@@ -14,7 +15,8 @@ from holdfast.sim.plan_input import question_of
 @click.command()
 @parameters
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan(file: str | None, as_json: bool, **flags: object) -> None:
+@click.option("--html", metavar="FILE", help="Write a page with the curves too.")
+def plan(file: str | None, as_json: bool, html: str | None, **flags: object) -> None:
     """Say what goodput to expect of a run, how often to save, and what would raise it.
 
     Needs --mtbf, or --failures-per-1000-node-days and --hosts; all else has a default. A TIME is in
@@ -23,7 +25,13 @@ def plan(file: str | None, as_json: bool, **flags: object) -> None:
     """
     from holdfast.sim.plan import plan as answer
 
-    found = answer(question_of(values_of(file, flags)))
+    values = values_of(file, flags)
+    question = question_of(values)
+    found = answer(question)
+    if html is not None:
+        from holdfast.cli.plan_page import page_of
+
+        write_file(html, page_of(found, question, values).encode(), "the page")
     if as_json:
         json.dump(found.to_json(), sys.stdout, indent=1, allow_nan=False)
         print()

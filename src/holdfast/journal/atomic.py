@@ -86,9 +86,9 @@ def write_atomic(
         remote.written(path)
 
 
-def write_plain(path: Path, data: bytes) -> None:
-    """Create or replace `path` in a working copy alone; whole, but not synced. Raises OSError."""
-    with _temporary(path, data, PRIVATE_FILE, False) as draft:
+def write_plain(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Create or replace `path`, here and in no object store; whole, not synced. Raises OSError."""
+    with _temporary(path, data, mode, False) as draft:
         draft.replace(path)
 
 

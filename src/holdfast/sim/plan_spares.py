@@ -56,7 +56,7 @@ def best_spares(question: Question) -> int | None:
     def is_worth_it(count: int) -> bool:
         """Whether there should be one more than `count`."""
         now, more = (scheduling_goodput(question, count + i) for i in (0, 1))
-        return more / now > 1 + 1 / (hosts + count)
+        return more > now * (1 + 1 / (hosts + count))
 
     low = int(mean_away(question))
     high = low + 1
@@ -66,7 +66,7 @@ def best_spares(question: Question) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if is_worth_it(middle - 1) else (low, middle)
     none, some = scheduling_goodput(question, 0), scheduling_goodput(question, low)
-    return low if some / none > 1 + low / hosts else 0
+    return low if some > none * (1 + low / hosts) else 0
 
 
 def scheduling_goodput(question: Question, count: int) -> float:

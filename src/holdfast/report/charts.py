@@ -1,0 +1,107 @@
+"""Charts: one definition in Altair, for a page, a notebook, and a picture.
+
+A `Figure` is a chart with its words and its numbers. `report.page` puts it into a page; `svg` and
+`png` draw it without a browser. Altair and vl-convert are the extra `dashboard`, imported here and
+nowhere else, when a chart is first asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+from holdfast.report.themes import LIGHT, Theme, vega_config
+
+_MISSING = "pages and charts need an extra that is not installed: pip install 'holdfast[dashboard]'"
+VEGA_LITE = "6.1"  # 6.4 looks for the words under the pointer in the wrong place (hover lines)
+PICTURE_WIDTH = 640
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under heads, all as they are printed; the first column names the row."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart, what it shows in a sentence or two, and its numbers for who cannot see it.
+
+    `name` is its id in a page; `spec` is Vega-Lite with no colours that depend on the theme.
+    """
+
+    name: str
+    title: str
+    words: str
+    spec: dict[str, Any]
+    numbers: Table
+
+
+def altair() -> ModuleType:
+    """Altair; raises ConfigurationError where the extra is not installed."""
+    try:
+        import altair
+    except ImportError:
+        raise ConfigurationError(_MISSING) from None
+    return altair
+
+
+def spec_of(chart: Any) -> dict[str, Any]:
+    """An Altair chart as Vega-Lite, without Altair's own theme."""
+    with altair().theme.enable("none"):
+        spec: dict[str, Any] = chart.to_dict()
+    return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def svg(spec: dict[str, Any], theme: Theme = LIGHT, width: int = PICTURE_WIDTH) -> str:
+    """The chart as an SVG picture."""
+    drawn: str = _vl_convert().vegalite_to_svg(
+        _themed(spec, theme, width), vl_version=VEGA_LITE, allowed_base_urls=[]
+    )
+    return drawn
+
+
+def png(
+    spec: dict[str, Any], theme: Theme = LIGHT, width: int = PICTURE_WIDTH, scale: float = 2.0
+) -> bytes:
+    """The chart as a PNG picture, `scale` pixels for each of the chart's."""
+    drawn: bytes = _vl_convert().vegalite_to_png(
+        _themed(spec, theme, width), scale=scale, vl_version=VEGA_LITE, allowed_base_urls=[]
+    )
+    return drawn
+
+
+@cache
+def javascript() -> str:
+    """Vega, Vega-Lite and vega-embed as one script with no dependencies: `window.vegaEmbed`."""
+    bundle: str = _vl_convert().javascript_bundle(
+        "window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE
+    )
+    return bundle
+
+
+def thinned(rows: Sequence[Any], most: int = 16) -> list[Any]:
+    """About so many of them, evenly, and the last one: as many numbers as people read."""
+    every = -(-len(rows) // most)
+    return [*rows[:-1:every], *rows[-1:]]
+
+
+def _themed(spec: dict[str, Any], theme: Theme, width: int) -> str:
+    """The whole chart, as wide as a picture is, on the theme's ground."""
+    config = {**vega_config(theme), "background": theme.panel}
+    return json.dumps({**spec, "width": width, "config": config}, allow_nan=False)
+
+
+def _vl_convert() -> ModuleType:
+    try:
+        import vl_convert
+    except ImportError:
+        raise ConfigurationError(_MISSING) from None
+    return vl_convert
