@@ -7,6 +7,7 @@ import json
 import re
 import stat
 import sys
+import xml.etree.ElementTree as ET
 from contextlib import redirect_stdout
 from html import unescape
 from itertools import pairwise
@@ -125,6 +126,20 @@ def test_no_plan_is_too_strange_for_its_charts(arguments):
     for figure in figures_of(answer(question), curves(question)):
         json.dumps(figure.spec, allow_nan=False)
         assert figure.numbers.rows
+
+
+def test_the_curves_as_pictures(capsys, tmp_path):
+    svg, png = tmp_path / "plan.svg", tmp_path / "plan.png"
+    code, out, err = run(capsys, "--mtbf", "3h", "--svg", str(svg), "--png", str(png))
+    assert (code, err) == (0, "")
+    assert "what would raise it" in out
+    root = ET.fromstring(svg.read_text())
+    titles = [text.text for text in root.findall("{http://www.w3.org/2000/svg}text")]
+    assert titles[1:] == [
+        "Where the time goes", "How often to save", "The same job on more hosts",
+        "What failures cost grows with the square of the scale",
+    ]  # fmt: skip
+    assert png.read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_the_extra_it_says_how_to_get_it(capsys, tmp_path, monkeypatch):

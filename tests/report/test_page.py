@@ -6,17 +6,20 @@ import base64
 import hashlib
 import json
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
-from holdfast.report.chart_parts import Line, Step, chart, hover, lines, share_axis, waterfall
+from holdfast.report.chart_parts import Line, Step, hover, lines, share_axis, waterfall
 from holdfast.report.charts import Figure, Table, altair, png, spec_of, svg
 from holdfast.report.page import page, policy
+from holdfast.report.sheet import sheet
 from holdfast.report.themes import DARK, LIGHT
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&amp;"
+SVG = "{http://www.w3.org/2000/svg}"
 # What a browser may fetch, or run, by itself.
 LOADS = {"src", "href", "srcset", "data", "action", "poster", "style", "background"}
 
@@ -157,10 +160,21 @@ def test_a_chart_is_drawn_without_a_browser():
     assert HOSTILE not in svg(curve().spec)
 
 
-def test_a_picture_is_a_png_twice_as_fine():
-    picture = png(spec_of(chart([{"x": 1}]).mark_point().encode(x="x:Q")), width=50)
+def test_charts_side_by_side_are_one_picture() -> None:
+    drawn = sheet([curve(), curve(), curve()], HOSTILE)
+    root = ET.fromstring(drawn)
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    places = [(c, float(c.get("x", 0)), float(c.get("y", 0))) for c in root.findall(f"{SVG}svg")]
+    assert len({(x, y) for _, x, y in places}) == 3
+    for one, x, y in places:
+        assert x + float(one.get("width", 0)) <= width
+        assert y + float(one.get("height", 0)) <= height
+    assert root.findall(f".//{SVG}script") == []
+    named = [element.get("id") for element in root.iter() if element.get("id")]
+    assert {f"url(#{name})" for name in named} >= set(re.findall(r"url\(#[^)]*\)", drawn))
+    picture = png(drawn)
     assert picture.startswith(b"\x89PNG")
-    assert int.from_bytes(picture[16:20], "big") >= 100
+    assert int.from_bytes(picture[16:20], "big") == 2 * width
 
 
 def test_words_under_the_pointer_are_those_of_the_nearest_point():

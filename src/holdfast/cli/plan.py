@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.files import write_file
 from holdfast.cli.parameters import parameters, values_of
-from holdfast.sim.plan_input import question_of
+from holdfast.sim.plan_input import Question, question_of
+
+if TYPE_CHECKING:
+    from holdfast.sim.plan import Plan
 
 
 @click.command()
 @parameters
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--html", metavar="FILE", help="Write a page with the curves too.")
-def plan(file: str | None, as_json: bool, html: str | None, **flags: object) -> None:
+@click.option("--svg", metavar="FILE", help="Draw the curves into a picture too.")
+@click.option("--png", metavar="FILE", help="The same as PNG.")
+def plan(
+    file: str | None,
+    as_json: bool,
+    html: str | None,
+    svg: str | None,
+    png: str | None,
+    **flags: object,
+) -> None:
     """Say what goodput to expect of a run, how often to save, and what would raise it.
 
     Needs --mtbf, or --failures-per-1000-node-days and --hosts; all else has a default. A TIME is in
@@ -32,6 +45,8 @@ def plan(file: str | None, as_json: bool, html: str | None, **flags: object) -> 
         from holdfast.cli.plan_page import page_of
 
         write_file(html, page_of(found, question, values).encode(), "the page")
+    if svg is not None or png is not None:
+        _draw(found, question, svg, png)
     if as_json:
         json.dump(found.to_json(), sys.stdout, indent=1, allow_nan=False)
         print()
@@ -43,3 +58,14 @@ def plan(file: str | None, as_json: bool, html: str | None, **flags: object) -> 
     if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
         sys.stdout.reconfigure(errors="replace")
     show(found, Console(highlight=False))
+
+
+def _draw(plan: Plan, question: Question, svg: str | None, png: str | None) -> None:
+    from holdfast.cli.plan_page import picture_of
+    from holdfast.report.charts import png as png_of
+
+    picture = picture_of(plan, question)
+    if svg is not None:
+        write_file(svg, picture.encode(), "the picture")
+    if png is not None:
+        write_file(png, png_of(picture), "the picture")

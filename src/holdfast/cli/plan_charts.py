@@ -130,10 +130,8 @@ def spares(plan: Plan, points: Sequence[SparesPoint]) -> Figure:
     tips = [("spares", "spares"), ("kept", "goodput"), ("each", "for each host paid for")]
     drawn += hover(rows, x, tips)
     best = next(point for point in points if point.spares == plan.best_spares)
-    words = f"best: {best.spares:,}"
-    drawn += marked(
-        (best.spares, best.per_host_paid_for), words, x, side="above" if best.spares else "right"
-    )
+    at = (best.spares, best.per_host_paid_for)
+    drawn += marked(at, f"best: {best.spares:,}", x, side="below right")
     return Figure(
         "spares",
         "How many spares",

@@ -1,4 +1,7 @@
-"""A plan as one HTML page: the answers first, then the curves, then what was assumed."""
+"""A plan as one HTML page: the answers first, then the curves, then what was assumed.
+
+And the curves alone, as a picture.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from holdfast import __version__
 from holdfast.cli.plan_charts import figures_of
 from holdfast.report.kinds import style_of
 from holdfast.report.page import page
+from holdfast.report.sheet import sheet
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
 from holdfast.sim.plan import Plan
@@ -28,13 +32,10 @@ def page_of(plan: Plan, question: Question, values: Mapping[str, Any]) -> str:
 
     Raises ConfigurationError where the extra `dashboard` is not installed.
     """
-    facts = [in_words(plan.duration_s)]
-    if plan.hosts > 1:
-        facts = [counted(plan.hosts, "host"), counted(plan.chips, "chip"), *facts]
     return page(
         "plan.html",
         figures_of(plan, curves(question)),
-        title=f"Plan: {', '.join(facts)}",
+        title=_title(plan),
         facts=_failures(plan),
         goodput=percent(plan.goodput),
         judgement=_judgement(plan),
@@ -58,6 +59,19 @@ def page_of(plan: Plan, question: Question, values: Mapping[str, Any]) -> str:
         made_by=f"Made by holdfast plan, version {__version__}. This file is whole: it loads "
         "nothing, and sends nothing.",
     )
+
+
+def picture_of(plan: Plan, question: Question) -> str:
+    """The charts side by side, as SVG; raises ConfigurationError as `page_of` does."""
+    title = f"{_title(plan)}: goodput {percent(plan.goodput)}"
+    return sheet(figures_of(plan, curves(question)), title)
+
+
+def _title(plan: Plan) -> str:
+    facts = [in_words(plan.duration_s)]
+    if plan.hosts > 1:
+        facts = [counted(plan.hosts, "host"), counted(plan.chips, "chip"), *facts]
+    return f"Plan: {', '.join(facts)}"
 
 
 def _failures(plan: Plan) -> str:

@@ -40,7 +40,7 @@ def scale(plan: Plan, points: Sequence[ScalePoint], height: int) -> Figure:
     tips = [("size", title), ("at_best", "best intervals"), ("as_planned", f"every {every}")]
     drawn += hover(rows, x, tips)
     here, double = _nearest(points, 1.0), _nearest(points, 2.0)
-    drawn += marked((_size(plan, here), here.goodput_as_planned), "this plan", x, side="below")
+    drawn += marked((_size(plan, here), here.goodput_as_planned), "this plan", x, side="below left")
     return Figure(
         "scale",
         "The same job on more hosts",

@@ -30,11 +30,12 @@ _ROUND_SECONDS = (
 # fmt: on
 
 
-Side = Literal["above", "right", "below"]
+Side = Literal["above", "right", "below left", "below right"]
 _SIDES: dict[Side, dict[str, Any]] = {
     "above": {"dy": -14},
     "right": {"align": "left", "dx": 10, "dy": -8},
-    "below": {"align": "right", "dx": -8, "dy": 14},
+    "below left": {"align": "right", "dx": -8, "dy": 14},
+    "below right": {"align": "left", "dx": 8, "dy": 14},
 }
 
 

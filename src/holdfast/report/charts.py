@@ -68,13 +68,9 @@ def svg(spec: dict[str, Any], theme: Theme = LIGHT, width: int = PICTURE_WIDTH) 
     return drawn
 
 
-def png(
-    spec: dict[str, Any], theme: Theme = LIGHT, width: int = PICTURE_WIDTH, scale: float = 2.0
-) -> bytes:
-    """The chart as a PNG picture, `scale` pixels for each of the chart's."""
-    drawn: bytes = _vl_convert().vegalite_to_png(
-        _themed(spec, theme, width), scale=scale, vl_version=VEGA_LITE, allowed_base_urls=[]
-    )
+def png(picture: str, scale: float = 2.0) -> bytes:
+    """An SVG picture as PNG, `scale` pixels for each of its own."""
+    drawn: bytes = _vl_convert().svg_to_png(picture, scale=scale)
     return drawn
 
 
@@ -94,9 +90,11 @@ def thinned(rows: Sequence[Any], most: int = 16) -> list[Any]:
 
 
 def _themed(spec: dict[str, Any], theme: Theme, width: int) -> str:
-    """The whole chart, as wide as a picture is, on the theme's ground."""
+    """The whole chart, so wide with its axes, on the theme's ground."""
     config = {**vega_config(theme), "background": theme.panel}
-    return json.dumps({**spec, "width": width, "config": config}, allow_nan=False)
+    fit = {"type": "fit-x", "contains": "padding"}
+    whole = {**spec, "width": width, "autosize": fit, "config": config}
+    return json.dumps(whole, allow_nan=False)
 
 
 def _vl_convert() -> ModuleType:
