@@ -97,6 +97,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setenv("HOLDFAST_MEMORY_DIR", str(memory))
+    monkeypatch.setenv("HOLDFAST_NOTICE", "off")  # the machine that tests run on may have some
     monkeypatch.setenv(_MARK, mark)
     yield folder
     eventually(lambda: not _marked_processes(mark), within_s=5.0)

@@ -12,6 +12,7 @@ from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import exits, restart, saves
 from holdfast.core.hang_events import RankLook
+from holdfast.core.notices import Notice, NoticeAction
 from holdfast.core.rollback import Wish
 from holdfast.core.run import (
     LATE,
@@ -52,6 +53,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.HostLost: ev.HostLost(10, 0, "processes survive"),
     ev.StopAsked: ev.StopAsked(6, "SIGTERM", 100, notice=True),
     ev.StopNowAsked: ev.StopNowAsked(6, "SIGQUIT"),
+    ev.Noticed: ev.Noticed(6, Notice("gce", NoticeAction.TERMINATE, 6, deadline_ns=100)),
     ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
     ev.RollbackAsked: ev.RollbackAsked(6, Wish("r1", 400, 20, "holdfast rollback by me", False)),
     ev.TimerFired: ev.TimerFired(7, Timer.SAVES),

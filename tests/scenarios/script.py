@@ -23,6 +23,8 @@ from holdfast.core import events as ev
 from holdfast.core import hang, restart, saves
 from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
+from holdfast.core.notice_plan import OnNotice
+from holdfast.core.notices import Notice, NoticeAction, NoticeState
 from holdfast.core.run import RunPolicy, Timer
 
 FAR_NS = 10_000 * SECOND
@@ -96,6 +98,10 @@ class Script:
                 policy = replace(policy, restart=parts)
             elif key == "hang":
                 policy = replace(policy, hang=_hang_policy(value))
+            elif key in ("on_notice", "migration_ends"):
+                field = {"on_notice": "then"}.get(key, key)
+                chosen = OnNotice(value) if key == "on_notice" else value == "yes"
+                policy = replace(policy, notice=replace(policy.notice, **{field: chosen}))
             elif key == "ready":
                 self.shape = replace(self.shape, sees_device=value == "yes")
             elif key == "span":
@@ -155,6 +161,23 @@ class Script:
     def notice(self, grace: str) -> None:
         """SIGTERM to the supervisor."""
         self.live.notice("SIGTERM", ns(grace))
+
+    def noticed(
+        self, source: str, action: str, how: str | None, time: str | None, named: str | None,
+        state: str | None,
+    ) -> None:  # fmt: skip
+        """A source of notices tells something: `in` is a deadline, `lead` only a promise."""
+        at_ns = self.live.now_ns
+        notice = Notice(
+            source,
+            NoticeAction(action.strip()),
+            at_ns,
+            NoticeState(state or "scheduled"),
+            event_id=named or "",
+            deadline_ns=at_ns + ns(time) if time and how == "in" else None,
+            lead_ns=ns(time) if time and how == "lead" else None,
+        )
+        self.live.feed(ev.Noticed(at_ns, notice))
 
     def rank_fails(
         self, rank: str, kind: str, where: str, step: str | None, times: str | None
@@ -298,6 +321,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"run until (.+)": Script.run_until,
     r"run for (\S+)": Script.run_for,
     r"sigterm grace=(\S+)": Script.notice,
+    r"notice (\w+): ([a-z ]+?)(?: (in|lead) (\S+))?(?: as (\S+))?(?: (started|withdrawn))?": (
+        Script.noticed
+    ),
     r"ctrl-c": lambda script: script.live.interrupt(),
     r"sigquit": lambda script: script.live.stop_now("SIGQUIT"),
     r"rank (\d+) hangs in step (\d+)(?: (\d+) times)?(?: (on the device))?": Script.rank_hangs,

@@ -60,6 +60,9 @@ def told(event: ev.Event, at_ns: int) -> str:
             return f"{name} rank {event.rank}: {end}{extra}"
         case ev.StopAsked():
             return f"{name} by {event.source}, deadline {_in(event.deadline_ns, at_ns)}"
+        case ev.Noticed(notice=notice):
+            when = _in(notice.deadline_ns, at_ns) if notice.is_told else "not told"
+            return f"{name} by {notice.source}: {notice.action} {notice.state}, deadline {when}"
         case ev.BuffersReady():
             return f"{name} rank {event.rank}: {event.buffers}"
         case ev.Sealed() | ev.Draining() | ev.DrainCommitted():

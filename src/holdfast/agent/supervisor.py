@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
 from holdfast.agent.chronicle import Chronicle
@@ -35,6 +35,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import host
+from holdfast.core.notices import Notice
 from holdfast.core.run import RunMachine, State
 from holdfast.core.word import pack
 from holdfast.errors import EXIT_UNAVAILABLE
@@ -43,11 +44,15 @@ from holdfast.journal.gate import Go
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 
+if TYPE_CHECKING:
+    from holdfast.notices.listener import Listener
+
 ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
+LISTENER_LIMIT_S = 2.0
 SECOND_NS = 1_000_000_000
 
 
@@ -78,6 +83,7 @@ class Supervisor:
         self.machine = RunMachine(job.policy)
         self.attempt: LiveAttempt | None = None
         self.at_close: list[Callable[[act.Finish | None], None]] = []
+        self.listener: Listener | None = None  # to sources of notices
         self._inbox: Inbox[Callable[[], None]] = Inbox()
         self._chronicle = chronicle
         self._screen = screen
@@ -91,7 +97,7 @@ class Supervisor:
         self._launch: act.Launch | None = None
         self._finish: act.Finish | None = None
         self._incident_of: LiveAttempt | None = None
-        say_later = self._say_later
+        say_later = self.say_later
         self.upkeep = Upkeep(lease, partial(say_later, "warning"), self._lease_lost)
         self._restarts = RestartLog(job.policy.ranks)
         self.standbys = Standbys(
@@ -128,10 +134,15 @@ class Supervisor:
     def run(self, opened: ev.Opened) -> act.Finish:
         """Until the run is over for this supervisor."""
         become_subreaper()
-        ignore_signals = watch(lambda number: self._inbox.put(partial(self._on_signal, number)))
+        also = self.listener.signals if self.listener is not None else ()
+        ignore_signals = watch(
+            lambda number: self._inbox.put(partial(self._on_signal, number)), also
+        )
         self._selector.register(self._inbox, selectors.EVENT_READ)
         self._chronicle.opened(self.folder, self.job.chips)
         self.upkeep.start()
+        if self.listener is not None:
+            self.listener.start()
         try:
             self._feed(opened)
             while self._finish is None:
@@ -139,6 +150,8 @@ class Supervisor:
                 self._turn()
         finally:
             self._close_attempt()
+            if self.listener is not None:
+                self.listener.close(LISTENER_LIMIT_S)
             self.standbys.close()
             self.memory.close(keep=self._finish is None or self._finish.keep_memory)
             self._storekeeper.close(CLOSE_LIMIT_S)
@@ -154,6 +167,14 @@ class Supervisor:
     def post(self, event: Callable[[int], ev.Event]) -> None:
         """Feed an event from another thread; `event` gets the time at which it is fed."""
         self._inbox.put(lambda: self._feed(event(now_ns())))
+
+    def noticed(self, notice: Notice) -> None:
+        """A source of notices has told something; called from its thread."""
+        self.post(lambda at_ns: ev.Noticed(at_ns, notice))
+
+    def say_later(self, level: str, words: str) -> None:
+        """Say something; called from any thread."""
+        self._inbox.put(partial(self._screen.say, level, words))
 
     def notice(self, source: str, grace_ns: int | None = None) -> ev.StopAsked:
         """A warning that says: this host goes away when the grace period is over."""
@@ -222,6 +243,8 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
+        if self.listener is not None and self.listener.signal(number):
+            return
         if number == signal.SIGQUIT:
             self._feed(ev.StopNowAsked(now_ns(), name))
         elif number == signal.SIGINT:
@@ -409,9 +432,6 @@ class Supervisor:
 
     def _do_finish(self, action: act.Finish) -> None:
         self._finish = action
-
-    def _say_later(self, level: str, words: str) -> None:
-        self._inbox.put(partial(self._screen.say, level, words))
 
     def _lease_lost(self, words: str) -> None:
         self.post(lambda at_ns: ev.StopNowAsked(at_ns, words, EXIT_UNAVAILABLE))

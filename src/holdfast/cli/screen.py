@@ -7,12 +7,15 @@ the status block go to standard error, so that a pipe gets the training's output
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.gauge import Gauge
 from holdfast.cli.printer import Printer, RawText
+from holdfast.core.notices import in_words
+from holdfast.journal.clocks import now_ns
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -183,6 +186,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
         rows.append(("saving", words or saving.reason))
     if supervisor.standbys.words:
         rows.append(("standby", supervisor.standbys.words))
+    rows += [("notice", words) for words in _notices(supervisor)]
     stop = supervisor.machine.stop
     if stop is not None:
         rows.append(("stopping", stop.source))
@@ -192,6 +196,24 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
         count = supervisor.machine.failures_seen
         rows.append(("incidents", f"{count}, the last: {last.signature}"))
     return rows
+
+
+def _notices(supervisor: Supervisor) -> Iterator[str]:
+    """What is announced, with its countdown, and what cannot be asked for it."""
+    machine, at_ns = supervisor.machine, now_ns()
+    acts_ns = machine.notices.acts_at_ns
+    for one in machine.notices.announcements:
+        words = one.words
+        if one.deadline_ns is not None:
+            left_ns = one.deadline_ns - at_ns
+            words += f", in {in_words(left_ns)}" if left_ns > 0 else ", overdue"
+        yield words
+    if acts_ns is not None:
+        yield f"saving for that in {in_words(acts_ns - at_ns)}"
+    if supervisor.listener is not None:
+        for source in supervisor.listener.standings:
+            if source.trouble:
+                yield f"{source.name} cannot be asked: {source.trouble}"
 
 
 def status_line(supervisor: Supervisor) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.fence import fence
@@ -20,12 +21,13 @@ from holdfast.config.settings import Settings
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.facts import DONE
+from holdfast.core.notice_plan import NoticePolicy, OnNotice
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.carrier import Carrier
-from holdfast.journal.clocks import now_ns
+from holdfast.journal.clocks import now_ns, read_clock_pair
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.lease import Lease, acquire
@@ -35,12 +37,18 @@ from holdfast.journal.rollbacks import standing_wishes, wish_of
 from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
+from holdfast.notices.found import has_accelerator
+from holdfast.notices.protocol import Clocks, Surroundings
+from holdfast.notices.registry import Wanted, wanted
 from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.snapshot.sets import list_sets
 from holdfast.standby.command import standby_argv
+
+if TYPE_CHECKING:
+    from holdfast.notices.listener import Listener
 
 SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
@@ -53,6 +61,8 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
     """
     place = _working_directory()
+    around = Surroundings(inherited_environment())
+    sources = wanted(settings.notice, around)
     name = check_name(settings.name) if settings.name else default_name(command)
     store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
@@ -77,6 +87,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
                 save_in_memory=settings.snapshot_policy(),
                 restart=settings.restart_policy(),
                 hang=settings.hang_policy(),
+                notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
             ),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
@@ -89,7 +100,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             is_hot=settings.standby == HOT,
             cache_bytes=settings.compile_cache_bytes,
         )
-        return _run(folder, lease, job, screen, carrier)
+        return _run(folder, lease, job, screen, carrier, Ears(sources, around))
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
@@ -109,13 +120,40 @@ def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob 
         return None
 
 
-def _run(folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier) -> int:
+class Ears(NamedTuple):
+    """Which sources of notices are listened to, and where they are."""
+
+    sources: tuple[Wanted, ...]
+    around: Surroundings
+
+    def listener(self, supervisor: Supervisor, grace_ns: int) -> Listener | None:
+        """For a supervisor; None where there is no source: then nothing of it is even imported."""
+        if not self.sources:
+            return None
+        from holdfast.notices.listener import Listener
+
+        return Listener(
+            self.sources,
+            self.around,
+            clock=lambda: Clocks(*read_clock_pair()),
+            heard=supervisor.noticed,
+            say=supervisor.say_later,
+            grace_ns=grace_ns,
+        )
+
+
+def _run(
+    folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier, ears: Ears
+) -> int:
     journal = controller_journal(lease.epoch)
     live = job.scratch / Path(journal).stem / journal
     live.parent.mkdir(mode=0o700, exist_ok=True)
     writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
     chronicle = Chronicle(writer)
     supervisor = Supervisor(folder, lease, job, chronicle, screen)
+    supervisor.listener = ears.listener(supervisor, job.grace_ns)
+    for one in ears.sources:
+        screen.say("info", f"listening for notices from {one.name}: {one.why}")
     supervisor.upkeep.add(
         LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)])
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 AUTO, OFF, HOT = "auto", "off", "hot"
+LEAVE, STAY = "leave", "stay"
 ENVIRONMENT, INSTANCE = "environment", "instance"
 MOST_BUFFERS = 3
 CACHE_BYTES = 2 << 30
@@ -105,6 +106,7 @@ BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
 CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
 HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
+SOURCES = Kind("`auto`, `off`, or names of sources with commas between them", _text)
 FOLDER = Kind("a folder", _text)
 PLACE = Kind("a folder or a URL", _text)
 SECONDS = Kind("seconds", _seconds)

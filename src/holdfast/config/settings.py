@@ -21,11 +21,14 @@ from holdfast.config.kinds import (
     HANG,
     HOT,
     INSTANCE,
+    LEAVE,
     MOST_BUFFERS,
     OFF,
     PERIOD,
     PLACE,
     SECONDS,
+    SOURCES,
+    STAY,
     TEXT,
     Kind,
     choice,
@@ -95,6 +98,19 @@ class Settings:
         "--grace",
         SECONDS,
         "From a SIGTERM to the moment by which all must be saved and gone.",
+    )
+    notice: str = _setting(
+        AUTO,
+        "--notice",
+        SOURCES,
+        "Where warnings of maintenance and preemption come from, such as `gce` or "
+        "`file:/tmp/notice`; `auto` is those that this host has.",
+    )
+    on_notice: str = _setting(
+        LEAVE,
+        "--on-notice",
+        choice(LEAVE, STAY),
+        "Once all is saved: leave, or train on until the host is taken.",
     )
     save_every_s: float | None = _setting(
         None,

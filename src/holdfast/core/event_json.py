@@ -14,6 +14,7 @@ from holdfast.core.events import (
     Examined,
     Heard,
     Launched,
+    Noticed,
     Opened,
     RankExited,
     Resume,
@@ -23,6 +24,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang_events import RankLook, RankStack
+from holdfast.core.notices import Notice, NoticeAction, NoticeState, Scope
 from holdfast.core.rollback import Wish
 
 _T = TypeVar("_T")
@@ -59,6 +61,16 @@ def decode(data: Mapping[str, Any]) -> Event:
         values["waited"] = None if waited is None else _made(Waited, waited)
     elif kind is RollbackAsked:
         values["wish"] = _made(Wish, values.get("wish"))
+    elif kind is Noticed:
+        told = values.get("notice")
+        names: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+        values["notice"] = _made(
+            Notice,
+            told,
+            action=NoticeAction(str(names.get("action"))),
+            state=NoticeState(str(names.get("state"))),
+            scope=Scope(str(names.get("scope"))),
+        )
     elif kind is Heard:
         news = values.get("news")
         if not isinstance(news, Mapping):

@@ -16,6 +16,7 @@ from holdfast.core.exits import Exit
 from holdfast.core.hang_events import Examined as Examined
 from holdfast.core.hang_events import StacksCollected as StacksCollected
 from holdfast.core.hang_events import Suspended as Suspended
+from holdfast.core.notices import Notice
 from holdfast.core.rollback import Wish
 from holdfast.core.tier_events import BuffersReady as BuffersReady
 from holdfast.core.tier_events import DrainCommitFailed as DrainCommitFailed
@@ -27,6 +28,8 @@ from holdfast.core.tier_events import Sealed as Sealed
 from holdfast.core.tier_events import SealFailed as SealFailed
 from holdfast.core.tier_events import TierEvent as TierEvent
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+
+NOTICE_TIMER = "notice"  # its firing may order a save, as a request does
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,14 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Noticed:
+    """A source has told of something that is about to happen to a host, or not any more."""
+
+    at_ns: int
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
 class StopNowAsked:
     """Stop now: the second Ctrl-C, SIGQUIT, `holdfast stop --now`, or the lease is lost.
 
@@ -237,6 +248,7 @@ Event = (
     | TreeGone
     | HostLost
     | StopAsked
+    | Noticed
     | StopNowAsked
     | SaveAsked
     | RollbackAsked
@@ -259,4 +271,6 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
         return is_stopping and isinstance(event.news, agree_events.Committed)
     if isinstance(event, DrainCommitted):
         return is_stopping
-    return isinstance(event, StopAsked | SaveAsked)
+    if isinstance(event, TimerFired):
+        return event.timer == NOTICE_TIMER
+    return isinstance(event, StopAsked | SaveAsked | Noticed)

@@ -183,7 +183,8 @@ class Board:
         if before is None:
             first = Telling(notice, _deadline_ns(notice, None))
             after = Announcement((first,), notice.received_ns)
-            return self._with(None, after), News(Change.NEW, None, after, after.words)
+            started = ": it has started" if after.state is NoticeState.STARTED else ""
+            return self._with(None, after), News(Change.NEW, None, after, after.words + started)
         after = _told(before, notice)
         change, reason = _change(before, after)
         return self._with(before, after), News(change, before, after, reason)
@@ -232,7 +233,7 @@ def is_same(known: Announcement, notice: Notice) -> bool:
             return False
         if other.host and notice.host and other.host != notice.host:
             return False
-    if known.action.is_end != notice.action.is_end:
+    if known.action is not notice.action and not (known.action.is_end and notice.action.is_end):
         return False
     deadline_ns, at_ns = known.deadline_ns, _deadline_ns(notice, None)
     if deadline_ns is None or at_ns is None:
@@ -292,6 +293,15 @@ def _change(before: Announcement, after: Announcement) -> tuple[Change, str]:
     if len(after.sources) > len(before.sources):
         return Change.CONFIRMED, f"{after.sources[-1]} tells of it too"
     return Change.NOTHING, "it is known already"
+
+
+def in_words(left_ns: int) -> str:
+    """How long something still takes: "42 s", "12 min", "3.5 h", "2 days"."""
+    left_s = max(0, left_ns) / SECOND_NS
+    for unit, size_s, least in (("days", 86400, 2), ("h", 3600, 2), ("min", 60, 5)):
+        if left_s >= least * size_s:
+            return f"{left_s / size_s:.3g} {unit}"
+    return f"{left_s:.3g} s"
 
 
 # --- clocks -----------------------------------------------------------------------------------

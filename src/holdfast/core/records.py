@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
+from holdfast.core.notices import Announcement
 
 
 def attempt_start(attempt: int, at_ns: int) -> act.Record:
@@ -42,6 +43,11 @@ def hang(attempt: int, since_ns: int, detected_ns: int) -> act.Record:
 def notice(event: ev.StopAsked) -> act.Record:
     """Advance warning of a stop."""
     return _fact("notice", at_ns=event.at_ns, deadline_ns=event.deadline_ns, source=event.source)
+
+
+def announced(at_ns: int, one: Announcement) -> act.Record:
+    """The same, from a source of notices."""
+    return _fact("notice", at_ns=at_ns, deadline_ns=one.deadline_ns, source=one.words)
 
 
 def saving(at_ns: int, words: str) -> act.Record:

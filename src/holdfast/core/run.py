@@ -9,8 +9,8 @@ still say after its fate is settled. The agent, the simulator and the replay of 
 this very class. Deterministic: integers in, no clock, no randomness.
 
 The handlers stand by when they are wanted, and none knows of those after it: `core.run_over`,
-`run_before` (an attempt), `run_saves`, `run_stops`, `run_during`, `run_after`. What they share is
-`run_course.Course`.
+`run_before` (an attempt), `run_saves`, `run_stops`, `run_notices`, `run_during`, `run_after`. What
+they share is `run_course.Course`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from holdfast.core import restart
 from holdfast.core import run_after as after
 from holdfast.core import run_before as before
 from holdfast.core import run_during as during
+from holdfast.core import run_notices as notices
 from holdfast.core import run_over as over
 from holdfast.core import run_saves as saves
 from holdfast.core import run_stops as stops
 from holdfast.core.keeping import Keeping
+from holdfast.core.notice_watch import NoticeWatch
 from holdfast.core.run_course import Course
 from holdfast.core.run_state import InvalidTransition, RunPolicy, State, StopIntent, Timer
 from holdfast.core.saving import Saving
@@ -102,6 +104,11 @@ class RunMachine:
         return self._run.saving
 
     @property
+    def notices(self) -> NoticeWatch:
+        """What is announced to the run, and when it acts on that."""
+        return self._run.notices
+
+    @property
     def keeping(self) -> Keeping:
         """What becomes of sets in memory."""
         return self._run.keeping
@@ -117,11 +124,13 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.NEW, ev.Opened): before.on_opened,
     (State.NEW, ev.StopAsked): stops.on_stop_asked,
     (State.NEW, ev.StopNowAsked): stops.on_stop_now,
+    (State.NEW, ev.Noticed): notices.on_noticed,
     (State.NEW, ev.RollbackAsked): stops.on_rollback_asked,
     (State.CHOOSING, ev.Chosen): before.on_chosen,
     (State.CHOOSING, ev.ChoiceFailed): before.on_choice_failed,
     (State.CHOOSING, ev.StopAsked): stops.on_stop_asked,
     (State.CHOOSING, ev.StopNowAsked): stops.on_stop_now,
+    (State.CHOOSING, ev.Noticed): notices.on_noticed,
     (State.CHOOSING, ev.RollbackAsked): stops.on_rollback_asked,
     (State.LAUNCHING, ev.Joined): during.on_joined,
     (State.LAUNCHING, ev.Heard): saves.on_heard,
@@ -131,7 +140,8 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.LaunchFailed): before.on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): stops.on_stop_asked,
     (State.LAUNCHING, ev.StopNowAsked): stops.on_stop_now,
-    (State.LAUNCHING, ev.TimerFired): before.on_timer_while_launching,
+    (State.LAUNCHING, ev.Noticed): notices.on_noticed,
+    (State.LAUNCHING, ev.TimerFired): notices.or_notice(before.on_timer_while_launching),
     (State.LAUNCHING, ev.RollbackAsked): stops.on_rollback_asked,
     (State.RUNNING, ev.Joined): during.on_joined,
     (State.RUNNING, ev.Heard): saves.on_heard,
@@ -142,8 +152,9 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.RUNNING, ev.HostLost): after.on_host_lost,
     (State.RUNNING, ev.StopAsked): stops.on_stop_asked,
     (State.RUNNING, ev.StopNowAsked): stops.on_stop_now,
+    (State.RUNNING, ev.Noticed): notices.on_noticed,
     (State.RUNNING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.RUNNING, ev.TimerFired): during.on_timer,
+    (State.RUNNING, ev.TimerFired): notices.or_notice(during.on_timer),
     (State.RUNNING, ev.Examined): during.on_examined,
     (State.RUNNING, ev.StacksCollected): during.on_stacks_collected,
     (State.RUNNING, ev.Suspended): during.on_suspended,
@@ -154,14 +165,18 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.DRAINING, ev.HostLost): after.on_host_lost,
     (State.DRAINING, ev.StopAsked): stops.on_stop_asked,
     (State.DRAINING, ev.StopNowAsked): stops.on_stop_now,
+    (State.DRAINING, ev.Noticed): notices.on_noticed,
     (State.DRAINING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.CHOOSING, ev.TimerFired): before.on_seal_timer,
-    (State.WAITING, ev.TimerFired): before.on_restart_timer,
+    (State.DRAINING, ev.TimerFired): notices.or_notice(notices.on_timer_while_draining),
+    (State.CHOOSING, ev.TimerFired): notices.or_notice(before.on_seal_timer),
+    (State.WAITING, ev.TimerFired): notices.or_notice(before.on_restart_timer),
     (State.WAITING, ev.StopAsked): stops.on_stop_asked,
     (State.WAITING, ev.StopNowAsked): stops.on_stop_now,
+    (State.WAITING, ev.Noticed): notices.on_noticed,
     (State.WAITING, ev.RollbackAsked): stops.on_rollback_asked,
     (State.KEEPING, ev.TimerFired): over.on_keep_timer,
     (State.KEEPING, ev.StopAsked): over.on_stop_asked_while_keeping,
+    (State.KEEPING, ev.Noticed): notices.on_noticed_while_keeping,
     (State.KEEPING, ev.StopNowAsked): over.on_stop_now_while_keeping,
 }
 
@@ -185,6 +200,7 @@ LATE: frozenset[type[ev.Event]] = frozenset(
         ev.HostLost,
         ev.StopAsked,
         ev.StopNowAsked,
+        ev.Noticed,
         ev.RollbackAsked,
         ev.TimerFired,
         ev.Examined,

@@ -46,7 +46,8 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     run.ended_ns = at_ns
     run.saving.end(at_ns)
     done = cause is exits.ExitCause.DONE
-    answer: list[act.Action] = [act.CancelTimer(timer) for timer in Timer]
+    of_the_attempt = [timer for timer in Timer if timer is not Timer.NOTICE]
+    answer: list[act.Action] = [act.CancelTimer(timer) for timer in of_the_attempt]
     answer.append(records.attempt_end(run.attempt, at_ns, cause))
     history_cause = exits.HISTORY_CAUSE[cause]
     answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done))

@@ -11,6 +11,7 @@ from holdfast.core.absence import Absence
 from holdfast.core.ending import Ending
 from holdfast.core.hang_watch import HangWatch
 from holdfast.core.keeping import Keeping
+from holdfast.core.notice_watch import NoticeWatch
 from holdfast.core.run_state import RunPolicy, State, StopIntent
 from holdfast.core.saving import Saving
 from holdfast.core.stopping import Stopping
@@ -34,6 +35,7 @@ class Course:
         self.keeping = Keeping(self.saving, self.carry_out, patience_ns=patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
         self.stopping = Stopping(policy.leave_limit_ns, policy.margin_ns)
+        self.notices = NoticeWatch(policy.notice, self.saving, self.stopping, policy.margin_ns)
         self.absence = Absence(policy.store_patience_ns)
 
         # Of the newest attempt.

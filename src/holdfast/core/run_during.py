@@ -34,7 +34,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
         answer += begin_stop(run, run.stop, event.at_ns)
     elif run.rollbacks.asked_by_person:
         answer += end_to_go_back(run)
-    return answer
+    return answer + run.notices.look_again(event.at_ns)
 
 
 def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:

@@ -25,6 +25,8 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     answer += run.keeping.drain_if_due(event.at_ns)
     if run.saving.slowest_step > run.resume.step:
         run.hangs.stepped(event.at_ns)
+    if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
+        answer += run.notices.look_again(event.at_ns)
     return answer + after_saving(run, event.at_ns)
 
 
@@ -84,6 +86,8 @@ def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
     if is_running:
         if isinstance(event, ev.Sealed):  # after the stop was asked for
             answer += drain_before_leaving(run, event.at_ns)
+        if isinstance(event, ev.DrainCommitted):
+            answer += run.notices.look_again(event.at_ns)
         return answer + after_saving(run, event.at_ns)
     if run.choice_waits and not run.saving.tier.is_sealing:
         return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core import events as ev
-from holdfast.core import hang, restart, saves
+from holdfast.core import hang, notice_plan, restart, saves
 
 SECOND_NS = 1_000_000_000
 
@@ -35,6 +35,7 @@ class Timer(StrEnum):
     SEAL = "seal"  # the choice waits for a set in memory
     KEEP = "keep"  # the end waits for one
     HANG = "hang"  # time to see whether the ranks get on
+    NOTICE = ev.NOTICE_TIMER  # what is announced asks for a save, or for leaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class RunPolicy:
     save_in_memory: saves.SavePolicy = saves.IN_MEMORY
     restart: restart.RestartPolicy = restart.DEFAULT
     hang: hang.HangPolicy = hang.OFF
+    notice: notice_plan.NoticePolicy = field(default_factory=notice_plan.NoticePolicy)
     leave_limit_ns: int = 30 * SECOND_NS
     margin_ns: int = 2 * SECOND_NS
     relay_limit_ns: int = 30 * SECOND_NS

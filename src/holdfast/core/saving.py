@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from holdfast.core import agree_events as news
 from holdfast.core.agree import Agreement, Phase, lead_steps, step, wake_at_ns
 from holdfast.core.events import Resume
+from holdfast.core.notice_plan import SaveTime
 from holdfast.core.pace import COSTS, Pace, median
 from holdfast.core.saves import Never, SavePolicy, SaveView, Tier
 from holdfast.core.tiers import MemoryTier
@@ -69,6 +70,7 @@ class Saving:
         self._failed_at_ns = 0  # of observed time: the last failure
         self._failures_at_ns: deque[int] = deque(maxlen=RECENT)  # likewise: the last few
         self._reaction_ns = COPIED_REACTION_NS
+        self._held_from_ns: int | None = None
         self.begin(0, 0)
 
     def begin(
@@ -163,6 +165,15 @@ class Saving:
             return f"step {committed} is saved"
         rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"
         return f"step {committed} is saved, {rest}"
+
+    @property
+    def save_time(self) -> SaveTime:
+        """What a durable save takes that is ordered now."""
+        tier = self.tier
+        if not tier.is_there:
+            return SaveTime(self.step_time_ns, self.cost.blocked_ns, self.cost.total_ns)
+        write_ns = tier.seal_ns + tier.drain_ns if tier.drain_ns else 0
+        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, tier.drain_ns)
 
     @property
     def wake_at_ns(self) -> int | None:
@@ -269,8 +280,12 @@ class Saving:
 
     # --- what is due ------------------------------------------------------------------------
 
+    def hold_from(self, at_ns: int | None) -> None:
+        """From then on nothing becomes durable but what is asked for: it would be in the way."""
+        self._held_from_ns = at_ns
+
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
-        if not self.may_order:
+        if not self.may_order or (self._is_held(at_ns) and not self.tier.is_there):
             return ()
         in_memory = self.tier.is_there
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
@@ -326,8 +341,13 @@ class Saving:
             at_ns += self.step_time_ns
         return self._due_at(at_ns, step - self.fastest_step)[0]
 
+    def _is_held(self, at_ns: int) -> bool:
+        return self._held_from_ns is not None and at_ns >= self._held_from_ns
+
     def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
         """Whether that step, which is in memory, should become durable now; and why."""
+        if self._is_held(at_ns):
+            return False, "a save that was announced is at hand"
         return self.policy.decide(self.durable_view(at_ns, step))
 
     def is_next_drain_due(self, at_ns: int, began_ns: int, step: int) -> bool:

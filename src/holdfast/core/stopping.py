@@ -22,6 +22,10 @@ class Stopping:
         self._margin_ns = margin_ns
         self._has_noticed = False
 
+    def announced(self) -> None:
+        """What the run may stop for is on record already."""
+        self._has_noticed = True
+
     def note(self, event: ev.StopAsked, *, is_running: bool) -> list[act.Action]:
         """Remember a request."""
         answer: list[act.Action] = []

@@ -147,8 +147,10 @@ async def stream(
         if 300 <= head.status < 400:
             raise Trouble(f"{server} redirects elsewhere ({head.status}), which is not followed")
         yield head, wire.body()
-    except (OSError, h11.ProtocolError) as error:
-        raise Trouble(f"{server} breaks off or talks no HTTP: {error}") from None
+    except h11.ProtocolError:
+        raise Trouble(f"{server} breaks off in mid-answer, or talks no HTTP") from None
+    except OSError as error:
+        raise Trouble(f"the connection to {server} is lost: {error.strerror}") from None
     finally:
         writer.transport.abort()  # at once, and with TLS too: nothing more is wanted
 

@@ -10,6 +10,7 @@ from holdfast.notices.protocol import Surroundings
 
 DMI = "/sys/class/dmi/id"
 AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"  # every virtual machine of Azure has this tag
+ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/accel*", "/dev/vfio/[0-9]*")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -49,6 +50,11 @@ def slurm(around: Surroundings) -> str:
 def nowhere(_: Surroundings) -> str:
     """Of sources that are there only if somebody wants them."""
     return ""
+
+
+def has_accelerator(around: Surroundings) -> bool:
+    """Whether this host has devices that keep it from being moved to another one alive."""
+    return any(around.exists(pattern) for pattern in ACCELERATORS)
 
 
 def _variable(around: Surroundings, name: str) -> str:
