@@ -1,4 +1,4 @@
-"""Stores of runs that were trained before."""
+"""Stores of runs that were trained before; and which framework is asked what."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-import distributed  # noqa: F401 - tests find it loaded
+from distributed import FULL
 from processes import House
 
 sys.path.pop(0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A row that one framework leaves to the other is not asked of it; FAULTS=full: all are."""
+    names = {} if FULL else {item: getattr(item, "cls", None) for item in items}
+    dropped = {
+        item for item, cls in names.items() if item.name in getattr(cls, "left_to_the_other", ())
+    }
+    config.hook.pytest_deselected(items=list(dropped))
+    items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """Two ranks that wait for each other in collectives, whatever framework does that for them.
 
-The same tests for JAX and for PyTorch: each file names its trainer. A trainer prints the digest of
-its state after each step; a step that is done again after a restart, or in a run that was stopped,
-must have the digest that it has in a run that nothing disturbed.
+The same tests for JAX and for PyTorch: each file names its trainer, and the rows that it leaves to
+the other one: where the framework matters little, CI sees a row once, and `make faults` twice. A
+trainer prints the digest of its state after each step; a step that is done again after a restart,
+or in a run that was stopped, must have the digest that it has in a run that nothing disturbed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from processes import (
 
 Digests = dict[tuple[str, int], str]
 KNOWN_STEPS = 60
-# FAULTS=full, as for the fault matrix; each test takes seconds of importing the framework.
+# As for the fault matrix; each test takes seconds of importing the framework.
 FULL = os.environ.get("FAULTS") == "full"
 REPEATS = 5 if FULL else 1
 OURS = re.compile(
@@ -141,9 +142,10 @@ class Ranks:
 
 
 class Distributed:
-    """The tests; a subclass sets `trainer`."""
+    """The tests; a subclass sets `trainer`, and which rows it leaves to the other one in CI."""
 
     trainer: Path
+    left_to_the_other: frozenset[str]
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -1,8 +1,11 @@
 """A data-parallel PyTorch trainer that a test can hold and release. Not a test itself.
 
-DistributedDataParallel with gloo; the data, the dropout and numpy's noise are each rank's own.
+Gradients are averaged with gloo; the data, the dropout and numpy's noise are each rank's own.
 After every step it prints the step's digest, which no two different histories share. Gates: see
 trainer.py.
+
+DistributedDataParallel and torch.optim would do the same, but import torch._dynamo, which doubles
+what a process costs. examples/torch_lm has both, and is interrupted by tests/examples.
 """
 
 from __future__ import annotations
@@ -30,11 +33,36 @@ def batches():
         yield np.random.default_rng([RANK, drawn]).normal(size=(2, 8)).astype(np.float32)
 
 
-def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+class Momentum:
+    """Gradient descent with a memory."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = dict(model.named_parameters())
+        self.velocities = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Average the gradients over all ranks (the collective: it waits for them), and descend."""
+        for name, parameter in self.parameters.items():
+            torch.distributed.all_reduce(parameter.grad)
+            velocity = self.velocities[name]
+            velocity.mul_(0.9).add_(parameter.grad / torch.distributed.get_world_size())
+            parameter.sub_(0.01 * velocity)
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self.velocities
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        for name, velocity in self.velocities.items():
+            velocity.copy_(state[name])
+
+
+def digest(model: nn.Module, optimizer: Momentum) -> str:
     """Of the parameters, the optimizer's moments and this rank's random generators."""
     sha = hashlib.sha256(str(np.random.get_state()[1:3]).encode())
     sha.update(torch.get_rng_state().numpy().tobytes())
-    for state in (model.state_dict(), *optimizer.state_dict()["state"].values()):
+    for state in (model.state_dict(), optimizer.state_dict()):
         for tensor in state.values():
             sha.update(tensor.numpy().tobytes())
     return sha.hexdigest()[:12]
@@ -51,8 +79,7 @@ def main(until: int) -> None:
     print("initialized", flush=True)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 1))
-    parallel = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    optimizer = Momentum(model)
     torch.manual_seed(RANK)
 
     run.track(model=model, optimizer=optimizer)
@@ -66,8 +93,7 @@ def main(until: int) -> None:
         save_if_told(run, step)
         inputs = torch.from_numpy(next(data)) + np.random.random()
         print(f"begins {step}", flush=True)
-        optimizer.zero_grad()
-        parallel(inputs).square().mean().backward()  # the collective: it waits for all ranks
+        model(inputs).square().mean().backward()
         optimizer.step()
         run.done(step)
         print(f"did {step} {digest(model, optimizer)}", flush=True)

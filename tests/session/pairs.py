@@ -68,10 +68,6 @@ class Pair:
             step += 1
             self.house.allow(step)
 
-    def straight(self, steps: int) -> list[str]:
-        """The digests of a run that nothing disturbs."""
-        return finals(self.run(steps, HOLDFAST_NAME="straight", ALLOW=self.house.allow(10**9)))
-
 
 def both_did(ranks: Sequence[Process], step: int) -> None:
     """Wait until both have done a step."""
