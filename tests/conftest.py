@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -74,6 +75,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first (with `--no-loadscope-reorder`), else as they are."""
     place = Path(__file__).parent
     items.sort(key=lambda item: not any(w in str(item.path.relative_to(place)) for w in _LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded now stays: garbage collections need not walk through it again and again.
+
+    A worker that has collected the suite holds both frameworks and some thousand items.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(name="eventually")

@@ -12,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pairs  # noqa: F401 - the tests here find it loaded
 from processes import EXIT_DONE, House
 
+pytest.register_assert_rewrite("together")
+import together  # noqa: E402, F401
+
 sys.path.pop(0)
 
 

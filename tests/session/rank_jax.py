@@ -1,9 +1,9 @@
 """A rank that trains with jax.distributed on CPU, for tests of ranks without supervisor.
 
 Each step sums over both processes, and checks that both are at the same step. Not a test itself.
-`ALLOW`: a file with the last step that may begin. `START`: hf.start `before` or `after`
-jax.distributed's initialisation, or `never` initialise. `SIGTERM_AFTER_INITIALIZE`: this rank
-sends itself a SIGTERM as soon as JAX is initialised.
+`START`: hf.start `before` or `after` jax.distributed's initialisation, or `never` initialise.
+`SIGTERM_AFTER_INITIALIZE`: this rank sends itself a SIGTERM as soon as JAX is initialised. For what
+else a test may want see gates.py.
 """
 
 from __future__ import annotations
@@ -11,26 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gates import in_step, wait_for_permission
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import holdfast as hf
 
 START = os.environ.get("START", "after")
-
-
-def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B006 - remembered
-    """The step may begin when the test says so."""
-    allow = os.environ.get("ALLOW")
-    while allow and known[0] < step:
-        known[0] = int(Path(allow).read_text())
-        if known[0] < step:
-            time.sleep(0.002)
 
 
 def initialize() -> None:
@@ -69,6 +59,7 @@ def main(until: int) -> None:
         told = over_all(np.append(gradient, step).astype(np.float32))
         assert told[-1] == step * jax.process_count(), f"ranks at different steps: {told[-1]}"
         state = {"w": state["w"] + told[:-1]}
+        in_step(run, step)
         run.done(step, state)
         print(f"[{rank}] did {step}", flush=True)
     print(f"[{rank}] final {state['w'].tobytes().hex()[:16]}", flush=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pairs import Pair, both_did, ends, finals, goes_on, starts
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, FAR, House
+from together import Together
 
 
 @pytest.fixture
@@ -81,3 +82,7 @@ def test_sigkill_during_a_stop_and_the_other_leaves(house: House, pair: Pair) ->
 def test_not_initialised(pair: Pair) -> None:
     for out in pair.run(3, code=EXIT_CONFIGURATION, START="never", launcher=True):
         assert "neither jax.distributed nor torch.distributed is initialised" in out
+
+
+class TestTogether(Together):
+    straight = staticmethod(straight)

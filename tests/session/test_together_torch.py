@@ -10,17 +10,7 @@ import signal
 import sys
 
 import pytest
-from pairs import (
-    Pair,
-    both_did,
-    ends,
-    finals,
-    free_port,
-    goes_on,
-    holds_at,
-    nothing_of,
-    starts,
-)
+from pairs import Pair, both_did, ends, finals, goes_on, starts
 from processes import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -30,11 +20,9 @@ from processes import (
     FAR,
     House,
 )
+from together import FULL, Together
 
 torch = pytest.importorskip("torch")
-
-# FAULTS=full, as for the fault matrix; each test takes seconds of importing the framework.
-FULL = os.environ.get("FAULTS") == "full"
 
 
 @pytest.fixture
@@ -113,36 +101,6 @@ def test_a_rank_killed_during_a_stop_does_not_hold_the_other(house: House, pair:
     assert finals(outputs) == straight(saved + 20)
 
 
-def test_a_rank_that_dies_while_another_waits_for_it(house: House, pair: Pair) -> None:
-    """The other has copied the ordered step and waits for the set: it leaves, with 75."""
-    ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1)
-    ranks[0].send(signal.SIGTERM)
-    house.allow(FAR)
-    held = holds_at(ranks[1])
-    saved = house.saved_step()
-    ranks[1].send(signal.SIGKILL)
-    ranks[0].wait(EXIT_SAVED)
-    nothing_of(held, house, saved)
-    (end,) = ends(house)
-    assert end["cause"] == "preempted"
-    outputs = pair.run(saved + 20)
-    goes_on(outputs, saved)
-
-
-@pytest.mark.parametrize("stuck", [0, 1] if FULL else [0])
-def test_at_the_deadline_all_are_gone(house: House, pair: Pair, stuck: int) -> None:
-    """One rank never comes to the boundary: what is durable already is what is kept."""
-    ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=5)
-    saved = house.saved_step()
-    ranks[1].send(signal.SIGTERM)
-    house.allow(FAR)
-    held = holds_at(ranks[stuck])
-    for process in ranks:
-        process.wait(EXIT_SAVED)
-    nothing_of(held, house, saved)
-    goes_on(pair.run(saved + 20), saved)
-
-
 @pytest.mark.parametrize("victim", [0, 1] if FULL else [1])
 def test_sigkill_of_a_rank_and_the_result_is_the_same(
     house: House, pair: Pair, victim: int
@@ -184,46 +142,10 @@ def test_ranks_of_a_run_that_is_held_end_alike(house: House, pair: Pair) -> None
         process.wait(EXIT_SAVED)
 
 
-def test_both_ask_for_one_save(house: House, pair: Pair) -> None:
-    pair.run(9, TAG_AT=6, HOLDFAST_SAVE_EVERY_STEPS=1000)
-    assert [int(folder.name.split("-")[1]) for folder in house.sets()] == [6, 9]
-
-
-def test_a_set_that_one_rank_cannot_read_is_passed_over_by_both(house: House, pair: Pair) -> None:
-    pair.run(4)
-    pair.run(8)
-    newest = house.sets()[-1] / "rank-00001.safetensors"
-    data = bytearray(newest.read_bytes())
-    data[-1] ^= 1
-    newest.write_bytes(data)
-    outputs = pair.run(9)
-    assert starts(outputs) == [4, 4]
-    assert finals(outputs) == straight(9)
-
-
 def test_without_a_process_group_it_says_what_to_do(pair: Pair) -> None:
     for out in pair.run(3, code=EXIT_CONFIGURATION, START="never"):
         assert "neither jax.distributed nor torch.distributed is initialised" in out
         assert "holdfast run --ranks 2" in out
-
-
-def test_ranks_of_two_names_are_told_so(pair: Pair) -> None:
-    port = free_port()
-    one = pair.rank(0, port, 3, HOLDFAST_NAME="left")
-    other = pair.rank(1, port, 3, HOLDFAST_NAME="right")
-    for process in (one, other):
-        process.wait()
-        assert "give all ranks the same name" in process.text or "rank 1 has left" in process.text
-    assert "of run 'right', and rank 0 of run 'left'" in one.text + other.text
-
-
-def test_ranks_of_two_stores_are_told_so(house: House, pair: Pair) -> None:
-    port = free_port()
-    one = pair.rank(0, port, 3)
-    other = pair.rank(1, port, 3, HOLDFAST_STORE=house.folder / "elsewhere")
-    one.wait()
-    other.wait()
-    assert "all ranks need one run store" in other.text
 
 
 def test_torchrun(house: House, pair: Pair) -> None:
@@ -246,3 +168,9 @@ def test_torchrun(house: House, pair: Pair) -> None:
     ).wait(EXIT_DONE)  # fmt: skip
     assert re.findall(r"\[\d\] from (\d+)", out) == [str(saved)] * 2
     assert sorted(set(re.findall(r"final (\w+)", out))) == sorted(set(straight(saved + 4)))
+
+
+if FULL:
+
+    class TestTogether(Together):
+        straight = staticmethod(straight)

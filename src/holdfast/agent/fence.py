@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -28,22 +29,38 @@ def fence(run_id: str, limit_s: float = STUCK_AFTER_S) -> list[int]:
     """
     mark = rank_mark(run_id)
     ended: dict[int, None] = {}
+    below: dict[int, int] = {}  # what descends from them, with a mark or without: pid → pidfd
     give_up_s = time.monotonic() + limit_s
-    while left := _marked(mark):
-        below = [child for pid in left for child in descendants(pid)]  # while they are below
-        ended |= dict.fromkeys([*left, *below])
-        for pid in left:
-            _kill(pid, mark)
-        for pid in below:
-            _kill(pid)
-        if time.monotonic() > give_up_s:
-            pids = ", ".join(map(str, left))
-            raise RunHeld(
-                f"processes {pids} of an earlier attempt of this run survive SIGKILL on this host: "
-                "reboot it, or start the run on another"
-            )
-        time.sleep(RESCAN_S)
+    try:
+        while left := _marked(mark) + [pid for pid, fd in below.items() if not _is_over(fd)]:
+            for child in [child for pid in left for child in descendants(pid)]:  # while it is below
+                if child not in below:
+                    with contextlib.suppress(OSError):
+                        below[child] = os.pidfd_open(child)
+            ended |= dict.fromkeys([*left, *below])
+            for pid in left:
+                _kill(pid, mark)
+            for fd in below.values():
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+            if time.monotonic() > give_up_s:
+                pids = ", ".join(map(str, left))
+                raise RunHeld(
+                    f"processes {pids} of an earlier attempt of this run survive SIGKILL on this "
+                    "host: reboot it, or start the run on another"
+                )
+            time.sleep(RESCAN_S)
+    finally:
+        for fd in below.values():
+            os.close(fd)
     return list(ended)
+
+
+def _is_over(pidfd: int) -> bool:
+    """Whether its process has ended: then the descriptor is readable."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _marked(mark: bytes) -> list[int]:
@@ -79,12 +96,12 @@ def _carries(pid: int, mark: bytes) -> bool:
         return False
 
 
-def _kill(pid: int, mark: bytes | None = None) -> None:
+def _kill(pid: int, mark: bytes) -> None:
     """SIGKILL, through a pidfd: between a look and a kill a pid may become another's."""
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)
         try:
-            if mark is None or _carries(pid, mark):
+            if _carries(pid, mark):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         finally:
             os.close(fd)
