@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+# What pip would do on one core, and takes longest. Some packages ship templates that do not compile.
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 BENCH_STAMP := $(VENV)/.ready-bench
 BROWSER_STAMP := $(VENV)/.ready-browser
 FUZZ_STAMP := $(VENV)/.ready-fuzz
@@ -14,8 +16,9 @@ RACE_STAMP := $(RACE_VENV)/.ready
 RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt \
 	-c bench/recovery/constraints.txt
 
-# Two workers: the tests start real processes, and more of them than cores would only wait.
-PYTEST_WORKERS ?= 2
+# One worker more than there are cores: tests wait for the processes that they start. A worker takes
+# half a gigabyte, so no more than six.
+PYTEST_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 5 ? cores + 1 : 6)))
 PYTEST_ARGS    ?=
 DEMO_FLAGS     ?=
 # Of each reader; FUZZ_TARGETS names some of them (tests/fuzz/fuzz_targets.py), none means all.
@@ -27,8 +30,8 @@ CHAOS_FLAGS    ?=
 RACE_FLAGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types demo faults chaos crash browser fuzz bench race kills docs \
-	picture clean
+.PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz bench race \
+	kills docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +42,9 @@ setup: $(STAMP) ## Create the virtual environment and install everything that te
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,torch,stacks,objects,dashboard,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
+		-e '.[jax,torch,stacks,objects,dashboard,test]'
+	$(COMPILE)
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
@@ -63,7 +68,9 @@ $(FUZZ_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[fuzz,test]'
 	@touch $@
 
-test: check ## Lint, types and every test
+test: check tests ## Lint, types and every test
+
+tests: $(STAMP)
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: lint types
@@ -93,7 +100,8 @@ faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES tim
 	for time in $$(seq $(FAULTS_TIMES)); do \
 		FAULTS=full $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS) tests/faults \
 			tests/e2e/test_distributed_jax.py tests/e2e/test_distributed_torch.py \
-			tests/session/test_together_torch.py || exit 1; \
+			tests/session/test_together_jax.py tests/session/test_together_torch.py \
+			tests/examples/test_two_ranks.py || exit 1; \
 	done
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost

@@ -34,6 +34,12 @@ print("value", float(y[2]), "folder", jax.config.jax_compilation_cache_dir)
 """
 
 
+@pytest.fixture(autouse=True)
+def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all runs have one attempt: standbys would import JAX for nobody."""
+    monkeypatch.setenv("HOLDFAST_STANDBY", "off")
+
+
 @pytest.fixture
 def script(house: House) -> Path:
     return house.script(SCRIPT)

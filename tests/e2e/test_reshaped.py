@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from processes import EXIT_DONE, EXIT_FAILED, House, Process
@@ -29,6 +32,47 @@ def train(house: House, ranks: int, until: int, name: str = "r", **env: object) 
     return began[0], ended[0]
 
 
+class Before(NamedTuple):
+    """A run of two ranks that saved step 3, and how a run ends that nothing disturbs."""
+
+    store: Path
+    saved: str
+    undisturbed: str
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_stands_by() -> Iterator[None]:
+    """No second attempt comes: standbys would import JAX for nobody."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_STANDBY", "off")
+        yield
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
+    folder = tmp_path_factory.mktemp("before")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("store", "scratch", "memory", "work"):
+            (folder / name).mkdir()
+        patch.setenv("HOLDFAST_STORE", str(folder / "store"))
+        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
+        patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
+        house = House(folder / "work", folder / "store")
+        try:
+            _, saved = train(house, 2, until=3)
+            _, undisturbed = train(house, 1, until=6, name="undisturbed")
+        finally:
+            house.close()
+    return Before(folder / "store" / "r", saved, undisturbed)
+
+
+@pytest.fixture
+def saved(house: House, before: Before) -> str:
+    """The digest at step 3 of the run `r` that this house's store has."""
+    shutil.copytree(before.store, house.store / "r")
+    return before.saved
+
+
 @pytest.mark.parametrize(
     ("ranks", "env"),
     [
@@ -41,17 +85,15 @@ def train(house: House, ranks: int, until: int, name: str = "r", **env: object) 
     ids=["1", "4", "transposed", "4-of-another-shape", "1-of-another-shape"],
 )
 def test_goes_on_as_if_nothing_had_changed(
-    house: House, ranks: int, env: dict[str, object]
+    house: House, before: Before, saved: str, ranks: int, env: dict[str, object]
 ) -> None:
-    _, saved = train(house, 2, until=3)
     began, ended = train(house, ranks, until=6, **env)
     assert began == f"3 {saved}"
-    _, undisturbed = train(house, 1, until=6, name="undisturbed")
-    assert ended == undisturbed
+    assert ended == before.undisturbed
 
 
+@pytest.mark.usefixtures("saved")
 def test_without_a_rule_for_the_data_it_is_refused(house: House) -> None:
-    train(house, 2, until=3)
     run = start(house, 1, until=6, RESHARD="")
     run.saw("written by 2 ranks and is read by 1.*data stream 0.*run.data.source, reshard=…")
     run.wait(EXIT_FAILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
@@ -11,13 +12,19 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
 
+FULL = os.environ.get("FAULTS") == "full"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 150  # the last ones leave time to strike
 MODEL = ["--layers", 1, "--width", 32, "--heads", 2, "--context", 32, "--batch", 4, "--threads", 1]
 TALK = ["--log-every", 1, "--eval-every", 70]
 
 
-@pytest.mark.parametrize(("example", "library"), [("lm", "optax"), ("torch_lm", "torch")])
+# FAULTS=full (`make faults`): both. In CI the JAX one is held to its bits by the compile cache's
+# test, which trains it in two ranks as well.
+CASES = [("lm", "optax"), ("torch_lm", "torch")] if FULL else [("torch_lm", "torch")]
+
+
+@pytest.mark.parametrize(("example", "library"), CASES)
 def test_a_notice_and_a_sigkill_leave_no_trace(house: House, example: str, library: str) -> None:
     pytest.importorskip(library)
     text = house.folder / "text"
