@@ -44,7 +44,7 @@ _MARK = "PYTEST_STORE_MARK"  # in the environment of every process that the test
 _Truthy = TypeVar("_Truthy")
 
 
-def eventually(predicate: Callable[[], _Truthy], within_s: float = 20.0) -> _Truthy:
+def eventually(predicate: Callable[[], _Truthy], within_s: float = 60.0) -> _Truthy:
     """Wait until `predicate()` is true and return what it returned; fail after `within_s`.
 
     The one place where a test may sleep: between two looks, never for time to pass.
@@ -110,7 +110,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOLDFAST_NOTICE", "off")  # the machine that tests run on may have some
     monkeypatch.setenv(_MARK, mark)
     yield folder
-    eventually(lambda: not _marked_processes(mark), within_s=5.0)
+    eventually(lambda: not _marked_processes(mark), within_s=20.0)
     files = (path for path in scratch.rglob("*") if path.is_file() and path.suffix != ".hfx")
     left = [str(path.relative_to(scratch)) for path in files]
     assert left == [], "local scratch was left behind"
@@ -133,7 +133,7 @@ def _no_child_left() -> Iterator[None]:
     """A test ends without child processes of its own, zombies included."""
     before = _children()
     yield
-    eventually(lambda: _children() <= before, within_s=5.0)
+    eventually(lambda: _children() <= before, within_s=20.0)
 
 
 def _children() -> set[str]:

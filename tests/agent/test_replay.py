@@ -68,7 +68,7 @@ def start(folder: Path, steps: int, *flags: str, **env: str) -> subprocess.Popen
 
 
 def finish(process: subprocess.Popen[str], code: int) -> None:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=150)
     assert process.returncode == code, out
 
 

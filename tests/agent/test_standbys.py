@@ -23,7 +23,7 @@ from holdfast.agent.standbys import Prepared, Standbys
 from holdfast.agent.tree import RankCommand
 
 WAITING = [sys.executable, str(Path(__file__).with_name("waiting.py"))]
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SAY = "import os; print(os.environ['RANK'], os.environ['MODE'], os.getpid(), flush=True)"
 
 

@@ -17,7 +17,7 @@ from holdfast.agent import tree
 from holdfast.agent.reaper import PR_SET_CHILD_SUBREAPER, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def reaper_of(guard: int) -> int:

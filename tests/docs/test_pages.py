@@ -32,7 +32,7 @@ PAGES = [
 BLOCK = re.compile(
     r"^<!-- (run|file)(?:: *(.*?))? -->\n+```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
-BLOCK_LIMIT_S = 180
+BLOCK_LIMIT_S = 400
 
 
 class Block(NamedTuple):
