@@ -102,7 +102,7 @@ def cost(
         _cost_title(times),
         "Twice the hosts fail twice as often, and each failure stops twice as many chips: "
         f"{_hours(plan, now.by_failures)} a day become {_hours(plan, double.by_failures)}, "
-        f"{times:.1f} times as many. {_cost_end(times)}",
+        f"{times:.1f} times as many. {_cost_end(times, now.reschedule > 0)}",
         spec_of(drawn.properties(width="container", height=height)),
         Table(
             heads,
@@ -119,10 +119,12 @@ def _cost_title(times: float) -> str:
     return f"What failures cost{rest}"
 
 
-def _cost_end(times: float) -> str:
+def _cost_end(times: float, are_waited_for: bool) -> str:
+    """Why it is not four times exactly."""
     if times >= QUADRATIC:
         return "Saves are as far apart as in this plan; what they block grows with the hosts alone."
-    return "A larger pool of spares is worth more, and nothing is lost twice: hence not four times."
+    spares = "a larger pool of spares is worth more, and " if are_waited_for else ""
+    return f"It is not four times, since {spares}what is lost cannot be lost twice."
 
 
 def _size(plan: Plan, point: ScalePoint | CostPoint) -> float:
