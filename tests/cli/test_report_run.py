@@ -173,7 +173,45 @@ def test_a_run_that_recorded_nothing(
     from holdfast.journal.store import RunStore
 
     RunStore.at(happened.store).create("empty")
-    for command in (["report", "empty"], ["export", "empty", "--history"]):
+    commands = ["report empty", "export empty --history", "plan --from-run empty"]
+    for command in map(str.split, commands):
         code, out, err = happened.call(capsys, *command)
         assert (code, out) == (69, "")
         assert err.count("\n") == 1
+
+
+def test_a_plan_from_what_happened(
+    happened: Happened, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, text, err = happened.call(capsys, "plan", "--from-run", "r", "--json")
+    plan = json.loads(text)
+    fitted = {one["name"]: one for one in plan["fitted"]}
+    assert (code, err, plan["hosts"], plan["chips"]) == (0, "", 1, 1)
+    assert fitted["mtbf"]["words"].startswith("2 failures in ")
+    assert fitted["mtbf"]["low"] < plan["mtbf_s"] < fitted["mtbf"]["high"]
+    assert fitted["host-share"]["words"] == "0 of 2 failures"
+    assert fitted["restart"]["observed"] == 2
+    assert 0 < fitted["restart"]["value"] < plan["mtbf_s"] * 2
+    assert plan["goodput_low"] < plan["goodput"] < plan["goodput_high"]
+    # On a quick machine it was over before any save was due.
+    assert plan["assumed"] in ([], ["It made no save: saves are taken to block nothing."])
+    given = ("--mtbf", "3h", "--restart", "60", "--step", "1")
+    text = happened.call(capsys, "plan", "--from-run", "r", *given)[1]
+    assert "failures in" not in text
+    assert "0 of 2 failures" in text
+    told = happened.call(capsys, "simulate", "--from-run", "r", *given, "--days", "0.1", "--json")[
+        1
+    ]
+    assert {"idle", "host-share"} <= {one["name"] for one in json.loads(told)["fitted"]}
+    history = tmp_path / "r.jsonl"
+    happened.call(capsys, "export", "r", "--history", "--out", history)
+    again = json.loads(happened.call(capsys, "plan", "--from-run", history, "--json")[1])
+    assert again["mtbf_s"] == pytest.approx(plan["mtbf_s"], rel=1e-6)
+    assert {one["name"] for one in again["fitted"]} >= {"restart", "step"}
+
+
+def test_a_plan_from_no_run_there_is(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert happened.call(capsys, "plan", "--from-run", "nope")[0] == 78
+    assert "there is no history file" in happened.call(capsys, "plan", "--from-run", "n.jsonl")[2]

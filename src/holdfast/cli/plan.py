@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.files import write_file
-from holdfast.cli.parameters import parameters, values_of
+from holdfast.cli.parameters import DRAWN, asked, parameters
 from holdfast.sim.plan_input import Question, question_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @click.option("--png", metavar="FILE", help="The same as PNG.")
 def plan(
     file: str | None,
+    from_run: str | None,
+    store: str | None,
     as_json: bool,
     html: str | None,
     svg: str | None,
@@ -32,19 +34,20 @@ def plan(
 ) -> None:
     """Say what goodput to expect of a run, how often to save, and what would raise it.
 
-    Needs --mtbf, or --failures-per-1000-node-days and --hosts; all else has a default. A TIME is in
-    seconds, or has a unit: 90s, 5min, 2h, 54d. Nothing is started. How to read the answer, and how
-    it is computed: docs/how-to/plan.md and docs/explanation/planning.md.
+    Needs --mtbf, or --failures-per-1000-node-days and --hosts, or a run that has recorded how it
+    fails (--from-run); all else has a default. A TIME is in seconds, or has a unit: 90s, 5min, 2h,
+    54d. Nothing is started. How to read the answer, and how it is computed: docs/how-to/plan.md and
+    docs/explanation/planning.md.
     """
     from holdfast.sim.plan import plan as answer
 
-    values = values_of(file, flags)
-    question = question_of(values)
-    found = answer(question)
+    told = asked(file, from_run, store, flags)
+    question, drawn = question_of(told.values), [question_of(one) for one in told.drawn(DRAWN)]
+    found = answer(question, drawn, told.fitted, told.assumed)
     if html is not None:
         from holdfast.cli.plan_page import page_of
 
-        write_file(html, page_of(found, question, values).encode(), "the page")
+        write_file(html, page_of(found, question, told.values).encode(), "the page")
     if svg is not None or png is not None:
         _draw(found, question, svg, png)
     if as_json:

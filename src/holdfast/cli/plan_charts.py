@@ -35,6 +35,7 @@ LOSSES = (
     ("lost", "lost", "lost steps"),
     ("restart", "startup", "restarts"),
 )
+IDLE = ("other", "other", "data and the like")  # as much at any scale
 
 
 def figures_of(plan: Plan, curves: Curves) -> list[Figure]:
@@ -49,7 +50,7 @@ def where_it_goes(plan: Plan) -> Figure:
     """From all time, loss by loss, to goodput."""
     steps = [
         Step(words, share, style_of(kind).colour)
-        for name, kind, words in LOSSES
+        for name, kind, words in (*LOSSES, IDLE)
         if (share := getattr(plan.badput, name)) > 0
     ]
     rest = Step("goodput", plan.goodput, GREEN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
@@ -15,9 +15,12 @@ from holdfast.report.kinds import style_of
 from holdfast.report.terminal import MAX_WIDTH, Page
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
+from holdfast.sim.fitted import Fitted
 from holdfast.sim.plan import Plan
 
 WARNING = "lost"  # the kind whose colour a sentence has that says what cannot be
+
+UNSAID = ("hosts", "chips-per-host", "restart-spread")  # the title has them, or nobody asks
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -45,6 +48,11 @@ def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
     if plan.what_ifs:
         yield Text()
         yield _what_ifs(plan, page)
+    if plan.fitted:
+        yield Text()
+        yield fitted_table(plan.fitted)
+        for sentence in plan.assumed:
+            yield Text(sentence, style_of(WARNING).colour)
     yield Text()
     yield _estimates(plan)
 
@@ -89,6 +97,7 @@ def _where_it_goes(plan: Plan, page: Page) -> Table:
         ("restart", "coming back, also in vain", plan.badput.restart),
         ("lost", "steps that failures undid", plan.badput.lost),
         ("save", "blocked by saves", plan.badput.save),
+        ("other", "data, evaluation and the like", plan.badput.other),
     ]
     table = _table("where the rest goes", "", "share", "")
     worst = max((share for *_, share in rows), default=0.0) or 1.0
@@ -140,6 +149,15 @@ def _what_ifs(plan: Plan, page: Page) -> Table:
         drawn = bar(0, one.gain / worst, 16, ascii_only=page.ascii_only)
         gain = f"{one.gain * 100:+.1f} points"
         table.add_row(one.change, percent(one.goodput), gain, Text(drawn, style_of("step").colour))
+    return table
+
+
+def fitted_table(fitted: Sequence[Fitted]) -> Table:
+    """What each fitted parameter rests on."""
+    table = _table("fitted", "")
+    for one in fitted:
+        if one.name not in UNSAID:
+            table.add_row(one.name.replace("-", " "), Text(one.words, "dim"))
     return table
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.parameters import parameters, values_of
+from holdfast.cli.parameters import DRAWN, Asked, asked, parameters
 from holdfast.errors import ConfigurationError
-from holdfast.sim.durations import seconds_of
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @parameters
-@click.option("--step", metavar="TIME", default="1", help="A step of training; 1 s if not given.")
 @click.option("--replications", metavar="N", type=click.IntRange(1), default=1, help="Runs.")
 @click.option("--seed", metavar="N", type=click.IntRange(0), default=0, help="Of the first run.")
 @click.option("--trace", metavar="FILE", help="What befell a fleet, instead of drawn faults.")
@@ -39,7 +36,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def simulate(
     file: str | None,
-    step: str,
+    from_run: str | None,
+    store: str | None,
     replications: int,
     seed: int,
     trace: str | None,
@@ -54,9 +52,10 @@ def simulate(
     done about them is decided by the core that supervises real runs. How to read the outcome:
     docs/how-to/simulate.md.
     """
-    values, told = values_of(file, flags), _trace(trace)
-    variants = {name: values | _changed(name) for name in policies} or {"": values}
-    runs = [_runs(name, changed, step, told) for name, changed in variants.items()]
+    ask, told = asked(file, from_run, store, flags), _trace(trace)
+    variants = {name: ask.with_given(_changed(name)) for name in policies} or {"": ask}
+    count = min(DRAWN, replications) if replications > 1 else 0
+    runs = [_runs(name, changed, told, count) for name, changed in variants.items()]
     console, progress = _consoles()
     found = [one.replicate(replications, seed, progress(one.name)) for one in runs]
     if journal is not None:
@@ -67,13 +66,17 @@ def simulate(
         for note in told.notes:
             print(f"holdfast: note: {note}", file=sys.stderr)
     if as_json:
-        documents = [one.to_json() for one in found]
+        basis = {
+            "fitted": [asdict(one) for one in ask.fitted],
+            "assumed": list(ask.assumed),
+        }
+        documents = [one.to_json() | basis for one in found]
         json.dump(documents if policies else documents[0], sys.stdout, indent=1, allow_nan=False)
         print()
     elif journal != "-":
         from holdfast.cli.simulate_screen import show
 
-        show(found, console, () if told is None else told.notes)
+        show(found, console, (*(() if told is None else told.notes), *ask.assumed), ask.fitted)
 
 
 def _trace(path: str | None) -> Trace | None:
@@ -96,21 +99,23 @@ def _changed(policy: str) -> dict[str, Any]:
     return parsed(((name, value) for name, _, value in pairs), f"--policy {policy!r}")
 
 
-def _runs(name: str, values: Mapping[str, Any], step: str, told: Trace | None) -> Runs:
+def _runs(name: str, ask: Asked, told: Trace | None, count: int) -> Runs:
+    """`count`: so many of the runs have parameters of their own, where these are fitted."""
+    drawn = tuple(_of_values(name, values, told) for values in ask.drawn(count))
+    return replace(_of_values(name, ask.values, told), drawn=drawn)
+
+
+def _of_values(name: str, values: dict[str, Any], told: Trace | None) -> Runs:
     from holdfast.sim.replicate import Runs
 
-    try:
-        step_s = seconds_of(step)
-        if told is not None:
-            scenario = scenario_of(values, is_told=True)
-            if "days" not in values:
-                scenario = replace(scenario, duration_s=max(1.0, told.span_ns / 1e9))
-            return Runs(name, replace(scenario, step_s=step_s), told)
-        question = question_of(values)
-        between = question.between if "weibull" in values else None
-        return Runs(name, replace(question.scenario, step_s=step_s), between=between)
-    except ValueError as error:
-        raise ConfigurationError(f"--step: {error}") from None
+    if told is not None:
+        scenario = scenario_of(values, is_told=True)
+        if "days" not in values:
+            scenario = replace(scenario, duration_s=max(1.0, told.span_ns / 1e9))
+        return Runs(name, scenario, told)
+    question = question_of(values)
+    between = question.between if "weibull" in values else None
+    return Runs(name, question.scenario, between=between)
 
 
 def _consoles() -> Any:

@@ -11,11 +11,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.plan_screen import fitted_table
 from holdfast.report.bars import bar
 from holdfast.report.kinds import style_of
 from holdfast.report.terminal import MAX_WIDTH, Page
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
+from holdfast.sim.fitted import Fitted
 from holdfast.sim.replicate import Found, Spread
 
 Told = Callable[[int, int], None]
@@ -42,11 +44,19 @@ def progress_of(console: Console) -> Callable[[str], Told]:
     return of
 
 
-def show(found: Sequence[Found], console: Console, notes: Sequence[str] = ()) -> None:
+def show(
+    found: Sequence[Found],
+    console: Console,
+    notes: Sequence[str] = (),
+    fitted: Sequence[Fitted] = (),
+) -> None:
     """Print it."""
     page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
     for piece in _pieces(found, page, notes):
         console.print(Constrain(piece, page.width), highlight=False)
+    if fitted:
+        console.print(Text())
+        console.print(Constrain(fitted_table(fitted), page.width), highlight=False)
 
 
 def _pieces(found: Sequence[Found], page: Page, notes: Sequence[str]) -> Iterator[RenderableType]:

@@ -145,8 +145,8 @@ class _Written:
 
     def latest(self) -> Iterator[Fact]:
         """Of several facts about the run, or about one attempt, the last; of the others all."""
-        last = {_subject(fact): fact for fact in self._facts}
-        yield from (fact for fact in self._facts if last[_subject(fact)] is fact)
+        last = {subject(fact): fact for fact in self._facts}
+        yield from (fact for fact in self._facts if last[subject(fact)] is fact)
         for attempt, kinds, *columns in self._spans:
             for kind, start, end in zip(*(c.tolist() for c in columns), strict=True):
                 yield SpanFact(attempt, kinds[kind], start, end)
@@ -157,7 +157,8 @@ class _Written:
             yield from facts
 
 
-def _subject(fact: Fact) -> object:
+def subject(fact: Fact) -> object:
+    """What a fact is about: of several about the same the last counts."""
     match fact:
         case RunFact():
             return "run"

@@ -144,6 +144,12 @@ class RunFacts:
             drained_ns=sum(one.drained_ns for one in told),
         )
 
+    def hosts(self) -> int:
+        """How many hosts the ranks of the newest attempt with a journal ran on."""
+        ranks = [one.identity for one in self._sources.values() if one.track is not None]
+        newest = max((one.attempt for one in ranks), default=0)
+        return len({one.host for one in ranks if one.attempt == newest})
+
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""
         words = [source.words for source in self._sources.values()]

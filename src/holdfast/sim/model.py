@@ -157,10 +157,18 @@ class Recovery:
         for name in ("restore_s", "restore_from_memory_s"):
             _check(name, getattr(self, name))
 
+    @property
+    def from_memory_s(self) -> float:
+        """The mean restart where the memory tier's set restores."""
+        return max(0.0, self.restart.mean_s - self.restore_s + self.restore_from_memory_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All of it. The run wants `duration_s` of wall time, in steps of `step_s`."""
+    """All of it. The run wants `duration_s` of wall time, in steps of `step_s`.
+
+    Of each step `idle` is the share that is waited for data, evaluation and the like.
+    """
 
     fleet: Fleet = field(default_factory=Fleet)
     failures: Failures = field(default_factory=Failures)
@@ -168,8 +176,11 @@ class Scenario:
     recovery: Recovery = field(default_factory=Recovery)
     duration_s: float = 30 * DAY_S
     step_s: float = 1.0
+    idle: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.idle < 1:
+            raise ValueError(f"idle is {self.idle}: a share from 0, below 1")
         for name in ("duration_s", "step_s"):
             value = getattr(self, name)
             if not (value > 0 and isfinite(value)):

@@ -6,10 +6,12 @@ how it is printed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import expm1, gamma, sqrt
 from typing import Any
 
+from holdfast.sim.fitted import Fitted
 from holdfast.sim.laws import Fixed, Law, LogNormal, Weibull
 from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
 from holdfast.sim.plan_input import Question
@@ -43,6 +45,7 @@ class Badput:
     restart: float
     lost: float
     save: float
+    other: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Plan:
     `interval_s` is the training between durable saves that is planned for, `best_interval_s` the
     best one, and `best_goodput` what it comes to; `memory_…` the same of copies to memory, None
     where there is no such tier. `goodput` is the long run's, `goodput_low` and `goodput_high` are
-    the 5th and 95th percentiles of what one run of `duration_s` sees. `runtime_goodput` is a share
+    the 5th and 95th percentiles of what one run of `duration_s` sees, and of the parameters where
+    those were `fitted`. `runtime_goodput` is a share
     of the time in which all hosts are there. `published_runtime_goodput`: the estimate from tch,
     trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
     `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
@@ -86,18 +90,30 @@ class Plan:
     spares: tuple[Spares, ...]
     what_ifs: tuple[WhatIf, ...]
     notes: tuple[str, ...]
+    fitted: tuple[Fitted, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, by the same names."""
         return asdict(self)
 
 
-def plan(question: Question) -> Plan:
-    """Answer a question."""
+def plan(
+    question: Question,
+    drawn: Sequence[Question] = (),
+    fitted: Sequence[Fitted] = (),
+    assumed: Sequence[str] = (),
+) -> Plan:
+    """Answer a question.
+
+    `drawn`: the same one with parameters that may be the true ones; then the interval of goodput is
+    that of a run whose parameters are as uncertain. `fitted`: what the parameters rest on,
+    `assumed`: sentences on what nobody knows.
+    """
     view, best = outlook(question), outlook(question, best=True)
     scenario = question.scenario
     memory = scenario.saves.memory
-    low, high = goodput_interval(question, view)
+    low, high = goodput_interval(question, view, drawn)
     first_order_s, first_order_memory_s = first_order_intervals(question)
     sg = view.waiting.scheduling_goodput
     costs = costs_of(question)
@@ -117,7 +133,7 @@ def plan(question: Question) -> Plan:
         goodput_high=high,
         best_goodput=best.goodput,
         scheduling_goodput=sg,
-        runtime_goodput=view.shares.kept,
+        runtime_goodput=view.runtime_goodput,
         published_runtime_goodput=published_runtime_goodput(question, view),
         linear_goodput=linear_goodput(question, view),
         first_order_interval_s=first_order_s,
@@ -126,12 +142,18 @@ def plan(question: Question) -> Plan:
         target=question.target,
         disruptions=_disruptions(question, sg),
         badput=Badput(
-            1 - sg, sg * view.shares.restarts, sg * view.shares.lost, sg * view.shares.saves
+            1 - sg,
+            sg * view.shares.restarts,
+            sg * view.shares.lost,
+            sg * view.shares.saves,
+            sg * view.shares.kept * view.idle,
         ),
         best_spares=best_spares(question),
         spares=spares_table(question, view),
         what_ifs=what_ifs(question, view),
         notes=notes(question, view, best),
+        fitted=tuple(fitted),
+        assumed=tuple(assumed),
     )
 
 

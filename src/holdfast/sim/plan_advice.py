@@ -12,6 +12,7 @@ from holdfast.sim.plan_changes import (
     min_mean,
     scaled,
     with_failures,
+    with_idle,
     with_notices,
     with_recovery,
     with_replace,
@@ -73,6 +74,8 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
             f"halve the writing of a save, to {in_words(half_s)}",
             with_saves(question, write_s=half_s),
         )
+    if scenario.idle:
+        yield "no waiting for data, evaluation and the like", with_idle(question, 0.0)
     if not saves.memory and failures.host_share < 1:
         words = f"copies to memory that block for {in_words(COPY_S)}"
         yield words, with_saves(question, memory=True, copy_s=COPY_S)
@@ -217,7 +220,7 @@ def _spares_for(question: Question, target: float) -> int | None:
     """The least number of spares with which the target is reached; None: no number is enough."""
     own = question.scenario.fleet.spares
     most = 2 * max(best_spares(question) or 0, own)
-    kept = outlook(question, best=True).shares.kept
+    kept = outlook(question, best=True).runtime_goodput
     if not most or kept * scheduling_goodput(question, most) < target:
         return None
     return bisect_left(

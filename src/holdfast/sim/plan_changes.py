@@ -22,6 +22,11 @@ def with_stall(question: Question, stall_s: float) -> Question:
     return with_saves(question, stall_s=stall_s)
 
 
+def with_idle(question: Question, share: float) -> Question:
+    """The same where that share of the training is no step."""
+    return replace(question, scenario=replace(question.scenario, idle=share))
+
+
 def with_restart(question: Question, restart_s: float) -> Question:
     """The same with restarts of that length."""
     return with_recovery(question, restart=Fixed(restart_s))

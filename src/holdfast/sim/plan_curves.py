@@ -214,7 +214,7 @@ def _spares(question: Question, view: Outlook) -> Iterator[SparesPoint]:
     last = max(4, 2 * best, fleet.spares + 2)
     every = -(-last // MOST_SPARES_DRAWN)
     for count in sorted({*range(0, last + 1, every), best, fleet.spares}):
-        goodput = scheduling_goodput(question, count) * view.shares.kept
+        goodput = scheduling_goodput(question, count) * view.runtime_goodput
         paid = fleet.hosts / (fleet.hosts + count)
         yield SparesPoint(count, goodput, goodput * paid)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import isfinite
+from math import exp, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
 from holdfast.sim.durations import seconds_of
-from holdfast.sim.laws import Exponential, Fixed, Law, Weibull
+from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
 from holdfast.sim.model import (
     DAY_S,
     Failures,
@@ -31,6 +31,7 @@ from holdfast.sim.model import (
 FILE_MAX_BYTES = 1 << 20
 TARGET = 0.9
 DAYS = 30.0
+SPREAD_MOST = 3.0
 
 
 class Parameter(NamedTuple):
@@ -94,6 +95,20 @@ def _share(given: object) -> float:
     return share
 
 
+def _part(given: object) -> float:
+    share = _share(given)
+    if share == 1:
+        raise ValueError("1 leaves nothing: give less")
+    return share
+
+
+def _spread(given: object) -> float:
+    sigma = 0.0 if given in (0, "0") else _number(given)
+    if sigma > SPREAD_MOST:
+        raise ValueError(f"{sigma:g} is too much: give up to {SPREAD_MOST:g}")
+    return sigma
+
+
 def _period(given: object) -> float:
     value_s = seconds_of(given)
     if not value_s:
@@ -136,6 +151,13 @@ PARAMETERS = (
         "Of the failures, those that take the host along, and with it its memory; 1 if not given.",
     ),
     Parameter(
+        "hang-share",
+        "SHARE",
+        _share,
+        "Of the failures that do not, those that are hangs; 0 if not given.",
+    ),
+    Parameter("hang-detect", "TIME", seconds_of, "Until a hang is noticed; 300 s if not given."),
+    Parameter(
         "weibull",
         "SHAPE",
         _number,
@@ -149,6 +171,18 @@ PARAMETERS = (
         "TIME",
         seconds_of,
         "From a failure to the first new step, on hosts that are there; 300 s if not given.",
+    ),
+    Parameter(
+        "restart-from-memory",
+        "TIME",
+        seconds_of,
+        "The same where the memory tier is restored from; as long if not given.",
+    ),
+    Parameter(
+        "restart-spread",
+        "SIGMA",
+        _spread,
+        "Simulated restarts are log-normal around it, with that sigma; 0 if not given.",
     ),
     Parameter(
         "reschedule",
@@ -179,6 +213,13 @@ PARAMETERS = (
         "Of the announcements, those that come true; 1 if not given.",
     ),
     Parameter("notice-lead", "TIME", seconds_of, "How long ahead they come; 30 s if not given."),
+    Parameter("step", "TIME", _period, "A step of training; 1 s if not given."),
+    Parameter(
+        "idle",
+        "SHARE",
+        _part,
+        "Of the training, the share that is no step: data, evaluation; 0 if not given.",
+    ),
     Parameter("days", "DAYS", _days, "How long the run lasts: days, or 54d, 12h; 30 if not given."),
     Parameter("target", "SHARE", _share, "The goodput that is aimed at; 0.9 if not given."),
 )
@@ -254,11 +295,15 @@ def scenario_of(values: Mapping[str, Any], *, is_told: bool = False) -> Scenario
             failures=Failures(
                 between=None if is_told else _per_host(values, hosts),
                 host_share=values.get("host-share", 1.0),
+                hang_share=values.get("hang-share", 0.0),
+                hang_detect_s=values.get("hang-detect", 300.0),
                 notices=_notices(values),
             ),
             saves=_saves(values),
             recovery=_recovery(values),
             duration_s=values.get("days", DAYS * DAY_S),
+            step_s=values.get("step", 1.0),
+            idle=values.get("idle", 0.0),
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
@@ -285,6 +330,7 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
         ("peers", "memory-copy"),
         ("notice-precision", "notice-recall"),
         ("notice-lead", "notice-recall"),
+        ("restart-from-memory", "memory-copy"),
     ):
         if values.get(name) and other not in values:
             raise ConfigurationError(f"--{name} says nothing without --{other}: give both")
@@ -320,4 +366,15 @@ def _recovery(values: Mapping[str, Any]) -> Recovery:
     """Where hosts are repaired and no others are to be had, the run waits for the first of them."""
     repair = Fixed(values["repair"]) if "repair" in values else None
     replace = Fixed(values["reschedule"]) if "reschedule" in values else repair or Fixed(0.0)
-    return Recovery(restart=Fixed(values.get("restart", 300.0)), replace=replace, repair=repair)
+    restart_s, spread = values.get("restart", 300.0), values.get("restart-spread", 0.0)
+    from_memory_s = values.get("restart-from-memory", restart_s)
+    restart: Law = Fixed(restart_s)
+    if spread and restart_s:
+        restart = LogNormal(restart_s / exp(spread**2 / 2), spread)
+    return Recovery(
+        restart=restart,
+        restore_s=max(0.0, restart_s - from_memory_s),
+        restore_from_memory_s=max(0.0, from_memory_s - restart_s),
+        replace=replace,
+        repair=repair,
+    )

@@ -35,21 +35,30 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a question comes to, with one pattern of saves."""
+    """What a question comes to, with one pattern of saves.
+
+    `shares` counts as training what goes on between saves, `idle` of which is no step.
+    """
 
     pattern: Pattern
     shares: Shares
     waiting: Waiting
+    idle: float = 0.0
+
+    @property
+    def runtime_goodput(self) -> float:
+        """Kept steps / the time in which the run has its hosts."""
+        return self.shares.kept * (1 - self.idle)
 
     @property
     def goodput(self) -> float:
-        """Kept training / all time."""
-        return self.shares.kept * self.waiting.scheduling_goodput
+        """Kept steps / all time."""
+        return self.runtime_goodput * self.waiting.scheduling_goodput
 
 
 def outlook(question: Question, *, best: bool = False) -> Outlook:
     """With the intervals that are given, or with the best ones."""
-    return Outlook(*_pattern(question, best=best), waiting(question))
+    return Outlook(*_pattern(question, best=best), waiting(question), question.scenario.idle)
 
 
 def is_memoryless(question: Question) -> bool:
@@ -117,13 +126,12 @@ def costs_of(question: Question) -> Costs:
     )
     unnoticed_s = failures.hang_share * (1 - failures.host_share) * failures.hang_detect_s
     restart_s = recovery.restart.mean_s
-    from_memory_s = restart_s - recovery.restore_s + recovery.restore_from_memory_s
     save_s = saves.copy_s if saves.memory else saves.stall_s
     return Costs(
         save_s=save_s,
         restart_s=restart_s + unnoticed_s,
         copy_s=saves.copy_s if saves.memory else None,
-        restart_from_memory_s=max(0.0, from_memory_s) + unnoticed_s,
+        restart_from_memory_s=recovery.from_memory_s + unnoticed_s,
         notice_save_s=save_s,
         notice_lead_s=failures.notices.lead.mean_s,
         write_s=saves.write_s,

@@ -19,7 +19,7 @@ from holdfast.sim.plan_model import Outlook, costs_of, rates_of
 
 def linear_goodput(question: Question, view: Outlook) -> float:
     """Goodput by the linear formula for that pattern of saves; 0 at the least."""
-    return view.waiting.scheduling_goodput * _linear(question, view)
+    return view.waiting.scheduling_goodput * (1 - view.idle) * _linear(question, view)
 
 
 def published_runtime_goodput(question: Question, view: Outlook) -> float | None:

@@ -75,7 +75,7 @@ def scheduling_goodput(question: Question, count: int) -> float:
 
 
 def _row(question: Question, view: Outlook, count: int) -> Spares:
-    there, rg = waiting(with_spares(question, count)), view.shares.kept
+    there, rg = waiting(with_spares(question, count)), view.runtime_goodput
     gain = scheduling_goodput(question, count + 1) - there.scheduling_goodput
     return Spares(
         count,

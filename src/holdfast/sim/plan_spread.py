@@ -9,12 +9,14 @@ its length (the central limit theorem of renewal-reward processes).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.pattern import Costs, Pattern, Rates, in_vain
 from holdfast.sim.laws import Exponential, Law, Weibull
+from holdfast.sim.plan_changes import with_saves
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, rates_of
+from holdfast.sim.plan_model import Outlook, costs_of, outlook, rates_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,50 +27,82 @@ if TYPE_CHECKING:
 
 RUNS = 2000
 MOST_FAILURES = 400  # on average in a run that is drawn
+MOST_FAILURES_OF_EACH = 50  # where parameters are drawn, too
 SEED = 1
 LOW, HIGH = 0.05, 0.95
 
 
-def goodput_interval(question: Question, view: Outlook) -> tuple[float, float]:
-    """The goodput between which nine of ten runs of that length end."""
+def goodput_interval(
+    question: Question, view: Outlook, drawn: Sequence[Question] = ()
+) -> tuple[float, float]:
+    """The goodput between which nine of ten runs of that length end.
+
+    `drawn`: the same question with parameters that may be the true ones, each as likely as any
+    other. Of the runs each has as many; all save at the intervals of `view`.
+    """
     import numpy as np
 
+    if drawn:
+        each, count = _with_intervals(drawn, view), max(1, RUNS // len(drawn))
+        goodputs = np.concatenate(
+            [
+                _goodputs(one, outlook(one), count, MOST_FAILURES_OF_EACH, SEED + number)
+                for number, one in enumerate(each)
+            ]
+        )
+    else:
+        goodputs = _goodputs(question, view, RUNS, MOST_FAILURES, SEED)
+    low, high = (float(q) for q in np.quantile(goodputs, (LOW, HIGH)))
+    return max(0.0, min(low, view.goodput)), min(1.0, max(high, view.goodput))
+
+
+def _with_intervals(drawn: Sequence[Question], view: Outlook) -> Iterator[Question]:
+    for one in drawn:
+        copies_s = view.pattern.interval_s if one.scenario.saves.memory else None
+        durable_s = view.pattern.durable_interval_s
+        yield with_saves(one, interval_s=durable_s, memory_interval_s=copies_s)
+
+
+def _goodputs(question: Question, view: Outlook, runs: int, most: int, seed: int) -> Array:
+    """Of so many runs, each drawn with `most` failures at the most."""
     duration_s = question.scenario.duration_s
-    drawn_s = min(duration_s, MOST_FAILURES * question.between.mean_s)
+    drawn_s = min(duration_s, most * question.between.mean_s)
     fleet, recovery = question.scenario.fleet, question.scenario.recovery
     stock = None if recovery.repair else fleet.spares * drawn_s / duration_s
-    goodputs = _Runs(question, view, stock).goodputs(drawn_s)
-    low, high = (float(q) for q in np.quantile(goodputs, (LOW, HIGH)))
+    goodputs = _Runs(question, view, stock, runs, seed).goodputs(drawn_s)
     if drawn_s < duration_s:
-        mean, closer = float(goodputs.mean()), (drawn_s / duration_s) ** 0.5
-        low = view.goodput + (low - mean) * closer
-        high = view.goodput + (high - mean) * closer
-    return max(0.0, min(low, view.goodput)), min(1.0, max(high, view.goodput))
+        closer = (drawn_s / duration_s) ** 0.5
+        goodputs = view.goodput + (goodputs - goodputs.mean()) * closer
+    return goodputs
 
 
 class _Runs:
     """Many runs side by side, each at its own time: one round takes each to its next failure."""
 
-    def __init__(self, question: Question, view: Outlook, stock: float | None) -> None:
+    def __init__(
+        self, question: Question, view: Outlook, stock: float | None, runs: int, seed: int
+    ) -> None:
         """`stock`: so many spares are used up, one by one; None: some are there, or not."""
         import numpy as np
 
         self._np = np
-        self._rng = np.random.default_rng(SEED)
+        self._runs = runs
+        self._rng = np.random.default_rng(seed)
+        self._idle = view.idle
         self._law = question.between
         self._costs: Costs = costs_of(question)
         self._rates: Rates = rates_of(question)
         self._pattern: Pattern = view.pattern
         self._waiting = view.waiting
-        self._left: Array | None = None if stock is None else np.full(RUNS, stock)
+        self._left: Array | None = None if stock is None else np.full(runs, stock)
         self._notice_s = self._costs.notice_save_s + in_vain(view.pattern, self._costs)
 
     def goodputs(self, duration_s: float) -> Array:
         """The share of that time that each run keeps; it begins with a start, and ends saved."""
         np, costs = self._np, self._costs
-        at_s, kept_s = np.zeros(RUNS), np.zeros(RUNS)
-        back_s = np.full(RUNS, costs.restart_s)
-        copies: Array = np.zeros(RUNS)
+        at_s, kept_s = np.zeros(self._runs), np.zeros(self._runs)
+        back_s = np.full(self._runs, costs.restart_s)
+        copies: Array = np.zeros(self._runs)
         while (left_s := duration_s - at_s).max() > 0:
             until_s = self._until_failure_s()
             over = until_s >= left_s
@@ -85,7 +119,7 @@ class _Runs:
             back_s = np.where(resumes & ~struck, costs.restart_from_memory_s, back_s)
             on_demand_s = np.where(announced & (run_s > 0), self._notice_s, 0.0)
             at_s += until_s + on_demand_s + self._waits_s()
-        goodputs: Array = kept_s / duration_s
+        goodputs: Array = kept_s / duration_s * (1 - self._idle)
         return goodputs
 
     def _trained(self, copies: Array, run_s: Array) -> tuple[Array, Array, Array]:
@@ -106,7 +140,7 @@ class _Runs:
 
     def _kinds(self) -> tuple[Mask, Mask]:
         """Which of the next failures leave the memory alone, and which are announced."""
-        rates, drawn = self._rates, self._rng.random(RUNS)
+        rates, drawn = self._rates, self._rng.random(self._runs)
         in_memory = rates.process if self._costs.copy_s is not None else 0.0
         resumes = drawn < in_memory / rates.failures
         return resumes, drawn >= 1 - rates.announced / rates.failures
@@ -115,18 +149,18 @@ class _Runs:
         """Draws of the time between failures."""
         law: Law = self._law
         if isinstance(law, Exponential):
-            return self._rng.exponential(law.mean_s, RUNS)
+            return self._rng.exponential(law.mean_s, self._runs)
         drawn: Array
         if isinstance(law, Weibull):
-            drawn = self._rng.weibull(law.shape, RUNS) * law.scale_s
+            drawn = self._rng.weibull(law.shape, self._runs) * law.scale_s
         else:
-            drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(RUNS)])
+            drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(self._runs)])
         return drawn
 
     def _waits_s(self) -> Array:
         """For hosts: drawn apart from what is lost with them, which changes no mean."""
         np, waiting = self._np, self._waiting
-        drawn = self._rng.random(RUNS)
+        drawn = self._rng.random(self._runs)
         chance = waiting.chance or 1.0  # where spares are always there, each loss waits for one
         waits = drawn < waiting.lost * chance
         if self._left is not None:

@@ -153,13 +153,15 @@ class Runs:
     """Runs of a scenario, whose faults are drawn, or replayed from `trace`.
 
     `between`: the law of the time between the failures of the whole run, which is as good as new
-    after each of them; None: each host has its own.
+    after each of them; None: each host has its own. `drawn`: the same with parameters that may be
+    the true ones; the run of each seed is of one of them.
     """
 
     name: str
     scenario: Scenario
     trace: Trace | None = None
     between: Law | None = None
+    drawn: tuple[Runs, ...] = ()
 
     def faults(self, seed: int) -> FaultStream:
         """What befalls the run of that seed."""
@@ -174,6 +176,8 @@ class Runs:
 
     def world(self, seed: int) -> World:
         """The run of that seed, before it begins."""
+        if self.drawn:
+            return self.drawn[seed % len(self.drawn)].world(seed)
         scenario = self.scenario
         return World(scenario, self.faults(seed), policy_of(scenario), seed=seed)
 

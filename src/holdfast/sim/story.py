@@ -34,14 +34,18 @@ class Rows:
     save: list[tuple[int, int]] = field(default_factory=list)
 
     def fold(
-        self, first: int, count: int, steps: int, start_ns: int, own_ns: int, save_ns: int
-    ) -> None:
-        """`count` times over: so many steps in `own_ns`, then a save that blocks for `save_ns`."""
+        self, first: int, count: int, steps: int, start_ns: int, own_ns: int, save_ns: int,
+        idle_ns: int = 0,
+    ) -> None:  # fmt: skip
+        """`count` times over: so many steps in `own_ns`, then a save that blocks for `save_ns`.
+
+        Of `own_ns` the last `idle_ns` are no steps.
+        """
         self.settle()
         n = np.arange(count, dtype=np.int64)
         start = start_ns + n * (own_ns + save_ns)
         begin = first + n * steps
-        self.steps.append(np.stack([begin, begin + steps - 1, start, start + own_ns]))
+        self.steps.append(np.stack([begin, begin + steps - 1, start, start + own_ns - idle_ns]))
         if save_ns:
             self.saves.append(np.stack([start + own_ns, start + own_ns + save_ns]))
 

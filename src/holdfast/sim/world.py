@@ -277,8 +277,11 @@ class World:
         waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
         self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
-        restart_ns = to_ns(self.scenario.recovery.restart.sample_s(self._rng))
-        self._after(restart_ns, life, lambda: self._train(life))
+        recovery = self.scenario.recovery
+        restart_s = recovery.restart.sample_s(self._rng)
+        if launch.resume.buffer is not None and restart_s:
+            restart_s *= recovery.from_memory_s / recovery.restart.mean_s
+        self._after(to_ns(restart_s), life, lambda: self._train(life))
 
     def _restore_ns(self, life: Life) -> int:
         recovery, resume = self.scenario.recovery, life.resume
@@ -299,7 +302,8 @@ class World:
         self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
         rows = self.story.of(life.attempt)
         step_ns = self._step_ns if self._slices is None else self._slices.longer(self._step_ns)
-        life.training = Training(rows, resume.step, now_ns, step_ns)
+        idle_ns = int(step_ns * self.scenario.idle)
+        life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
         life.cadence = Cadence(life.training)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
