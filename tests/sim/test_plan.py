@@ -300,6 +300,8 @@ def test_every_parameter_changes_the_question():
         "save-stall": 9, "save-write": 9, "restart": 9, "reschedule": 9, "spares": 9, "repair": 9,
         "interval": 9, "memory-copy": 9, "memory-interval": 9, "peers": True, "notice-recall": 0.1,
         "notice-precision": 0.1, "notice-lead": 9, "days": 9, "target": 0.1,
+        "hang-share": 0.5, "hang-detect": 9, "restart-from-memory": 9, "restart-spread": 0.5,
+        "step": 9, "idle": 0.1,
     }  # fmt: skip
     for name, value in others.items():
         assert question_of(parsed({**base, name: value}.items(), "--")) != plain, name
@@ -331,6 +333,9 @@ def test_every_parameter_changes_the_question():
             "a precision of 0.0 is no share",
         ),
         ({"mtbf": 5, "days": 0}, "a run of no time"),
+        ({"mtbf": 5, "idle": 1}, "--idle: 1 leaves nothing"),
+        ({"mtbf": 5, "restart-spread": 4}, "--restart-spread: 4 is too much"),
+        ({"mtbf": 5, "restart-from-memory": 4}, "says nothing without --memory-copy"),
         ({"mtbf": 5, "peers": "yes"}, "'yes' is neither true nor false"),
         ({"mtbf": 5, "restarts": 5}, "did you mean restart?"),
         ({"mtbf": 5, "zzz": 5}, "see holdfast plan --help"),
@@ -340,6 +345,17 @@ def test_what_cannot_be_meant_is_named(given, words):
     with pytest.raises(ConfigurationError) as error:
         planned_of(given)
     assert words in str(error.value)
+
+
+def test_what_is_no_step_is_no_goodput():
+    """Where a tenth of the training waits for data, a tenth of what else would be kept is gone."""
+    given: dict[str, Any] = {"mtbf": 11_124, "save_stall": 60, "restart": 600}
+    all_steps, found = planned(**given), planned(**given, idle=0.1)
+    assert found.goodput == pytest.approx(0.9 * all_steps.goodput)
+    assert found.best_interval_s == all_steps.best_interval_s
+    assert found.badput.other == pytest.approx(0.1 * all_steps.goodput)
+    assert found.goodput_low == pytest.approx(0.9 * all_steps.goodput_low)
+    assert "data" in " ".join(one.change for one in found.what_ifs)
 
 
 def test_a_file(tmp_path):

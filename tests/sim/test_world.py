@@ -134,11 +134,13 @@ IN_MEMORY = Saves(write_s=20, interval_s=600, memory=True, copy_s=0.5, memory_in
     [Saves(stall_s=5, write_s=20, interval_s=600), NO_STALL, IN_MEMORY],
     ids=["blocking", "beside", "in memory"],
 )
-@pytest.mark.parametrize("step_s", [1.0, 0.07])
-def test_what_is_folded_comes_out_as_if_it_were_played(saves: Saves, step_s: float) -> None:
+@pytest.mark.parametrize(("step_s", "idle"), [(1.0, 0.0), (0.07, 0.0), (1.0, 0.2)])
+def test_what_is_folded_comes_out_as_if_it_were_played(
+    saves: Saves, step_s: float, idle: float
+) -> None:
     scenario = small(
         saves, failures=Failures(Exponential(7200), host_share=0.0), duration_s=5 * DAY_S,
-        step_s=step_s,
+        step_s=step_s, idle=idle,
     )  # fmt: skip
     folded, one = run(scenario, Drawn(scenario, 3))
     played, other = run(scenario, Drawn(scenario, 3), folds=False)
@@ -167,6 +169,19 @@ def test_a_fold_leaves_the_sets_that_a_lost_host_goes_back_to(seed: int) -> None
 
 
 # --- what befalls a run --------------------------------------------------------------------------
+
+
+def test_steps_that_wait_for_data_are_that_much_shorter() -> None:
+    _, account = run(small(idle=0.25, duration_s=10 + 51 + 2 + 99 * (61 + 2)), Told())
+    steps_s = 51.0 + 99 * 61
+    assert seconds(account) == {
+        "startup": 10.0, "step": 0.75 * steps_s, "other": 0.25 * steps_s, "save": 200.0
+    }  # fmt: skip
+
+
+def test_a_restart_from_memory_is_as_much_shorter_as_its_restore() -> None:
+    _, account = run(small(replace(IN_MEMORY, peers=True)), Told((500, Cause.PROCESS)))
+    assert seconds(account)["startup"] + seconds(account)["restore"] == 10 + 10 - 4 + 1
 
 
 def test_a_process_that_fails_costs_what_was_not_saved_and_the_restart() -> None:
