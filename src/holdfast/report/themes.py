@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.report.kinds import GREEN, style_of
+from holdfast.report.kinds import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif'
 TEXT_PX = 13
+# Of series that are no kinds of time, in the order in which a chart takes them.
+PALETTE = (GREEN, BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, GREY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +108,5 @@ def vega_config(theme: Theme) -> dict[str, Any]:
         "text": {"color": theme.ink, "font": FONT, "fontSize": TEXT_PX},
         "rule": {"color": theme.soft},
         "point": {"filled": True, "size": 90, "opacity": 1},
-        "range": {"category": [GREEN, *(style_of(k).colour for k in ("lost", "reschedule"))]},
+        "range": {"category": list(PALETTE)},
     }

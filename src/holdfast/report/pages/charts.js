@@ -32,7 +32,13 @@
   }
 
   const places = () => document.querySelectorAll("[data-chart]");
-  const drawAll = () => places().forEach((place) => draw(place).catch(console.error));
+  const drawAll = () =>
+    places().forEach((place) =>
+      draw(place).catch((error) => {
+        console.error(error);
+        place.textContent = "This chart cannot be drawn here; its numbers are below.";
+      }),
+    );
   dark.addEventListener("change", drawAll);
   paper.addEventListener("change", drawAll);
   drawAll();
