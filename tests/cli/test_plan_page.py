@@ -17,6 +17,8 @@ import pytest
 
 from holdfast.cli.main import main
 from holdfast.cli.plan_charts import figures_of
+from holdfast.cli.plan_page import page_of
+from holdfast.sim.fitted import Fitted
 from holdfast.sim.plan import plan as answer
 from holdfast.sim.plan_curves import curves
 from holdfast.sim.plan_input import PARAMETERS, parsed, question_of
@@ -174,3 +176,15 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(capsys, tmp_path, m
     assert "goodput" in out
     assert (folder / "real.html").read_text() == "page"
     assert stat.S_IMODE((folder / "real.html").stat().st_mode) & 0o077 != 0
+
+
+def test_a_plan_that_was_fitted_says_what_the_run_tells(monkeypatch):
+    monkeypatch.setattr("holdfast.report.page.javascript", lambda: "")
+    question = question_of(parsed({"mtbf": "3h", "save-stall": "60s"}.items(), "--"))
+    told = (Fitted("mtbf", 10_800.0, 8000.0, 15_000.0, 23, "23 failures in 3 d"),)
+    html = page_of(answer(question, (), told, ("It does not say who.",)), question, {})
+    assert "What the recorded run tells" in html
+    assert "23 failures in 3 d" in html
+    assert "It does not say who." in html
+    assert "how little the recorded run tells" in html
+    assert "What was asked" not in html

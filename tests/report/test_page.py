@@ -66,7 +66,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("holdfast.report.page.javascript", lambda: "window.vegaEmbed = null;")
     words: dict[str, Any] = dict.fromkeys(
         ("title", "facts", "goodput", "judgement", "spread", "product", "target", "estimates",
-         "assumptions", "made_by", "colour"), HOSTILE,
+         "made_by", "colour"), HOSTILE,
     )  # fmt: skip
     bar = dict.fromkeys(("goodput", "low", "width", "target", "colour"), HOSTILE)
     card = dict.fromkeys(("name", "value", "words"), HOSTILE)
@@ -74,7 +74,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> str:
     rows = [(HOSTILE, "1")]
     return page(
         "plan.html", [curve()], **words, bar=bar, notes=[HOSTILE], cards=[card], changes=[change],
-        intervals=rows, spares=rows, best_spares=0, given=rows, assumed=rows,
+        intervals=rows, spares=rows, best_spares=0, given=rows, fitted=rows, assumed=rows,
+        assumptions=[HOSTILE],
     )  # fmt: skip
 
 

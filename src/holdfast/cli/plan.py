@@ -47,7 +47,7 @@ def plan(
     if html is not None:
         from holdfast.cli.plan_page import page_of
 
-        write_file(html, page_of(found, question, told.values).encode(), "the page")
+        write_file(html, page_of(found, question, told.given).encode(), "the page")
     if svg is not None or png is not None:
         _draw(found, question, svg, png)
     if as_json:

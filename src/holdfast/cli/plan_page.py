@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast.cli.plan_charts import figures_of
+from holdfast.cli.plan_screen import UNSAID
 from holdfast.report.kinds import style_of
 from holdfast.report.page import page
 from holdfast.report.sheet import sheet
@@ -20,10 +21,13 @@ from holdfast.sim.plan_curves import curves
 from holdfast.sim.plan_input import PARAMETERS, Question
 
 TIMES = ("TIME", "DAYS")
-ASSUMPTIONS = (
-    "Failures come at random and can strike at any moment: in a step, in a save, in a restart. "
+RANDOM = "Failures come at random and can strike at any moment: in a step, in a save, in a restart."
+OF_LUCK = (
     "The interval is the luck of one run of that length, and says nothing of how well the "
     "parameters are known."
+)
+OF_LITTLE_KNOWN = (
+    "The interval holds the luck of one run of that length, and how little the recorded run tells."
 )
 
 
@@ -54,8 +58,9 @@ def page_of(plan: Plan, question: Question, values: Mapping[str, Any]) -> str:
             (i for i, row in enumerate(plan.spares) if row.spares == plan.best_spares), None
         ),
         given=_given(values),
-        assumed=_assumed(question, values),
-        assumptions=ASSUMPTIONS,
+        fitted=[(one.name, one.words) for one in plan.fitted if one.name not in UNSAID],
+        assumed=_assumed(plan, question, values),
+        assumptions=[*plan.assumed, RANDOM, OF_LITTLE_KNOWN if plan.fitted else OF_LUCK],
         made_by=f"Made by holdfast plan, version {__version__}. This file is whole: it loads "
         "nothing, and sends nothing.",
     )
@@ -68,9 +73,10 @@ def picture_of(plan: Plan, question: Question) -> str:
 
 
 def _title(plan: Plan) -> str:
-    facts = [in_words(plan.duration_s)]
-    if plan.hosts > 1:
-        facts = [counted(plan.hosts, "host"), counted(plan.chips, "chip"), *facts]
+    facts = [counted(plan.hosts, "host")] if plan.hosts > 1 else []
+    if plan.chips > 1:
+        facts.append(counted(plan.chips, "chip"))
+    facts.append(in_words(plan.duration_s))
     return f"Plan: {', '.join(facts)}"
 
 
@@ -217,7 +223,7 @@ def _in_words(metavar: str | None, value: Any) -> str:
     )
 
 
-def _assumed(question: Question, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _assumed(plan: Plan, question: Question, values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What stands for the parameters that matter and were not given."""
     scenario = question.scenario
     taken = {
@@ -231,4 +237,5 @@ def _assumed(question: Question, values: Mapping[str, Any]) -> list[tuple[str, s
         "days": in_words(scenario.duration_s),
         "target": percent(question.target),
     }
-    return [(name, value) for name, value in taken.items() if name not in values]
+    known = [*values, *(one.name for one in plan.fitted)]
+    return [(name, value) for name, value in taken.items() if name not in known]
