@@ -35,6 +35,8 @@ VICTIM = Path(__file__).with_name("victim.py")
 STEPS = 1500
 KILLS_A_NIGHT = 12
 AMONG_RANKS = 0.7  # this share of the kills waits until there are ranks; the others for nothing
+MOST_WORKERS = 16
+ROOM_BYTES = 12 << 20  # that a night may need: stores, journals, snapshots
 NIGHT_LIMIT_S = 240.0  # generous: only a hang comes near it
 TARGETS = (
     "tree",
@@ -257,17 +259,27 @@ class Campaign:
             print(f"… {kills} kills in {len(self.nights)} nights, {bad} with problems", flush=True)
 
 
+def memory_for(workers: int) -> Path | None:
+    """Where there is room for all nights in memory; None: nowhere (a container may have 64 MiB)."""
+    memory = Path("/dev/shm")
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(memory).free >= workers * ROOM_BYTES:
+            return memory
+    return None
+
+
 def main() -> int:
     """Run a campaign; 0 if nothing was lost."""
     parser = argparse.ArgumentParser(description="kill short runs at random; nothing may be lost")
     parser.add_argument("--kills", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument(
+        "--workers", type=int, default=min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)))
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--folder", type=Path, help="where the nights live (default: memory)")
+    parser.add_argument("--folder", type=Path, help="where the nights live (default: in memory)")
     options = parser.parse_args()
-    memory = Path("/dev/shm")
     base = options.folder or Path(
-        tempfile.mkdtemp(prefix="holdfast-chaos-", dir=memory if memory.is_dir() else None)
+        tempfile.mkdtemp(prefix="holdfast-chaos-", dir=memory_for(options.workers))
     )
     base.mkdir(parents=True, exist_ok=True)
     print(f"chaos: {options.kills} kills, seed {options.seed}, {options.workers} at a time, {base}")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from processes import House
@@ -17,7 +21,7 @@ Python = Callable[..., str]
 
 # Says "tracing" whenever the step is traced. `shape` is a module of the script's own.
 TRAIN = """
-import functools, hashlib, sys
+import functools, hashlib, os, sys
 import jax, jax.numpy as jnp, optax
 import shape
 how, rate = sys.argv[1], float(sys.argv[2])
@@ -53,7 +57,7 @@ def train_step(state, box, wide=False):
 
 step = train_step if how == "plain" else run.compile(train_step)
 state = run.restore(init=init)
-for n in run.steps(run.resume_step + 3):
+for n in run.steps(run.resume_step + int(os.environ.get("STEPS", "3"))):
     given, rows = state, 2 if n % 3 else 4
     state, box = step(given, Box(jnp.full((rows, 8), n / 7), "label"), wide=n % 3 == 1)
     assert box.label == "label" and type(state["opt"][1][0]) is type(given["opt"][1][0])
@@ -68,16 +72,50 @@ print("bits", bits(state))
 SHAPE = "import jax.numpy as jnp\nGAIN = 1.0\ndef squash(x):\n    return jnp.tanh(x) * GAIN\n"
 
 
-@pytest.fixture
-def train(house: House, python: Python) -> Callable[..., str]:
+class Once(NamedTuple):
+    """A script, the store after its first three steps, and what it said meanwhile."""
+
+    script: Path
+    store: Path
+    said: str
+
+    def shape(self, text: str = SHAPE) -> None:
+        """The module that the script imports."""
+        self.script.with_name("shape.py").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """What most tests begin with. They share the script's folder: it is a part of the program."""
+    folder = tmp_path_factory.mktemp("once")
+    script, store = folder / "script.py", folder / "store"
+    script.write_text("import numpy as np\nimport holdfast as hf\n" + TRAIN)
+    store.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_STORE", str(store))
+        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
+        house = House(folder, store)
+        once = Once(script, store, "")
+        once.shape()
+        try:
+            return once._replace(said=start(house, once))
+        finally:
+            house.close()
+
+
+def start(house: House, once: Once, how: str = "compile", rate: float = 0.01, **env: object) -> str:
     """Three steps more: the output."""
-    (house.folder / "shape.py").write_text(SHAPE)
+    # A source may change within a second.
+    fixed = {"PYTHONDONTWRITEBYTECODE": "1", "NPROC": "2", "HOLDFAST_NAME": "r"}
+    return house.start(sys.executable, once.script, how, rate, **(fixed | env)).wait(0)
 
-    def run(how: str = "compile", rate: float = 0.01, **env: object) -> str:
-        env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # a source may change within a second
-        return python(TRAIN, how, rate, **env)
 
-    return run
+@pytest.fixture
+def train(house: House, once: Once) -> Callable[..., str]:
+    """`start` in a store of the test's own, in which it was started once before."""
+    shutil.copytree(once.store, house.store, dirs_exist_ok=True)
+    once.shape()
+    return partial(start, house, once)
 
 
 def bits(text: str) -> str:
@@ -95,21 +133,18 @@ def misses(store: Path, attempt: int) -> int:
 
 
 def test_the_next_attempt_neither_traces_nor_compiles(
-    train: Callable[..., str], store: Path
+    train: Callable[..., str], once: Once, store: Path
 ) -> None:
-    first = train()
     # Three programs: another shape, another static argument. Nothing is said against keeping them.
-    assert first.count("tracing") == 3
-    assert "is traced and compiled" not in first
-    second = train()
-    assert "tracing" not in second
+    assert once.said.count("tracing") == 3
+    assert "is traced and compiled" not in once.said
+    assert "tracing" not in train()
     assert misses(store, 1) == 0
 
 
 def test_the_results_are_those_of_plain_jit_to_the_bit(train: Callable[..., str]) -> None:
-    train()
     third = [train(), train()][-1]
-    plain = [train("plain", HOLDFAST_NAME="p") for _ in range(3)][-1]
+    plain = train("plain", HOLDFAST_NAME="p", STEPS=9)
     assert bits(third) == bits(plain)
 
 
@@ -122,15 +157,13 @@ def test_the_results_are_those_of_plain_jit_to_the_bit(train: Callable[..., str]
     ],
 )
 def test_changed_code_is_traced_anew(
-    train: Callable[..., str], house: House, before: str, after: str
+    train: Callable[..., str], once: Once, before: str, after: str
 ) -> None:
-    train()
-    (house.folder / "shape.py").write_text(SHAPE.replace(before, after, 1))
+    once.shape(SHAPE.replace(before, after, 1))
     assert train().count("tracing") == 3
 
 
 def test_a_changed_value_that_it_closes_over_is_noticed(train: Callable[..., str]) -> None:
-    train(rate=0.01)
     assert train(rate=0.02).count("tracing") == 3
     assert "tracing" not in train(rate=0.01)
 
@@ -148,15 +181,13 @@ def test_a_changed_value_that_it_closes_over_is_noticed(train: Callable[..., str
 def test_other_options_and_devices_are_another_program(
     train: Callable[..., str], change: dict[str, str]
 ) -> None:
-    train(NPROC="2")
-    assert train(**{"NPROC": "2", **change}).count("tracing") == 3
+    assert train(**change).count("tracing") == 3
 
 
 @pytest.mark.parametrize("pattern", ["step_*", "xla_jit_train_step*"])
 def test_a_damaged_program_is_made_again(
     train: Callable[..., str], store: Path, pattern: str
 ) -> None:
-    train()
     files = list((store / "r" / "cache").glob(pattern))
     assert len(files) == 3
     for file in files:
