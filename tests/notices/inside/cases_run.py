@@ -1,0 +1,60 @@
+"""`holdfast run` with real processes, listening to an emulator; and with nobody to listen to."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from holdfast.testing.gce import GceEmulator
+
+WATCHES = """
+import os, sys
+def watch(event, args, log=os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
+    told = event == "import" and args[0].startswith(("asyncio", "holdfast.notices."))
+    if told or event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
+        os.write(log, f"{{event}} {{args[0] if told else args[-1]}}\\n".encode())
+sys.addaudithook(watch)
+"""
+
+
+def test_a_preemption_has_all_ranks_save_the_same_step_and_leave(house):
+    with GceEmulator() as gce:
+        house.allow(30)
+        run = house.run("--ranks", 2, "--notice", f"gce:{gce.url}", steps=1000)
+        run.saw("attempt 0")
+        house.eventually(lambda: house.recorded_steps() >= 30)
+        gce.do("preempted")
+        run.saw(r"! gce: terminate \(preempted\), in 30 s")
+        house.allow(1000)
+        said = run.wait(75)
+    assert said.count("(preempted), in") == 1
+    saved = house.saved_step()
+    assert saved >= 30
+    assert f"stopped; step {saved} is saved" in said
+    report = house.holdfast("report", "r").wait(0)
+    assert "gce: terminate (preempted)" in report
+
+
+def test_training_goes_on_where_the_server_talks_nonsense_and_a_signal_may_be_told_apart(house):
+    with GceEmulator() as gce:
+        gce.do("fail", "garbage", "999")
+        notice = f"gce:{gce.url},signal:USR2=25"
+        run = house.run("--notice", notice, "--on-notice", "stay", steps=60, ALLOW=house.allow(30))
+        run.saw("notices from gce: .* talks no HTTP")
+        house.eventually(lambda: house.recorded_steps() >= 30)
+        run.send(signal.SIGUSR2)
+        run.saw("signal: terminate .SIGUSR2.: it is time to save; training goes on")
+        house.allow(60)
+        run.wait(0)
+
+
+def test_without_a_source_nobody_is_asked_and_nothing_of_it_is_imported(house):
+    log = house.folder / "audit"
+    (house.folder / "sitecustomize.py").write_text(WATCHES.format(log=str(log)))
+    path = f"{house.folder}:{os.environ.get('PYTHONPATH', '')}"
+    run = house.run("--notice", "auto", steps=3, PYTHONPATH=path, HOLDFAST_STANDBY="off")
+    run.wait(0)
+    told = set(log.read_text().split("\n")) if log.exists() else set()
+    assert told - {""} <= {
+        f"import holdfast.notices.{name}" for name in ("found", "protocol", "registry")
+    }

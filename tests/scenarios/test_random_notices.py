@@ -1,0 +1,73 @@
+"""Whatever sources tell, and whenever: no run loses a step where a deadline allowed a save."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core import events as ev
+from holdfast.core import saves
+from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.core.run import RunPolicy
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from virtual_ranks import Shape
+from virtual_time import MS, SECOND
+from world import World
+
+sys.path.pop(0)
+
+shapes = st.builds(
+    Shape,
+    ranks=st.integers(1, 2),
+    until=st.just(10**6),
+    step_ns=st.sampled_from([500 * MS, 900 * MS]).map(lambda ns: (ns,)),
+    copy_ns=st.sampled_from([1 * MS, 50 * MS]),
+    write_ns=st.sampled_from([100 * MS, 4 * SECOND]),
+    drain_ns=st.sampled_from([100 * MS, 3 * SECOND]),
+    buffers=st.sampled_from([0, 0, 3]),
+)
+told = st.tuples(
+    st.integers(0, 8),  # seconds after the one before
+    st.sampled_from(["gce", "aws", "slurm"]),
+    st.sampled_from(["", "a", "b"]),
+    st.sampled_from(NoticeAction),
+    st.sampled_from([NoticeState.SCHEDULED, NoticeState.SCHEDULED, NoticeState.WITHDRAWN]),
+    st.sampled_from([22, 30, 45]),  # seconds ahead: at least twice what is needed
+    st.booleans(),  # told, or promised
+)
+
+
+@settings(max_examples=20)
+@given(shapes, st.lists(told, min_size=1, max_size=6))
+def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list[tuple]) -> None:
+    policy = RunPolicy(shape.ranks, saves.EverySteps(20), save_in_memory=saves.EverySteps(5))
+    world = World(shape, policy)
+    world.open()
+    world.run_until(lambda: world.machine.saving.save_time.is_measured, 10**15)
+    deadlines: dict[tuple[str, str, str], int] = {}  # of ends that stand, by who tells of them
+    for wait_s, source, name, action, state, ahead_s, is_told in notes:
+        world.run_for(wait_s * SECOND)
+        if world.finish is not None:
+            break
+        now_ns, ahead_ns = world.now_ns, ahead_s * SECOND
+        notice = Notice(source, action, now_ns, state, event_id=name, topic="it")
+        deadline = {"deadline_ns": now_ns + ahead_ns} if is_told else {"lead_ns": ahead_ns}
+        notice = replace(notice, **deadline)
+        if state is NoticeState.WITHDRAWN or not action.is_end:
+            deadlines.pop(notice.key, None)
+        elif is_told or notice.key not in deadlines:
+            deadlines[notice.key] = now_ns + ahead_ns
+        world.feed(ev.Noticed(now_ns, notice))
+    if world.finish is None and not deadlines:
+        world.run_for(50 * SECOND)
+        assert world.finish is None, "it left, and nobody had asked for that"
+        return
+    world.run_until(lambda: False, max(deadlines.values(), default=world.now_ns))
+    assert world.finish is not None, "the host was taken"
+    assert world.finish.exit_code == 75
+    assert max(one.step for one in world.store.sets) == world.step, "steps were lost"
