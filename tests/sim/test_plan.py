@@ -292,7 +292,8 @@ def test_whatever_is_asked_the_answer_adds_up(given):
 
 def test_every_parameter_changes_the_question():
     """None is read and forgotten: each, set alone, makes a question that differs."""
-    base = {"mtbf": 11_124, "host-share": 0.5, "memory-copy": 1, "notice-recall": 0.5}
+    base = {"mtbf": 11_124, "host-share": 0.5, "memory-copy": 1, "notice-recall": 0.5, "hosts": 8,
+            "hosts-per-slice": 2}  # fmt: skip
     rate = {"failures-per-1000-node-days": 3, "hosts": 7}
     plain = question_of(parsed(base.items(), "--"))
     others = {
@@ -302,11 +303,14 @@ def test_every_parameter_changes_the_question():
         "notice-precision": 0.1, "notice-lead": 9, "days": 9, "target": 0.1,
         "hang-share": 0.5, "hang-detect": 9, "restart-from-memory": 9, "restart-spread": 0.5,
         "step": 9, "idle": 0.1,
+        "hosts-per-slice": 4, "elastic": True,
     }  # fmt: skip
     for name, value in others.items():
         assert question_of(parsed({**base, name: value}.items(), "--")) != plain, name
     assert question_of(parsed(rate.items(), "--")) != plain
-    assert {*others, *rate} == {one.name for one in PARAMETERS}
+    few = [{**base, "elastic": True, "least-slices": n} for n in (1, 2)]
+    assert len({question_of(parsed(one.items(), "--")) for one in few}) == 2
+    assert {*others, *rate, "least-slices"} == {one.name for one in PARAMETERS}
 
 
 @pytest.mark.parametrize(

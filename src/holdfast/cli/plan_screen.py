@@ -16,7 +16,7 @@ from holdfast.report.terminal import MAX_WIDTH, Page
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
 from holdfast.sim.fitted import Fitted
-from holdfast.sim.plan import Plan
+from holdfast.sim.plan import Elastic, Plan
 
 WARNING = "lost"  # the kind whose colour a sentence has that says what cannot be
 
@@ -45,6 +45,9 @@ def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
     if plan.spares:
         yield Text()
         yield _spares(plan)
+    if plan.elastic is not None:
+        yield Text()
+        yield _elastic(plan.elastic)
     if plan.what_ifs:
         yield Text()
         yield _what_ifs(plan, page)
@@ -140,6 +143,17 @@ def _spares(plan: Plan) -> Table:
             style=style,
         )
     return table
+
+
+def _elastic(found: Elastic) -> Text:
+    gain = f"{found.gain * 100:+.1f} points"
+    return Text.assemble(
+        ("elastic: ", "bold"),
+        f"{found.slices_training:,.1f} of {found.slices} slices train on average, and "
+        f"{counted(round(found.restarts), 'restart')} take slices in again; waiting for all of "
+        f"them would keep {percent(found.goodput_waiting)}: ",
+        (gain, f"bold {style_of('step').colour}"),
+    )
 
 
 def _what_ifs(plan: Plan, page: Page) -> Table:

@@ -14,8 +14,9 @@ from typing import Any
 from holdfast.sim.fitted import Fitted
 from holdfast.sim.laws import Fixed, Law, LogNormal, Weibull
 from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
+from holdfast.sim.plan_changes import with_elastic
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import costs_of, outlook
+from holdfast.sim.plan_model import Outlook, costs_of, outlook
 from holdfast.sim.plan_published import (
     first_order_intervals,
     linear_goodput,
@@ -49,6 +50,23 @@ class Badput:
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """Of a run that goes on without the slices that are not whole.
+
+    `slices`, and the `least_slices` on which it trains; `slices_training`: on how many it does on
+    average, none included. `restarts`: those that only take slices in again. `goodput_waiting`:
+    goodput if it waited for all of them instead, and `gain` what is more.
+    """
+
+    slices: int
+    least_slices: int
+    slices_training: float
+    restarts: float
+    goodput_waiting: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answer. Shares are of all wall time unless they say otherwise; times are in seconds.
 
@@ -60,6 +78,7 @@ class Plan:
     of the time in which all hosts are there. `published_runtime_goodput`: the estimate from tch,
     trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
     `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
+    `elastic`: None where the run waits for all of its slices.
     """
 
     hosts: int
@@ -87,6 +106,7 @@ class Plan:
     disruptions: Disruptions
     badput: Badput
     best_spares: int | None
+    elastic: Elastic | None
     spares: tuple[Spares, ...]
     what_ifs: tuple[WhatIf, ...]
     notes: tuple[str, ...]
@@ -140,7 +160,7 @@ def plan(
         first_order_memory_interval_s=first_order_memory_s,
         can_progress=can_progress(question, best),
         target=question.target,
-        disruptions=_disruptions(question, sg),
+        disruptions=_disruptions(question, view),
         badput=Badput(
             1 - sg,
             sg * view.shares.restarts,
@@ -149,6 +169,7 @@ def plan(
             sg * view.shares.kept * view.idle,
         ),
         best_spares=best_spares(question),
+        elastic=_elastic(question, view),
         spares=spares_table(question, view),
         what_ifs=what_ifs(question, view),
         notes=notes(question, view, best),
@@ -157,10 +178,29 @@ def plan(
     )
 
 
-def _disruptions(question: Question, scheduling_goodput: float) -> Disruptions:
-    """Failures strike while the hosts are there; the variance of a renewal count is N·cv²."""
-    law = question.between
-    mean = question.scenario.duration_s * scheduling_goodput / law.mean_s
+def _elastic(question: Question, view: Outlook) -> Elastic | None:
+    fleet, waiting = question.scenario.fleet, view.waiting
+    if not fleet.elastic:
+        return None
+    waits = outlook(with_elastic(question, elastic=False)).goodput
+    return Elastic(
+        slices=fleet.slices,
+        least_slices=fleet.least_slices,
+        slices_training=fleet.slices * waiting.scheduling_goodput,
+        restarts=question.scenario.duration_s * waiting.taken_in_per_s,
+        goodput_waiting=waits,
+        gain=view.goodput - waits,
+    )
+
+
+def _disruptions(question: Question, view: Outlook) -> Disruptions:
+    """Failures strike the hosts that are there; the variance of a renewal count is N·cv².
+
+    Restarts that take slices in again are disruptions too.
+    """
+    law, waiting = question.between, view.waiting
+    mean = waiting.scheduling_goodput / law.mean_s + waiting.taken_in_per_s
+    mean *= question.scenario.duration_s
     sd = sqrt(mean) * _variation(law)
     return Disruptions(mean, sd, max(0.0, mean - NORMAL_95 * sd), mean + NORMAL_95 * sd)
 

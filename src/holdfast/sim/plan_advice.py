@@ -11,6 +11,7 @@ from holdfast.sim.laws import Exponential, Fixed
 from holdfast.sim.plan_changes import (
     min_mean,
     scaled,
+    with_elastic,
     with_failures,
     with_idle,
     with_notices,
@@ -81,6 +82,9 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
         yield words, with_saves(question, memory=True, copy_s=COPY_S)
     if saves.memory and not saves.peers and failures.host_share:
         yield "keep each copy in memory on another host too", with_saves(question, peers=True)
+    if not scenario.fleet.elastic and can_drop_slices(question):
+        words = "go on without the slices that are not whole"
+        yield words, with_elastic(question, elastic=True)
     if failures.host_share:
         yield _noticed(question)
     if wait_s and failures.host_share:
@@ -95,6 +99,14 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
                 words,
                 with_recovery(question, repair=half, replace=min_mean(recovery.replace, half)),
             )
+
+
+def can_drop_slices(question: Question) -> bool:
+    """Whether there are several slices, whole ones, and each is worth as much as another."""
+    fleet = question.scenario.fleet
+    if not isinstance(question.between, Exponential) or fleet.slices < 2:
+        return False
+    return fleet.hosts % fleet.hosts_per_slice == 0 and fleet.least_slices < fleet.slices
 
 
 def _noticed(question: Question) -> tuple[str, Question]:

@@ -17,6 +17,13 @@ def with_spares(question: Question, count: int) -> Question:
     return replace(question, scenario=replace(scenario, fleet=fleet))
 
 
+def with_elastic(question: Question, *, elastic: bool) -> Question:
+    """The same where the run goes on without the slices that are not whole, or waits for them."""
+    scenario = question.scenario
+    fleet = replace(scenario.fleet, elastic=elastic)
+    return replace(question, scenario=replace(scenario, fleet=fleet))
+
+
 def with_stall(question: Question, stall_s: float) -> Question:
     """The same with saves that block for that long."""
     return with_saves(question, stall_s=stall_s)

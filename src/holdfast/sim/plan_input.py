@@ -124,9 +124,11 @@ def _days(given: object) -> float:
 
 
 def _flag(given: object) -> bool:
-    if not isinstance(given, bool):
+    """As a file has it, or in the words of a policy."""
+    value = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
+    if not isinstance(value, bool):
         raise ValueError(f"{_shown(given)} is neither true nor false")
-    return given
+    return value
 
 
 def _shown(value: object) -> str:
@@ -192,6 +194,11 @@ PARAMETERS = (
     ),
     Parameter("spares", "N", _count(0), "Idle hosts that take a lost one's place at once."),
     Parameter("repair", "TIME", _period, "After so long, a lost host is there again."),
+    Parameter("hosts-per-slice", "N", _count(1), "Hosts of a slice, which trains whole or not."),
+    Parameter(
+        "elastic", None, _flag, "Go on with the slices that are whole, where that beats waiting."
+    ),
+    Parameter("least-slices", "N", _count(1), "On so many at least; 1 if not given."),
     Parameter("interval", "TIME", _period, "Train so long between saves, instead of the best."),
     Parameter(
         "memory-copy",
@@ -290,7 +297,10 @@ def scenario_of(values: Mapping[str, Any], *, is_told: bool = False) -> Scenario
             fleet=Fleet(
                 hosts=hosts,
                 chips_per_host=values.get("chips-per-host", 1),
+                hosts_per_slice=values.get("hosts-per-slice", 0),
                 spares=values.get("spares", 0),
+                elastic=values.get("elastic", False),
+                least_slices=values.get("least-slices", 1),
             ),
             failures=Failures(
                 between=None if is_told else _per_host(values, hosts),
@@ -325,7 +335,13 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
             "--memory-copy insures against failures that leave the host alone: give --host-share, "
             "the share of those that do not"
         )
+    if values.get("elastic") and "weibull" in values:
+        raise ConfigurationError(
+            "--elastic asks which host fails, and --weibull is of the whole run: give one of them"
+        )
     for name, other in (
+        ("elastic", "hosts-per-slice"),
+        ("least-slices", "elastic"),
         ("memory-interval", "memory-copy"),
         ("peers", "memory-copy"),
         ("notice-precision", "notice-recall"),

@@ -6,7 +6,7 @@ hosts: what fails while the run waits makes it wait longer, and undoes no traini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 from holdfast.core import spares
@@ -14,6 +14,7 @@ from holdfast.core.optimum import exact_interval_s
 from holdfast.core.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
 from holdfast.core.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
 from holdfast.sim.laws import Exponential
+from holdfast.sim.plan_elastic import Losses, needs_s, presence
 from holdfast.sim.plan_input import Question
 
 
@@ -24,6 +25,9 @@ class Waiting:
     `lost`: the share of failures that take a host; `chance`: that such a loss finds no spare.
     `per_loss_s`: how long the run waits after a loss on average, with a spare or without. `enough`:
     the probability that no more hosts are away than there are spares.
+
+    Of an elastic fleet that goes on, scheduling goodput weighs the slices that train. `present`: of
+    the run's failures so many concern those; `taken_in_per_s`: restarts that only take slices in.
     """
 
     scheduling_goodput: float
@@ -31,6 +35,8 @@ class Waiting:
     chance: float
     per_loss_s: float
     enough: float
+    present: float = 1.0
+    taken_in_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ def rates_of(question: Question) -> Rates:
     """How often what fails, per second of time in which the run has its hosts.
 
     Where copies are on other hosts too, the loss of one host leaves the memory alone. Notices that
-    come too late for a save are none.
+    come too late for a save are none. Slices that do not train end no attempt when they fail; to
+    take them in again is a failure that is announced, and loses nothing.
     """
     saves, notices = question.scenario.saves, question.scenario.failures.notices
     process, losses, domains = _by_cause(question)
@@ -90,13 +97,18 @@ def rates_of(question: Question) -> Rates:
     host = losses - announced
     if saves.memory and saves.peers:
         process, host = process + host, 0.0
-    return Rates(process, host + domains, announced, false)
+    rates = Rates(process, host + domains, announced, false)
+    if not question.scenario.fleet.elastic:
+        return rates
+    there = waiting(question)
+    by_kind = (rates.process, rates.host, rates.announced, rates.false)
+    process, host, announced, false = (rate * there.present for rate in by_kind)
+    return Rates(process, host, announced + there.taken_in_per_s, false)
 
 
 def notice_needs_s(question: Question) -> float:
     """How long a save on demand takes until it is durable."""
-    saves = question.scenario.saves
-    return (saves.copy_s if saves.memory else saves.stall_s) + saves.write_s
+    return needs_s(question.scenario)
 
 
 def _by_cause(question: Question) -> tuple[float, float, float]:
@@ -127,13 +139,17 @@ def costs_of(question: Question) -> Costs:
     unnoticed_s = failures.hang_share * (1 - failures.host_share) * failures.hang_detect_s
     restart_s = recovery.restart.mean_s
     save_s = saves.copy_s if saves.memory else saves.stall_s
+    lead_s, announced = failures.notices.lead.mean_s, rates_of(question).announced
+    if announced and question.scenario.fleet.elastic:  # an agreed stop leaves as soon as it can
+        share = waiting(question).taken_in_per_s / announced
+        lead_s = (1 - share) * lead_s + share * notice_needs_s(question)
     return Costs(
         save_s=save_s,
         restart_s=restart_s + unnoticed_s,
         copy_s=saves.copy_s if saves.memory else None,
         restart_from_memory_s=recovery.from_memory_s + unnoticed_s,
         notice_save_s=save_s,
-        notice_lead_s=failures.notices.lead.mean_s,
+        notice_lead_s=lead_s,
         write_s=saves.write_s,
     )
 
@@ -161,7 +177,28 @@ def waiting(question: Question) -> Waiting:
         there = enough  # nobody is faster than the repairs
     there *= exp(-rate * recovery.swap.mean_s)
     per_loss_s = (1 / there - 1) / rate if rate and there else 0.0
-    return Waiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
+    found = Waiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
+    return _going_on(question, found, rate, wait_s) if scenario.fleet.elastic else found
+
+
+def _going_on(question: Question, waits: Waiting, rate: float, wait_s: float) -> Waiting:
+    """The same with the slices that are whole, where the policy does not wait."""
+    recovery, between_s = question.scenario.recovery, question.between.mean_s
+    repair_s = recovery.repair.mean_s if recovery.repair is not None else 0.0
+    repairs_s = repair_s if repair_s <= wait_s else 0.0  # nobody is faster than the repairs
+    losses = Losses(rate, waits.chance, wait_s, between_s, repairs_s)
+    found = presence(question.scenario, losses) if rate else None
+    if found is None:
+        return waits
+    there, hits = found.training * exp(-rate * recovery.swap.mean_s), rate * found.present
+    return replace(
+        waits,
+        scheduling_goodput=there,
+        lost=hits / (found.present / between_s + found.taken_in_per_s),
+        per_loss_s=(1 / there - 1) / hits if there else 0.0,
+        present=found.present,
+        taken_in_per_s=found.taken_in_per_s,
+    )
 
 
 def mean_away(question: Question) -> float:

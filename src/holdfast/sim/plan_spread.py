@@ -89,9 +89,11 @@ class _Runs:
         self._runs = runs
         self._rng = np.random.default_rng(seed)
         self._idle = view.idle
-        self._law = question.between
         self._costs: Costs = costs_of(question)
         self._rates: Rates = rates_of(question)
+        self._law = question.between
+        if question.scenario.fleet.elastic:  # fewer fail, and restarts for slices are among them
+            self._law = Exponential(1 / self._rates.failures)
         self._pattern: Pattern = view.pattern
         self._waiting = view.waiting
         self._left: Array | None = None if stock is None else np.full(runs, stock)

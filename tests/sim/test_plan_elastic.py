@@ -1,0 +1,118 @@
+"""Plans of elastic fleets: held to simulated runs, and to what waiting comes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.core.restart import AllOf
+from holdfast.errors import ConfigurationError
+from holdfast.sim.clock import to_ns
+from holdfast.sim.plan import Plan, plan
+from holdfast.sim.plan_input import parsed, question_of, scenario_of
+from holdfast.sim.replicate import Runs, policy_of
+from holdfast.sim.world import World
+
+RUNS = 4
+LOSING = {
+    "mtbf": 5000, "restart": 300, "save-stall": 20, "hosts": 64, "host-share": 0.5, "days": 4,
+    "hosts-per-slice": 4, "elastic": True,
+}  # fmt: skip
+
+
+def planned(**given: Any) -> Plan:
+    values = {**LOSING, **{name.replace("_", "-"): value for name, value in given.items()}}
+    return plan(question_of(parsed(values.items(), "--")))
+
+
+@pytest.mark.parametrize(
+    ("given", "within", "disruptions"),
+    [
+        ({"reschedule": "6h", "restart": 60}, 0.01, 0.1),  # each slice is taken in
+        ({"reschedule": "3h", "restart": 900}, 0.015, 0.1),  # the next failure takes them in
+        ({"reschedule": "3h", "hosts-per-slice": 32}, 0.02, 0.15),  # two slices
+    ],
+)
+def test_a_plan_is_what_runs_come_to(
+    given: dict[str, Any], within: float, disruptions: float
+) -> None:
+    """The mean of four runs of four days, some 60 failures each, is known to about 0.6 points."""
+    question = question_of(parsed({**LOSING, **given}.items(), "--"))
+    found = plan(question)
+    saves = replace(question.scenario.saves, interval_s=found.interval_s)
+    scenario = replace(question.scenario, saves=saves, step_s=found.interval_s / 50)
+    runs, accounts = Runs("", scenario), []
+    for seed in range(RUNS):
+        world = World(scenario, runs.faults(seed), policy_of(scenario, AllOf(())), seed=seed)
+        accounts.append(world.run().account(to_ns(scenario.duration_s)))
+    goodputs = [account.goodput or 0.0 for account in accounts]
+    assert found.goodput == pytest.approx(sum(goodputs) / RUNS, abs=within)
+    count = sum(len(account.disruptions) for account in accounts) / RUNS
+    assert found.disruptions.mean == pytest.approx(count, rel=disruptions)
+    assert sum(found.goodput_low <= one <= found.goodput_high for one in goodputs) >= 2
+
+
+def test_what_it_gains_is_what_waiting_loses() -> None:
+    found, waits = planned(reschedule="3h"), planned(reschedule="3h", elastic=False)
+    assert waits.elastic is None
+    assert found.elastic is not None
+    assert found.elastic.goodput_waiting == waits.goodput
+    assert found.elastic.gain == found.goodput - waits.goodput > 0.4
+    assert found.badput.reschedule < waits.badput.reschedule
+    shares = found.badput
+    assert found.goodput + shares.reschedule + shares.restart + shares.lost + shares.save == (
+        pytest.approx(1.0)
+    )
+    change = "go on without the slices that are not whole"
+    assert {one.change: one.goodput for one in waits.what_ifs}[change] == found.goodput
+    assert change not in {one.change for one in found.what_ifs}
+
+
+@pytest.mark.parametrize(
+    "given", [{"reschedule": 60}, {"reschedule": "3h", "least_slices": 16}, {"host_share": 0.0}]
+)
+def test_where_going_on_does_not_pay_it_waits(given: dict[str, Any]) -> None:
+    found = planned(**given)
+    assert found.elastic is not None
+    assert (found.elastic.gain, found.elastic.restarts) == (0.0, 0.0)
+
+
+def test_more_slices_lose_less() -> None:
+    """A lost host takes less along; of slices of one host, no more than itself."""
+    found = [planned(reschedule="6h", hosts_per_slice=size, restart=60) for size in (32, 16, 4, 1)]
+    sgs = [one.scheduling_goodput for one in found]
+    assert sgs == sorted(sgs)
+
+
+def test_restarts_that_cost_nothing_lose_nothing_against_waiting() -> None:
+    for wait in (1, 600, "3h", "2d"):
+        found = planned(restart=0, save_stall=0, interval=60, reschedule=wait)
+        assert found.elastic is not None
+        assert found.elastic.gain > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"hosts-per-slice": 5}, "64 hosts are no whole number of slices of 5"),
+        ({"hosts-per-slice": 64}, "needs two slices"),
+        ({"least-slices": 17}, "at least 17 of 16 slices"),
+        ({"weibull": 0.7}, "--weibull is of the whole run"),
+        ({"elastic": "perhaps"}, "neither true nor false"),
+    ],
+)
+def test_what_contradicts_itself_is_said(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        scenario_of(parsed({**LOSING, **wrong}.items(), "--"))
+
+
+def test_flags_that_say_nothing_alone() -> None:
+    for name, value, other in (
+        ("elastic", True, "hosts-per-slice"),
+        ("least-slices", 2, "elastic"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"without --{other}"):
+            scenario_of(parsed({"mtbf": 5000, name: value}.items(), "--"))
+    assert parsed([("elastic", "true")], "--") == {"elastic": True}
