@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core.restart import AllOf
 from holdfast.errors import ConfigurationError
@@ -116,3 +119,40 @@ def test_flags_that_say_nothing_alone() -> None:
         with pytest.raises(ConfigurationError, match=f"without --{other}"):
             scenario_of(parsed({"mtbf": 5000, name: value}.items(), "--"))
     assert parsed([("elastic", "true")], "--") == {"elastic": True}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            "mtbf": st.floats(60, 1e7),
+            "save-stall": st.floats(0, 600),
+            "host-share": st.floats(0, 1),
+            "hosts-per-slice": st.integers(1, 100),
+        },
+        optional={
+            "restart": st.floats(0, 3600),
+            "reschedule": st.floats(0, 1e6),
+            "repair": st.floats(60, 1e6),
+            "spares": st.integers(0, 40),
+            "memory-copy": st.floats(0, 60),
+            "notice-recall": st.floats(0, 1),
+            "days": st.floats(0.1, 400),
+        },
+    ),
+    st.integers(2, 200),
+    st.data(),
+)
+def test_whatever_is_asked_the_answer_adds_up(
+    given: dict[str, Any], slices: int, data: st.DataObject
+) -> None:
+    least = data.draw(st.integers(1, slices))
+    hosts = slices * given["hosts-per-slice"]
+    found = plan(question_of({**given, "hosts": hosts, "elastic": True, "least-slices": least}))
+    assert found.elastic is not None
+    assert 0 <= found.goodput_low <= found.goodput <= found.goodput_high <= 1
+    assert found.elastic.gain > -1e-3  # the policy looks at one state, the average one
+    assert 0 <= found.elastic.slices_training <= slices
+    rest = found.badput.reschedule + found.badput.restart + found.badput.lost + found.badput.save
+    assert found.goodput + rest == pytest.approx(1, abs=1e-6)
+    json.dumps(found.to_json(), allow_nan=False)

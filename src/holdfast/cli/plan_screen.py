@@ -76,9 +76,12 @@ def _headline(plan: Plan, page: Page) -> Table:
     """Goodput with its interval, and the two factors."""
     to, times = page.glyph("–", "-"), page.glyph("×", "x")
     spread = f"{percent(plan.goodput_low)[:-2]} {to} {percent(plan.goodput_high)}"
+    there = "of the time, all\nhosts are there"
+    if plan.elastic is not None:
+        there = "of the chip time,\nits slice is there"
     columns = [
         ("goodput", plan.goodput, f"{spread}\nin nine runs of ten", "="),
-        ("scheduling", plan.scheduling_goodput, "of the time, all\nhosts are there", times),
+        ("scheduling", plan.scheduling_goodput, there, times),
         ("runtime", plan.runtime_goodput, "of that time is\nkept training", ""),
     ]
     grid = Table.grid(padding=(0, 1))

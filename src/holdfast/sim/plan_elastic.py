@@ -52,7 +52,7 @@ def presence(scenario: Scenario, losses: Losses) -> Presence | None:
     """What the policy comes to; None: it waits, as if the fleet were not elastic."""
     fleet = scenario.fleet
     per_slice = losses.per_s / fleet.slices
-    there = _there(scenario, losses)
+    there, training = _there(scenario, losses), _training(scenario, losses)
     trains = min(fleet.slices - 1, max(1, round(there * fleet.slices)))
     between_s = losses.between_s / there if there else losses.between_s
     save_s, restart_s = needs_s(scenario), scenario.recovery.restart.mean_s
@@ -67,13 +67,12 @@ def presence(scenario: Scenario, losses: Losses) -> Presence | None:
     state = View(fleet.slices, fleet.least_slices, trains + 1, (), trains, **times_ns)
     takes_in = isinstance(while_training(state)[0], TakeIn)
     if not takes_in:  # it is away for longer, until something ends an attempt anyway
-        there = 1 / (1 / there + per_slice * losses.chance * between_s) if there else 0.0
-        training = share_training(fleet.slices, fleet.least_slices, there)
-        return Presence(training, _around(fleet.slices, there), 0.0)
+        used = 1 / (1 + there * per_slice * losses.chance * between_s)  # of a slice that is whole
+        return Presence(training * used, _around(fleet.slices, there * used), 0.0)
     # A whole slice is lost, the others can go on without it, and it comes back.
     without = at_least(fleet.slices - 1, fleet.least_slices, there)
     taken_in_per_s = losses.per_s * losses.chance * there * without
-    return Presence(_training(scenario, losses), _around(fleet.slices, there), taken_in_per_s)
+    return Presence(training, _around(fleet.slices, there), taken_in_per_s)
 
 
 def needs_s(scenario: Scenario) -> float:

@@ -186,7 +186,7 @@ def _going_on(question: Question, waits: Waiting, rate: float, wait_s: float) ->
     recovery, between_s = question.scenario.recovery, question.between.mean_s
     repair_s = recovery.repair.mean_s if recovery.repair is not None else 0.0
     repairs_s = repair_s if repair_s <= wait_s else 0.0  # nobody is faster than the repairs
-    losses = Losses(rate, waits.chance, wait_s, between_s, repairs_s)
+    losses = Losses(rate, waits.chance, repairs_s or wait_s, between_s, repairs_s)
     found = presence(question.scenario, losses) if rate else None
     if found is None:
         return waits
