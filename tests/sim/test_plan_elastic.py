@@ -14,6 +14,7 @@ from holdfast.core.restart import AllOf
 from holdfast.errors import ConfigurationError
 from holdfast.sim.clock import to_ns
 from holdfast.sim.plan import Plan, plan
+from holdfast.sim.plan_curves import at_scale
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
 from holdfast.sim.replicate import Runs, policy_of
 from holdfast.sim.world import World
@@ -89,6 +90,15 @@ def test_more_slices_lose_less() -> None:
     assert sgs == sorted(sgs)
 
 
+def test_at_another_scale_there_are_more_slices_and_not_larger_ones() -> None:
+    given = {**LOSING, "reschedule": "6h", "restart": 60}
+    question = question_of(parsed(given.items(), "--"))
+    there = [at_scale(question, factor).waiting.scheduling_goodput for factor in (0.5, 1, 4)]
+    assert there == pytest.approx([there[1]] * 3, abs=0.01)
+    assert at_scale(question, 1).goodput == plan(question).goodput
+    assert at_scale(question, 1 / 16).waiting.present == 1  # one slice, which is waited for
+
+
 def test_restarts_that_cost_nothing_lose_nothing_against_waiting() -> None:
     for wait in (1, 600, "3h", "2d"):
         found = planned(restart=0, save_stall=0, interval=60, reschedule=wait)
@@ -121,7 +131,7 @@ def test_flags_that_say_nothing_alone() -> None:
     assert parsed([("elastic", "true")], "--") == {"elastic": True}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.fixed_dictionaries(
         {

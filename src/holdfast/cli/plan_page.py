@@ -101,8 +101,11 @@ def _spread(plan: Plan) -> str:
 
 
 def _product(plan: Plan) -> str:
+    there = "the time, all hosts are there" if plan.elastic is None else (
+        "the chip time, its slice is there"
+    )  # fmt: skip
     return (
-        f"= {percent(plan.scheduling_goodput)} scheduling (of the time, all hosts are there) "
+        f"= {percent(plan.scheduling_goodput)} scheduling (of {there}) "
         f"× {percent(plan.runtime_goodput)} runtime (of that time is kept training)"
     )
 
@@ -129,6 +132,10 @@ def _cards(plan: Plan) -> list[dict[str, str]]:
     if plan.best_spares is not None:
         words = "keep most for each host paid for"
         cards.append({"name": "keep", "value": counted(plan.best_spares, "spare"), "words": words})
+    if plan.elastic is not None:
+        value = f"{plan.elastic.gain * 100:+.1f} points"
+        words = f"by going on; waiting for all slices keeps {percent(plan.elastic.goodput_waiting)}"
+        cards.append({"name": "elastic", "value": value, "words": words})
     if plan.what_ifs:
         first = plan.what_ifs[0]
         value = f"+{first.gain * 100:.1f} points"

@@ -24,6 +24,19 @@ def with_elastic(question: Question, *, elastic: bool) -> Question:
     return replace(question, scenario=replace(scenario, fleet=fleet))
 
 
+def with_slices(question: Question, factor: float) -> Question:
+    """The same job on that many times the slices, in whole ones; a single one is waited for."""
+    scenario = question.scenario
+    fleet = scenario.fleet
+    count = max(1, round(fleet.slices * factor))
+    least = min(count, max(1, round(fleet.least_slices * factor)))
+    fleet = replace(
+        fleet, hosts=count * fleet.hosts_per_slice, elastic=count > 1, least_slices=least
+    )
+    scenario = replace(scenario, fleet=fleet)
+    return replace(question, scenario=scenario, between=scaled(question.between, 1 / factor))
+
+
 def with_stall(question: Question, stall_s: float) -> Question:
     """The same with saves that block for that long."""
     return with_saves(question, stall_s=stall_s)

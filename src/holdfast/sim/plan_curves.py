@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log2
 
-from holdfast.sim.plan_changes import with_failures, with_saves, with_spares
+from holdfast.sim.plan_changes import with_failures, with_saves, with_slices, with_spares
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, least_interval_s, outlook, waiting
 from holdfast.sim.plan_published import linear_goodput
@@ -118,7 +118,8 @@ def at_scale(question: Question, factor: float, *, best: bool = False) -> Outloo
     number, and without that its curve would jump at each of them.
     """
     spares = question.scenario.fleet.spares * factor
-    scaled = with_failures(question, 1 / factor)
+    is_elastic = question.scenario.fleet.elastic
+    scaled = with_slices(question, factor) if is_elastic else with_failures(question, 1 / factor)
     found = outlook(with_spares(scaled, floor(spares)), best=best)
     part = spares - floor(spares)
     if not part:
