@@ -57,24 +57,41 @@ def eventually(predicate: Callable[[], _Truthy], within_s: float = 60.0) -> _Tru
     return result
 
 
-# Files of long tests, which start many processes: first, so that no worker is left alone with one.
+# Files of long tests, which start many processes: first, so that no worker is left alone with one
+# at the end. The longest come first among them.
 _LONG = (
-    "two_ranks",
+    "objects",
     "distributed",
     "together",
+    "test_pages",
     "faults",
+    "test_compile",
+    "plan_and_runs",
+    "two_ranks",
     "crash",
+    "hang",
+    "test_hot",
+    "test_memory",
+    "reshaped",
+    "e2e",
+    "examples",
+    "session",
+    "standby",
+    "exhaustive",
     "fuzz",
     "chaos",
-    "hang",
-    "objects",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first (with `--no-loadscope-reorder`), else as they are."""
-    place = Path(__file__).parent
-    items.sort(key=lambda item: not any(w in str(item.path.relative_to(place)) for w in _LONG))
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        path = str(item.path.relative_to(here))
+        return next((n for n, words in enumerate(_LONG) if words in path), len(_LONG))
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

@@ -26,12 +26,12 @@ def test_done(house: House) -> None:
     assert f"[0] final {expected_digest(10)}" in out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_saves_a_step_and_ends_with_75(house: House, number: int) -> None:
+def test_a_signal_saves_a_step_and_ends_with_75(house: House) -> None:
+    """SIGTERM; tests/faults sends the others too, and looks at more."""
     house.allow(5)
     run = house.run(steps=FAR)
     run.saw("did 5")
-    run.send(number)
+    run.send(signal.SIGTERM)
     run.saw("saving, then stopping")
     house.allow(FAR)
     out = run.wait(EXIT_SAVED)
