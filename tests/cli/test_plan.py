@@ -88,6 +88,39 @@ def test_a_run_that_cannot_progress_is_told_so(capsys):
     assert "it would take" in " ".join(out.split())
 
 
+WAYS = """
+[buy.on-demand]
+price = 4
+provision = "10min"
+
+[buy.spot]
+price-per-chip-hour = 1.6
+interruptions = 30
+provision = "lognormal:20min:1"
+notice = 30
+"""
+
+
+def test_ways_to_buy(capsys, monkeypatch, tmp_path):
+    """From a file and by flags, which win; one screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "plan.toml"
+    path.write_text(WAYS)
+    command = (
+        *LLAMA_3, "--file", str(path), "--buy", "spot:price=1,interruptions=1",
+        "--buy", "calendar:price=2,window=7d,gap=3d", "--buy", "no:price=1,interruptions=90000",
+    )  # fmt: skip
+    _, out, _ = plan(capsys, *command, "--json")
+    found = json.loads(out)["buying"]
+    assert [way["name"] for way in found["ways"]] == ["on-demand", "spot", "calendar", "no"]
+    assert (found["ways"][1]["price"], found["cheapest"]) == (1, "spot")
+    assert found["ways"][3]["wall_s"] is None
+    _, out, _ = plan(capsys, *command)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "spot is cheapest" in out
+    assert "never" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -98,6 +131,19 @@ def test_a_run_that_cannot_progress_is_told_so(capsys):
         (("--mtbf", "5", "--restart", "5m"), "holdfast: --restart: 5m: there is no unit 'm'"),
         (("--mtbf", "5", "--restrat", "5"), "holdfast: no such option '--restrat'"),
         (("--file", "none.toml"), "holdfast: none.toml cannot be read"),
+        (("--mtbf", "5h", "--buy", "spot"), "holdfast: --buy 'spot': price is missing"),
+        (("--mtbf", "5h", "--buy", "a:prize=1"), "holdfast: --buy 'a:prize=1': 'prize' is nothing"),
+        (("--mtbf", "5h", "--buy", "a:price=x"), "holdfast: --buy 'a:price=x': price: 'x' is not"),
+        (("--mtbf", "5h", "--buy", "a:price"), "holdfast: --buy 'a:price': say NAME:price=2.1"),
+        (("--mtbf", "5h", "--buy", ":price=1"), "holdfast: --buy ':price=1': '' is no name"),
+        (
+            ("--mtbf", "5h", "--buy", "a:price=1,window=5"),
+            "holdfast: --buy 'a:price=1,window=5': window says nothing without gap",
+        ),
+        (
+            ("--mtbf", "5h", "--buy", "a:price=1,pays=never"),
+            "holdfast: --buy 'a:price=1,pays=never': pays: 'never' is neither held nor always",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, words, capsys):

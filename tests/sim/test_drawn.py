@@ -16,7 +16,7 @@ from scipy.stats import chisquare, ks_2samp, kstest
 
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault
-from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.laws import Early, Exponential, Fixed, Law, LogNormal, Weibull
 from holdfast.sim.model import DAY_S, Failures, Fleet, Notices, Scenario, per_node_days
 
 S = 10**9
@@ -366,3 +366,46 @@ def test_what_makes_no_sense_is_refused() -> None:
     of.pop()
     with pytest.raises(ValueError, match="cannot be new at 5 ns: 10000000000 ns is past"):
         of.renewed(0, 5)
+
+
+YOUNG = Early(0.4, 100.0)
+
+
+def cut_short(rng: Random, until_ns: int) -> int:
+    """The oracle: how often 20 hosts, each replaced at once, are lost by then."""
+    count = 0
+    for _ in range(20):
+        at_s = 0.0
+        while (at_s := at_s + min(LAWS[0].sample_s(rng), YOUNG.sample_s(rng))) * S <= until_ns:
+            count += 1
+    return count
+
+
+def test_infants_are_lost_as_if_each_life_were_drawn() -> None:
+    """Early on, when most are of the first hosts, and later, of those that came for them."""
+    rng, of = Random(4), [events(stream(n, 20, between=LAWS[0], early=YOUNG)) for n in range(200)]
+    seen = [[next(event for event in run).at_ns for _ in range(60)] for run in of]
+    for until_ns in (30 * S, 300 * S, 1000 * S):
+        mine = [sum(at <= until_ns for at in run) for run in seen]
+        naive = [cut_short(rng, until_ns) for _ in range(200)]
+        spread = (sum((n - sum(naive) / 200) ** 2 for n in naive) / 200 / 100) ** 0.5
+        assert abs(sum(mine) - sum(naive)) / 200 < 4 * spread
+    first = [next(iter(run)) for run in seen]
+    ended = [1 - (LAWS[0].survival(at / S) * YOUNG.survival(at / S)) ** 20 for at in first]
+    assert kstest(ended, "uniform").pvalue > 0.01
+
+
+def test_a_process_that_fails_makes_no_new_machine() -> None:
+    """Or a host whose processes fail each second would be lost early for certain."""
+    of = stream(3, 50, between=Fixed(1.0), host_share=0.0, early=Early(0.5, 10.0))
+    lost = [e.hosts[0] for e in islice(events(of, None), 20_000) if e.cause is Cause.HOST]
+    assert len(lost) == len(set(lost))
+    assert len(lost) == pytest.approx(25, abs=12)
+
+
+def test_infants_are_announced_and_cost_what_they_are() -> None:
+    notices = Notices(recall=1.0, lead=Fixed(5.0))
+    of = stream(3, 10_000_000, early=Early(1e-6, 1000.0), notices=notices)
+    found = list(islice(events(of), 8))
+    assert [isinstance(event, Fault) for event in found].count(True) in range(2, 6)
+    assert {type(event) for event in found} == {Fault, Announcement}

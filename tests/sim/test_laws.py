@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import expon, kstest, lognorm, weibull_min
 
-from holdfast.sim.laws import NEVER_S, Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.laws import NEVER_S, Early, Exponential, Fixed, Law, LogNormal, Weibull
 
 SMOOTH = [
     Exponential(11_124.0),
@@ -143,3 +143,24 @@ def test_other_impossible_values_are_named() -> None:
         Weibull(1.0, 0.01)
     with pytest.raises(ValueError, match=r"a sigma of 40\.0 is above 10"):
         LogNormal(1.0, 40.0)
+
+
+def test_an_early_end_and_what_lives_on() -> None:
+    law, rng = Early(0.3, 50.0), Random(5)
+    drawn = [law.sample_s(rng) for _ in range(4000)]
+    ended = [age_s for age_s in drawn if age_s < NEVER_S]
+    assert len(ended) / len(drawn) == pytest.approx(0.3, abs=0.03)
+    assert kstest(ended, expon(scale=50.0).cdf).pvalue > 0.01
+    assert (law.survival(0.0), law.survival(1e9), law.mean_s) == (1, pytest.approx(0.7), NEVER_S)
+    for survival in (0.7000001, 0.8, 0.99, 1.0):
+        assert law.survival(law.age_at_s(survival)) == pytest.approx(survival)
+    assert law.age_at_s(0.7) == law.age_at_s(0.1) == NEVER_S
+    everyone, same = Early(1.0, 50.0), Exponential(50.0)
+    assert everyone.mean_s == same.mean_s
+    for survival in (1e-300, 0.2, 1.0):
+        assert everyone.age_at_s(survival) == pytest.approx(same.age_at_s(survival))
+    for share in (0.0, 1.1, nan):
+        with pytest.raises(ValueError, match="is no share"):
+            Early(share, 5.0)
+    with pytest.raises(ValueError, match=r"an early life of -1\.0 is impossible"):
+        Early(0.5, -1.0)

@@ -301,7 +301,7 @@ def test_every_parameter_changes_the_question():
         "save-stall": 9, "save-write": 9, "restart": 9, "reschedule": 9, "spares": 9, "repair": 9,
         "interval": 9, "memory-copy": 9, "memory-interval": 9, "peers": True, "notice-recall": 0.1,
         "notice-precision": 0.1, "notice-lead": 9, "days": 9, "target": 0.1,
-        "hang-share": 0.5, "hang-detect": 9, "restart-from-memory": 9, "restart-spread": 0.5,
+        "hang-share": 0.5, "restart-from-memory": 9, "restart-spread": 0.5,
         "step": 9, "idle": 0.1,
         "hosts-per-slice": 4, "elastic": True,
     }  # fmt: skip
@@ -310,7 +310,19 @@ def test_every_parameter_changes_the_question():
     assert question_of(parsed(rate.items(), "--")) != plain
     few = [{**base, "elastic": True, "least-slices": n} for n in (1, 2)]
     assert len({question_of(parsed(one.items(), "--")) for one in few}) == 2
-    assert {*others, *rate, "least-slices"} == {one.name for one in PARAMETERS}
+    pairs = {
+        "hang-detect": {"hang-share": 0.1}, "infant-share": {"infant-mean": 9},
+        "infant-mean": {"infant-share": 0.5}, "hosts-per-rack": {"rack-mtbf": 9, "hosts": 8},
+        "rack-mtbf": {"hosts-per-rack": 2}, "hosts-per-slice": {"slice-mtbf": 9, "hosts": 8},
+        "slice-mtbf": {"hosts-per-slice": 2},
+    }  # fmt: skip
+    for name, other in pairs.items():
+        one, two = (
+            question_of(parsed({**base, **other, name: value}.items(), "--"))
+            for value in ((0.3, 0.4) if name.endswith("share") else (1, 2))
+        )
+        assert one != two, name
+    assert {*others, *rate, *pairs, "least-slices"} == {one.name for one in PARAMETERS}
 
 
 @pytest.mark.parametrize(
@@ -342,6 +354,19 @@ def test_every_parameter_changes_the_question():
         ({"mtbf": 5, "restart-from-memory": 4}, "says nothing without --memory-copy"),
         ({"mtbf": 5, "peers": "yes"}, "'yes' is neither true nor false"),
         ({"mtbf": 5, "restarts": 5}, "did you mean restart?"),
+        ({"mtbf": 5, "hang-share": 0.5}, "--hang-share is of the failures that leave the host"),
+        ({"mtbf": 5, "hang-detect": 5}, "--hang-detect says nothing without --hang-share"),
+        ({"mtbf": 5, "infant-share": 0.5}, "--infant-share says nothing without --infant-mean"),
+        ({"mtbf": 5, "rack-mtbf": 9}, "--rack-mtbf says nothing without --hosts-per-rack"),
+        ({"mtbf": 5, "weibull": 2, "infant-share": 0.1, "infant-mean": 9}, "--weibull is the law"),
+        (
+            {"mtbf": 5, "hosts-per-rack": 4, "rack-mtbf": 9, "hosts-per-slice": 6, "slice-mtbf": 9},
+            "a slice of 6 hosts does not consist of racks of 4",
+        ),
+        ({"mtbf": 5, "repair": "lognormal:4h"}, "--repair: 'lognormal:4h': give lognormal:MEDIAN:"),
+        ({"mtbf": 5, "repair": "lognormal:-4h:1"}, "--repair: -4h is less than no time"),
+        ({"mtbf": 5, "repair": "lognormal:4h:40"}, "--repair: a sigma of 40.0 is above 10"),
+        ({"mtbf": 5, "repair": 0}, "--repair: 0 is no time"),
         ({"mtbf": 5, "zzz": 5}, "see holdfast plan --help"),
     ],
 )
@@ -376,6 +401,11 @@ def test_a_file(tmp_path):
         ("mtbf = -5", "plan.toml: mtbf: -5 is less than no time"),
         ("mtbf = nan", "plan.toml: mtbf: 'nan' is not a duration"),
         ("[plan]\nmtbf = 5", "'plan' is no parameter"),
+        ("buy = 5", "plan.toml: buy is no table: write [buy.spot]"),
+        ("[buy.spot]\nprice = -1", "plan.toml: buy.spot: price: -1 is impossible"),
+        ("[buy.spot]\nprice = 1\nterm = '9d'\npays = 'held'", "a term is paid whole"),
+        ("[buy.x]\nprice = 1\nterm = 9\nwindow = 9\ngap = 9", "windows are paid whole"),
+        ("[buy.x]\nprice = 1\nnotice = 30", "notice says nothing without interruptions"),
         ("# " + "x" * (1 << 20), "it is no plan"),
     ],
 )

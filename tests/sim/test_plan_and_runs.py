@@ -21,6 +21,36 @@ FAILING = {"mtbf": 5000, "restart": 300, "save-stall": 20, "hosts": 64, "days": 
 LOSING = {**FAILING, "host-share": 0.5}
 
 
+SHORT = {**LOSING, "days": 6}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**SHORT, "hang-share": 0.8, "hang-detect": "20min", "repair": "lognormal:20min:1"},
+        {**SHORT, "hosts-per-rack": 8, "rack-mtbf": "2d", "repair": "1h", "spares": 8},
+        {**SHORT, "mtbf": 20_000, "hosts": 128, "infant-share": 0.3, "infant-mean": "12h"},
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_a_plan_knows_every_kind_of_failure(given: dict[str, Any]) -> None:
+    """Three runs; what makes the difference costs several points each."""
+    question = question_of(parsed(given.items(), "--"))
+    planned = plan(question)
+    interval_s, copies_s = planned.interval_s, planned.memory_interval_s
+    saves = replace(question.scenario.saves, interval_s=interval_s, memory_interval_s=copies_s)
+    scenario = replace(question.scenario, saves=saves, step_s=(copies_s or interval_s) / 20)
+    accounts = []
+    for seed in range(3):
+        faults = Runs("", scenario).faults(seed)
+        world = World(scenario, faults, policy_of(scenario, AT_ONCE), seed=seed)
+        accounts.append(world.run().account(to_ns(scenario.duration_s)))
+    goodput = sum(account.goodput or 0.0 for account in accounts) / 3
+    failures = sum(len(account.disruptions) for account in accounts) / 3
+    assert planned.goodput == pytest.approx(goodput, abs=0.02)
+    assert planned.disruptions.mean == pytest.approx(failures, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("given", "within"),
     [

@@ -221,8 +221,10 @@ def test_memory_outlives_a_process_and_not_its_host() -> None:
         lost[cause] = seconds(account)["lost"]
     assert lost[Cause.PROCESS] < 62
     assert lost[Cause.HOST] > 180
-    _, account = run(small(replace(saves, peers=True)), Told((295, Cause.HOST)))
-    assert seconds(account)["lost"] == lost[Cause.PROCESS]
+    peers = small(replace(saves, peers=True))
+    for cause, alike in ((Cause.HOST, Cause.PROCESS), (Cause.RACK, Cause.HOST)):
+        _, account = run(peers, Told((295, cause)))
+        assert seconds(account)["lost"] == lost[alike]  # a rack takes the copies along
 
 
 def test_a_hang_is_lost_until_it_is_noticed() -> None:
@@ -230,6 +232,11 @@ def test_a_hang_is_lost_until_it_is_noticed() -> None:
     _, account = run(small(failures=failures), Told((110, Cause.HANG)))
     assert seconds(account)["hang"] == 50.0
     assert account.disruptions[0].cause == "hang"
+
+
+def test_a_run_that_ends_in_a_hang() -> None:
+    _, account = run(small(duration_s=130), Told((110, Cause.HANG)))
+    assert account.goodput == pytest.approx((51 + 47) / 130, abs=0.01)  # nobody has noticed yet
 
 
 def test_a_lost_host_is_waited_for_and_a_spare_is_there_sooner() -> None:

@@ -10,7 +10,9 @@ import click
 
 from holdfast.cli.files import write_file
 from holdfast.cli.parameters import DRAWN, asked, parameters
-from holdfast.sim.plan_input import Question, question_of
+from holdfast.errors import ConfigurationError
+from holdfast.sim.buying import MOST_WAYS, Way, ways_of_flags
+from holdfast.sim.plan_input import BUY, Question, question_of
 
 if TYPE_CHECKING:
     from holdfast.sim.plan import Plan
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @parameters
+@click.option(
+    "--buy",
+    metavar="NAME:KEY=VALUE,...",
+    multiple=True,
+    help="A way to buy the machines, as in spot:price=2.1,interruptions=30,provision=10min; "
+    "several are weighed against one another.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--html", metavar="FILE", help="Write a page with the curves too.")
 @click.option("--svg", metavar="FILE", help="Draw the curves into a picture too.")
@@ -26,6 +35,7 @@ def plan(
     file: str | None,
     from_run: str | None,
     store: str | None,
+    buy: tuple[str, ...],
     as_json: bool,
     html: str | None,
     svg: str | None,
@@ -42,7 +52,9 @@ def plan(
     from holdfast.sim.plan import plan as answer
 
     told = asked(file, from_run, store, flags)
-    question, drawn = question_of(told.values), [question_of(one) for one in told.drawn(DRAWN)]
+    ways = {BUY: _ways(told.values.get(BUY, {}), buy)}
+    question = question_of(told.values | ways)
+    drawn = [question_of(one) for one in told.drawn(DRAWN)]
     found = answer(question, drawn, told.fitted, told.assumed)
     if html is not None:
         from holdfast.cli.plan_page import page_of
@@ -61,6 +73,13 @@ def plan(
     if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
         sys.stdout.reconfigure(errors="replace")
     show(found, Console(highlight=False))
+
+
+def _ways(of_file: dict[str, Way], flags: tuple[str, ...]) -> dict[str, Way]:
+    ways = of_file | ways_of_flags(flags)
+    if len(ways) > MOST_WAYS:
+        raise ConfigurationError(f"{len(ways)} ways to buy are too many: give {MOST_WAYS} at most")
+    return ways
 
 
 def _draw(plan: Plan, question: Question, svg: str | None, png: str | None) -> None:

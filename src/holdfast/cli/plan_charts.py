@@ -34,6 +34,7 @@ LOSSES = (
     ("save", "save", "blocked by saves"),
     ("lost", "lost", "lost steps"),
     ("restart", "startup", "restarts"),
+    ("hang", "hang", "hangs"),
 )
 IDLE = ("other", "other", "data and the like")  # as much at any scale
 

@@ -16,6 +16,7 @@ from holdfast.report.page import page
 from holdfast.report.sheet import sheet
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
+from holdfast.sim.laws import LogNormal
 from holdfast.sim.plan import Plan
 from holdfast.sim.plan_curves import curves
 from holdfast.sim.plan_input import PARAMETERS, Question
@@ -221,6 +222,10 @@ def _in_words(metavar: str | None, value: Any) -> str:
         return in_words(value)
     if metavar == "SHARE":
         return percent(value)
+    if isinstance(value, LogNormal):
+        return f"log-normal, median {in_words(value.median_s)}, sigma {value.sigma:g}"
+    if metavar == "TIME|LAW":
+        return in_words(value.mean_s)
     return (
         f"{value:,}"
         if isinstance(value, int)

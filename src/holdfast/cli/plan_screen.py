@@ -17,6 +17,7 @@ from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
 from holdfast.sim.fitted import Fitted
 from holdfast.sim.plan import Elastic, Plan
+from holdfast.sim.plan_buying import Buying
 
 WARNING = "lost"  # the kind whose colour a sentence has that says what cannot be
 
@@ -51,6 +52,9 @@ def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
     if plan.what_ifs:
         yield Text()
         yield _what_ifs(plan, page)
+    if plan.buying is not None:
+        yield Text()
+        yield from _ways(plan.buying, page)
     if plan.fitted:
         yield Text()
         yield fitted_table(plan.fitted)
@@ -103,6 +107,7 @@ def _where_it_goes(plan: Plan, page: Page) -> Table:
         ("restart", "coming back, also in vain", plan.badput.restart),
         ("lost", "steps that failures undid", plan.badput.lost),
         ("save", "blocked by saves", plan.badput.save),
+        ("hang", "until a hang is noticed", plan.badput.hang),
         ("other", "data, evaluation and the like", plan.badput.other),
     ]
     table = _table("where the rest goes", "", "share", "")
@@ -167,6 +172,36 @@ def _what_ifs(plan: Plan, page: Page) -> Table:
         gain = f"{one.gain * 100:+.1f} points"
         table.add_row(one.change, percent(one.goodput), gain, Text(drawn, style_of("step").colour))
     return table
+
+
+def _ways(buying: Buying, page: Page) -> Iterator[RenderableType]:
+    """What the same work takes and costs, one line a way; then why."""
+    none = page.glyph("—", "-")
+    table = _table("way to buy", "price", "sched.", "runtime", "goodput", "takes", "costs", "per h")
+    for way in buying.ways:
+        if way.wall_s is None or way.money is None:
+            table.add_row(way.name, f"{way.price:g}", none, none, none, "never", none, none)
+            continue
+        names = [way.name == buying.cheapest, way.name == buying.fastest]
+        table.add_row(
+            Text(way.name, "bold" if any(names) else ""),
+            f"{way.price:g}",
+            percent(way.scheduling_goodput),
+            percent(way.runtime_goodput),
+            percent(way.goodput),
+            Text(in_words(way.wall_s), "bold" if names[1] else ""),
+            Text(_money(way.money), "bold" if names[0] else ""),
+            f"{way.money_per_useful_chip_hour:.3g}",
+        )
+    yield table
+    yield Text(" ".join(buying.why), "dim")
+
+
+def _money(amount: float) -> str:
+    for below, over, unit in ((1e4, 1.0, ""), (1e7, 1e3, " k"), (1e10, 1e6, " M")):
+        if amount < below:
+            return f"{amount / over:,.0f}{unit}"
+    return f"{amount / 1e9:,.0f} G"
 
 
 def fitted_table(fitted: Sequence[Fitted]) -> Table:

@@ -18,8 +18,9 @@ class Drawn:
     """The faults of `scenario`; `seed` decides them all.
 
     A host that was lost does not fail again before it is renewed; after the failure of a process
-    its host is as new. A rack or slice is as new after it has failed, and fails unseen while none
-    of its hosts is there. Raises ValueError for a law by which failures never end.
+    its host is as new, but no new machine: infant mortality does not begin again. A rack or slice
+    is as new after it has failed, and fails unseen while none of its hosts is there. Raises
+    ValueError for a law by which failures never end.
     """
 
     tells_arrivals = False
@@ -33,6 +34,7 @@ class Drawn:
         self._lives: dict[Cause, Lives] = {}
         self._sizes: dict[Cause, int] = {}  # how many hosts a rack or slice has
         self._life: dict[int, Life] = {}  # of the hosts that are not in their first
+        self._machine: dict[int, Life] = {}  # of those that are not the first, for infants alone
         self._unseen: dict[tuple[Cause, int], Due] = {}
         for cause, law, size in (
             (Cause.HOST, failures.between, 1),
@@ -45,6 +47,11 @@ class Drawn:
                 if cause in TOGETHER:
                     self._sizes[cause] = size
         self._of_hosts = self._lives.get(Cause.HOST)
+        self._early: Lives | None = None
+        if failures.early is not None:
+            law, hosts = failures.early, fleet.hosts
+            self._early = Lives(Cause.HOST, law, hosts, failures, seed, early=True)
+        self._all = [*self._lives.values(), *([self._early] if self._early else [])]
         self._settle()
 
     @property
@@ -73,6 +80,9 @@ class Drawn:
         if at_ns < self._now_ns:
             raise ValueError(f"host {host} cannot be new at {at_ns} ns: {self._now_ns} ns is past")
         self._renew(host, at_ns)
+        if self._early is not None:
+            machine = self._machine[host] = _next(self._machine.get(host, FIRST), at_ns)
+            self._add(self._early.later(host, machine))
         self._settle()
 
     def _happen(self, due: Due) -> Fault | Announcement:
@@ -87,11 +97,12 @@ class Drawn:
         else:
             for host in hosts:
                 self._life[host] = Life(self._life.get(host, FIRST).number + 1, FAR_NS)
+                if self._early is not None:
+                    self._machine[host] = Life(self._machine.get(host, FIRST).number + 1, FAR_NS)
         return Fault(due.at_ns, due.cause, hosts)
 
     def _renew(self, host: int, at_ns: int) -> None:
-        number, born_ns = self._life.get(host, FIRST)
-        life = self._life[host] = Life(number + (born_ns < FAR_NS), at_ns)
+        life = self._life[host] = _next(self._life.get(host, FIRST), at_ns)
         if self._of_hosts is not None:
             self._add(self._of_hosts.later(host, life))
         if self._unseen:
@@ -122,7 +133,7 @@ class Drawn:
     def _settle(self) -> None:
         """Make what is first in the queue the next thing that happens."""
         while True:
-            for lives in self._lives.values():
+            for lives in self._all:
                 while lives.known_ns < (self._due[0][0] if self._due else FAR_NS):
                     self._add(lives.first())
             if not self._due:
@@ -132,6 +143,13 @@ class Drawn:
                 if self._there(due):
                     return
                 self._unseen[due.cause, due.place] = due
-            elif due.life == self._life.get(due.place, FIRST).number:
-                return
+            else:
+                lives_of = self._machine if due.early else self._life
+                if due.life == lives_of.get(due.place, FIRST).number:
+                    return
             heappop(self._due)
+
+
+def _next(life: Life, at_ns: int) -> Life:
+    """Of the same place; one that has ended already was counted then."""
+    return Life(life.number + (life.born_ns < FAR_NS), at_ns)

@@ -32,11 +32,13 @@ class Hosts:
         self._arrivals = dict.fromkeys(missing, (NEVER_NS, QUEUE))  # by place: when, what wait
 
     def lose(self, place: int, at_ns: int) -> int:
-        """The machine there is gone; when the next one is in its place."""
+        """The machine there is gone; when the next one is in its place, `NEVER_NS`: unknown."""
         recovery = self._recovery
         if recovery.repair is not None:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
         if not self.spares:
+            if recovery.replace == recovery.repair:  # no other is to be had
+                return self._comes(place, NEVER_NS, QUEUE)
             self._more += 1
             self._expect(place, at_ns, recovery.replace, recovery.repair)
             return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)

@@ -7,13 +7,16 @@ decides everything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import erfc, exp, gamma, inf, isfinite, log, sqrt
+from math import erfc, exp, expm1, gamma, inf, isfinite, log, sqrt
 from random import Random
 from typing import Protocol
 
 
 class Law(Protocol):
-    """A distribution of positive times."""
+    """A distribution of positive times: a plain value, equal to others by what it says."""
+
+    def __hash__(self) -> int:
+        """Of its parameters."""
 
     @property
     def mean_s(self) -> float:
@@ -147,6 +150,43 @@ class LogNormal:
 
 
 NEVER_S = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """Infant mortality: S(t) = 1 − p·(1 − e^(−t/m)).
+
+    With the probability `share` p an exponential life of mean `life_s` m, else no end by this law:
+    what lives on ends by another one.
+    """
+
+    share: float
+    life_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"an early end of {self.share} is no share: above 0, up to 1")
+        _check("an early life", self.life_s)
+
+    @property
+    def mean_s(self) -> float:
+        """M where all end early, else without end."""
+        return self.life_s if self.share == 1 else NEVER_S
+
+    def sample_s(self, rng: Random) -> float:
+        """Draw one; it may be `NEVER_S`."""
+        return self.age_at_s(1.0 - rng.random())
+
+    def survival(self, age_s: float) -> float:
+        """1 − p·(1 − e^(−t/m))."""
+        return 1.0 + self.share * expm1(-max(0.0, age_s) / self.life_s)
+
+    def age_at_s(self, survival: float) -> float:
+        """−m·ln(1 − (1 − S)/p); never where S is what lives on."""
+        alive = 1.0 - (1.0 - survival) / self.share
+        if self.share == 1:
+            alive = survival
+        return -self.life_s * log(alive) if alive > 0 else NEVER_S
 
 
 def _check(what: str, value: float, *, zero: bool = False) -> None:

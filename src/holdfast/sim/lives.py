@@ -42,13 +42,26 @@ class Due(NamedTuple):
     life: int
     lost_ns: int | None = None  # of a warning: when the host will be lost
     comes_true: bool = True
+    early: bool = False  # of a machine's life, which ends of processes do not begin anew
 
 
 class Lives:
     """Those of `members` hosts, racks or slices, by `law`."""
 
-    def __init__(self, cause: Cause, law: Law, members: int, failures: Failures, seed: int) -> None:
-        """Raise ValueError for a law by which failures never end."""
+    def __init__(
+        self,
+        cause: Cause,
+        law: Law,
+        members: int,
+        failures: Failures,
+        seed: int,
+        *,
+        early: bool = False,
+    ) -> None:
+        """`early`: those that are cut short by infant mortality, and no others.
+
+        Raises ValueError for a law by which failures never end.
+        """
         if law.mean_s < LEAST_MEAN_S:
             raise ValueError(
                 f"a {cause} that fails each {law.mean_s} s does nothing else: the mean between its "
@@ -56,8 +69,10 @@ class Lives:
             )
         self._cause = cause
         self._law = law
+        self._early = early
         is_host = cause is Cause.HOST
-        self._host_share = failures.host_share if is_host else 1.0  # the others are of a process
+        # The others are of a process; what is lost early is lost.
+        self._host_share = failures.host_share if is_host and not early else 1.0
         self._hang_share = failures.hang_share
         # Racks and slices fail without a warning.
         self._notices = failures.notices if is_host else Notices()
@@ -65,9 +80,10 @@ class Lives:
         # So many false alarms for each failure that `precision` of all announcements come true.
         self._alarms = self._host_share * recall * (1 / precision - 1)
         self._ahead_ns = _ns(self._notices.lead.age_at_s(RAREST_LEAD)) if recall else 0
-        self._luck = Luck(f"{seed} {cause} later")
+        name = f"{seed} early" if early else f"{seed} {cause}"
+        self._luck = Luck(f"{name} later")
         self._cohort = Cohort(law, members, self._alarms)
-        self._cohort_luck = Random(f"{seed} {cause}")  # noqa: S311 - chance, no secret
+        self._cohort_luck = Random(name)  # noqa: S311 - chance, no secret
         self.known_ns = -self._ahead_ns  # all that first lives bring until then was given
 
     def first(self) -> list[Due]:
@@ -101,14 +117,14 @@ class Lives:
             return []
         if not fails:
             lost_ns = at_ns + self._lead_ns(rng)
-            return [Due(at_ns, Cause.HOST, place, life.number, lost_ns, comes_true=False)]
+            return [Due(at_ns, Cause.HOST, place, life.number, lost_ns, False, self._early)]
         cause = self._what_failed(rng)
-        failure = Due(at_ns, cause, place, life.number)
+        failure = Due(at_ns, cause, place, life.number, early=self._early)
         recall = self._notices.recall
         if cause is not Cause.HOST or not recall or rng.random() >= recall:
             return [failure]
         told_ns = max(life.born_ns, at_ns - self._lead_ns(rng))
-        return [Due(told_ns, cause, place, life.number, at_ns), failure]
+        return [failure._replace(at_ns=told_ns, lost_ns=at_ns), failure]
 
     def _what_failed(self, rng: Random) -> Cause:
         share = self._host_share

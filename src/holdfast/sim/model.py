@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 
-from holdfast.sim.laws import Exponential, Fixed, Law
+from holdfast.sim.infants import early_losses_per_s
+from holdfast.sim.laws import Early, Exponential, Fixed, Law
 
 DAY_S = 86_400.0
 
@@ -39,6 +40,11 @@ class Fleet:
         for name in ("hosts_per_rack", "hosts_per_slice", "spares"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be zero or more")
+        rack, of_slice = self.hosts_per_rack, self.hosts_per_slice
+        if rack and of_slice and of_slice % rack:
+            raise ValueError(
+                f"a slice of {of_slice} hosts does not consist of racks of {rack}: give a multiple"
+            )
         if self.elastic:
             self._check_slices()
 
@@ -89,14 +95,15 @@ class Failures:
 
     `between`: the time from one failure of a host to its next; None: nothing fails by itself. Of
     these `host_share` take the host along, and with it its memory; the others are of a process, and
-    of them `hang_share` are noticed only after `hang_detect_s`. `rack_between`, `slice_between`: of
-    a whole rack or slice.
+    of them `hang_share` are noticed only after `hang_detect_s`. `early`: how a host that is new, or
+    was repaired, is lost beside that. `rack_between`, `slice_between`: of a whole rack or slice.
     """
 
     between: Law | None = None
     host_share: float = 1.0
     hang_share: float = 0.0
     hang_detect_s: float = 300.0
+    early: Early | None = None
     rack_between: Law | None = None
     slice_between: Law | None = None
     notices: Notices = field(default_factory=Notices)
@@ -144,6 +151,7 @@ class Recovery:
     in a lost host's place, `replace`: to get another where no spare is left; both come before the
     restart. `repair`: after so long a lost host takes the place for which a replacement is waited,
     or is a spare again, unless there was a replacement, which then goes; None: it never comes back.
+    Where `replace` is the law of `repair`, no other machine is to be had.
     """
 
     restart: Law = field(default_factory=lambda: Fixed(300.0))
@@ -190,7 +198,7 @@ class Scenario:
     def mtbf_s(self) -> float | None:
         """The mean time between failures of the whole run; None: nothing fails."""
         fleet, failures = self.fleet, self.failures
-        rate = 0.0
+        rate = self.early_losses_per_s
         for law, size in (
             (failures.between, 1),
             (failures.rack_between, fleet.hosts_per_rack),
@@ -199,6 +207,17 @@ class Scenario:
             if law is not None and size:
                 rate += -(-fleet.hosts // size) / law.mean_s
         return 1.0 / rate if rate else None
+
+    @property
+    def early_losses_per_s(self) -> float:
+        """How often hosts of the run are lost early, on average over its time."""
+        failures = self.failures
+        if failures.early is None:
+            return 0.0
+        others = [(failures.between, failures.host_share)]
+        others += [(failures.rack_between, 1.0), (failures.slice_between, 1.0)]
+        per_s = sum(share / law.mean_s for law, share in others if law is not None)
+        return self.fleet.hosts * early_losses_per_s(failures.early, per_s, self.duration_s)
 
 
 def per_node_days(failures: float) -> Exponential:

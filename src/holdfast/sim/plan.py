@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.sim.fitted import Fitted
 from holdfast.sim.laws import Fixed, Law, LogNormal, Weibull
 from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
+from holdfast.sim.plan_buying import Buying, buying
 from holdfast.sim.plan_changes import with_elastic
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, costs_of, outlook
@@ -47,6 +48,7 @@ class Badput:
     lost: float
     save: float
     other: float
+    hang: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Plan:
     those were `fitted`. `runtime_goodput` is a share
     of the time in which all hosts are there. `published_runtime_goodput`: the estimate from tch,
     trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
+    `buying`: what each way to buy the machines comes to; None where none was given.
     `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
     `elastic`: None where the run waits for all of its slices.
     """
@@ -112,6 +115,7 @@ class Plan:
     notes: tuple[str, ...]
     fitted: tuple[Fitted, ...] = ()
     assumed: tuple[str, ...] = ()
+    buying: Buying | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, by the same names."""
@@ -167,6 +171,7 @@ def plan(
             sg * view.shares.lost,
             sg * view.shares.saves,
             sg * view.shares.kept * view.idle,
+            sg * view.hanging,
         ),
         best_spares=best_spares(question),
         elastic=_elastic(question, view),
@@ -175,6 +180,7 @@ def plan(
         notes=notes(question, view, best),
         fitted=tuple(fitted),
         assumed=tuple(assumed),
+        buying=buying(question, view),
     )
 
 
@@ -196,10 +202,13 @@ def _elastic(question: Question, view: Outlook) -> Elastic | None:
 def _disruptions(question: Question, view: Outlook) -> Disruptions:
     """Failures strike the hosts that are there; the variance of a renewal count is N·cv².
 
+    What fails while the run hangs ends no attempt of its own.
+
     Restarts that take slices in again are disruptions too.
     """
     law, waiting = question.between, view.waiting
-    mean = waiting.scheduling_goodput / law.mean_s + waiting.taken_in_per_s
+    running = waiting.scheduling_goodput * (1 - view.hanging)
+    mean = running / law.mean_s + waiting.taken_in_per_s
     mean *= question.scenario.duration_s
     sd = sqrt(mean) * _variation(law)
     return Disruptions(mean, sd, max(0.0, mean - NORMAL_95 * sd), mean + NORMAL_95 * sd)

@@ -23,7 +23,14 @@ from holdfast.sim.plan_changes import (
     with_stall,
 )
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, is_memoryless, notice_needs_s, outlook
+from holdfast.sim.plan_model import (
+    Outlook,
+    costs_of,
+    is_memoryless,
+    loses_hosts,
+    notice_needs_s,
+    outlook,
+)
 from holdfast.sim.plan_spares import best_spares, scheduling_goodput
 
 LEAST_GAIN = 0.0005
@@ -87,7 +94,14 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
         yield words, with_elastic(question, elastic=True)
     if failures.host_share:
         yield _noticed(question)
-    if wait_s and failures.host_share:
+    if failures.hang_share and failures.host_share < 1:
+        half_s = failures.hang_detect_s / 2
+        changed = replace(failures, hang_detect_s=half_s)
+        yield (
+            f"notice a hang after {in_words(half_s)}",
+            replace(question, scenario=replace(scenario, failures=changed)),
+        )
+    if wait_s and loses_hosts(question):
         yield "one more spare", with_spares(question, scenario.fleet.spares + 1)
         if recovery.repair is None or wait_s < recovery.repair.mean_s:
             half_s = wait_s / 2
@@ -152,6 +166,7 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
             f"With a memory tier a durable save is a copy that is drained while training goes on: "
             f"the {in_words(saves.stall_s)} that a save blocks otherwise do not count."
         )
+    yield from _approximate(question)
     notices, need_s = scenario.failures.notices, notice_needs_s(question)
     if notices.recall and notices.lead.mean_s < need_s:
         yield (
@@ -162,6 +177,24 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
         yield (
             "With a memory tier or notices the closed forms know exponential failures only: the "
             "law's shape counts for the interval of what one run sees, and for nothing else."
+        )
+
+
+def _approximate(question: Question) -> Iterator[str]:
+    """Where kinds of failures that were asked for are counted to the first order only."""
+    scenario = question.scenario
+    early, law = scenario.failures.early, question.between
+    if early is not None:
+        lost = scenario.early_losses_per_s * scenario.duration_s
+        yield (
+            f"Some {lost:,.0f} hosts are lost early, most of them in the first "
+            f"{in_words(3 * early.life_s)}: the plan spreads them evenly over the run; "
+            "holdfast simulate does not."
+        )
+    if scenario.failures.hang_share and not isinstance(law, Exponential):
+        yield (
+            "Hangs are counted to the first order: after one that is noticed late the law of the "
+            "failures is taken to begin anew."
         )
 
 

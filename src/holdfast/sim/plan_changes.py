@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
@@ -64,9 +65,15 @@ def with_failures(question: Question, factor: float) -> Question:
         None if law is None else scaled(law, factor)
         for law in (failures.between, failures.rack_between, failures.slice_between)
     )
-    changed = replace(failures, between=between, rack_between=rack, slice_between=slices)
+    early = failures.early
+    if early is not None:
+        early = replace(early, share=min(1.0, early.share / factor))
+    changed = replace(
+        failures, between=between, rack_between=rack, slice_between=slices, early=early
+    )
     scenario = replace(question.scenario, failures=changed)
-    return replace(question, scenario=scenario, between=scaled(question.between, factor))
+    longer = (scenario.mtbf_s or inf) / (question.scenario.mtbf_s or inf)
+    return replace(question, scenario=scenario, between=scaled(question.between, longer))
 
 
 def scaled(law: Law, factor: float) -> Law:

@@ -6,7 +6,7 @@ Plain numbers from the closed forms, thin enough to be drawn as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import ceil, floor, inf, log2
 
 from holdfast.sim.plan_changes import with_failures, with_saves, with_slices, with_spares
@@ -61,8 +61,8 @@ class ScalePoint:
 class CostPoint:
     """Chip-hours lost in a day at `factor` times the scale, with the plan's intervals, by kind.
 
-    While failures are rare, `lost`, `restart` and `reschedule` grow with the square of the scale,
-    since so many more failures stop so many more chips; `save` grows with the scale.
+    While failures are rare, `lost`, `restart`, `reschedule` and `hang` grow with the square of the
+    scale, since so many more failures stop so many more chips; `save` grows with the scale.
     """
 
     factor: float
@@ -71,11 +71,12 @@ class CostPoint:
     restart: float
     lost: float
     save: float
+    hang: float
 
     @property
     def by_failures(self) -> float:
         """All but what saves block."""
-        return self.reschedule + self.restart + self.lost
+        return self.reschedule + self.restart + self.lost + self.hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _scale(question: Question, view: Outlook) -> Iterator[ScalePoint]:
 
 def _cost(question: Question, view: Outlook) -> Iterator[CostPoint]:
     fleet, planned = question.scenario.fleet, _as_planned(question, view)
-    yield CostPoint(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    yield CostPoint(*[0.0] * len(fields(CostPoint)))
     for step in range(1, COST_STEPS * MOST_TIMES + 1):
         factor = step / COST_STEPS
         found = at_scale(planned, factor)
@@ -187,6 +188,7 @@ def _cost(question: Question, view: Outlook) -> Iterator[CostPoint]:
             restart=hours * sg * shares.restarts,
             lost=hours * sg * shares.lost,
             save=hours * sg * shares.saves,
+            hang=hours * sg * found.hanging,
         )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import exp, isfinite
+from math import exp
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
+from holdfast.sim.buying import Way, ways_of_table
 from holdfast.sim.durations import seconds_of
-from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal, Weibull
+from holdfast.sim.laws import Early, Exponential, Fixed, Law, LogNormal, Weibull
 from holdfast.sim.model import (
     DAY_S,
     Failures,
@@ -27,11 +28,26 @@ from holdfast.sim.model import (
     of_job,
     per_node_days,
 )
+from holdfast.sim.values import (
+    count,
+    days,
+    flag,
+    number,
+    part,
+    period,
+    repair_law,
+    share,
+    shown,
+    spread,
+    wait_law,
+)
 
 FILE_MAX_BYTES = 1 << 20
 TARGET = 0.9
 DAYS = 30.0
-SPREAD_MOST = 3.0
+BUY = "buy"  # a file's tables [buy.NAME], and the flag --buy
+# What fails beside hosts and processes at their rate.
+OTHERS = ("hang-share", "infant-share", "rack-mtbf", "slice-mtbf")
 
 
 class Parameter(NamedTuple):
@@ -47,6 +63,8 @@ class Parameter(NamedTuple):
 class Question:
     """A scenario, the law of the time between failures of the whole run, and the goodput aimed at.
 
+    `ways`: to buy the machines, which are weighed against one another.
+
     The law has the scenario's mean. It is exponential for any fleet in its steady state; of another
     law, the run is as good as new after each failure.
     """
@@ -54,118 +72,57 @@ class Question:
     scenario: Scenario
     between: Law
     target: float = TARGET
-
-
-def _count(least: int) -> Callable[[object], int]:
-    def parse(given: object) -> int:
-        try:
-            if isinstance(given, bool) or not isinstance(given, int | str):
-                raise ValueError
-            number = int(given)
-        except ValueError:
-            raise ValueError(f"{_shown(given)} is not a whole number") from None
-        if number < least:
-            raise ValueError(f"{number} is too few: give {least} or more")
-        return number
-
-    return parse
-
-
-def _number(given: object) -> float:
-    try:
-        if isinstance(given, bool) or not isinstance(given, int | float | str):
-            raise ValueError
-        number = float(given)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{_shown(given)} is not a number") from None
-    if not (number > 0 and isfinite(number)):
-        raise ValueError(f"{number:g} is impossible: give a number above 0")
-    return number
-
-
-def _share(given: object) -> float:
-    try:
-        if isinstance(given, bool) or not isinstance(given, int | float | str):
-            raise ValueError
-        share = float(given)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{_shown(given)} is not a share: give a number from 0 to 1") from None
-    if not 0 <= share <= 1:
-        raise ValueError(f"{share:g} is no share: give a number from 0 to 1")
-    return share
-
-
-def _part(given: object) -> float:
-    share = _share(given)
-    if share == 1:
-        raise ValueError("1 leaves nothing: give less")
-    return share
-
-
-def _spread(given: object) -> float:
-    sigma = 0.0 if given in (0, "0") else _number(given)
-    if sigma > SPREAD_MOST:
-        raise ValueError(f"{sigma:g} is too much: give up to {SPREAD_MOST:g}")
-    return sigma
-
-
-def _period(given: object) -> float:
-    value_s = seconds_of(given)
-    if not value_s:
-        raise ValueError("0 is no time: give more than 0")
-    return value_s
-
-
-def _days(given: object) -> float:
-    value_s = seconds_of(given, unit="d")
-    if not value_s:
-        raise ValueError("a run of no time has no goodput: give more than 0")
-    return value_s
-
-
-def _flag(given: object) -> bool:
-    """As a file has it, or in the words of a policy."""
-    value = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
-    if not isinstance(value, bool):
-        raise ValueError(f"{_shown(given)} is neither true nor false")
-    return value
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    ways: tuple[Way, ...] = ()
 
 
 PARAMETERS = (
-    Parameter("hosts", "N", _count(1), "Hosts that train."),
-    Parameter("chips-per-host", "N", _count(1), "Accelerators of a host; 1 if not given."),
-    Parameter("mtbf", "TIME", _period, "Mean time between failures of the whole run."),
+    Parameter("hosts", "N", count(1), "Hosts that train."),
+    Parameter("chips-per-host", "N", count(1), "Accelerators of a host; 1 if not given."),
+    Parameter(
+        "mtbf",
+        "TIME",
+        period,
+        "Mean time between failures of the whole run, but for racks, slices and infants.",
+    ),
     Parameter(
         "failures-per-1000-node-days",
         "RATE",
-        _number,
+        number,
         "The same as fleets publish it: failures of 1000 hosts in a day.",
     ),
     Parameter(
         "host-share",
         "SHARE",
-        _share,
+        share,
         "Of the failures, those that take the host along, and with it its memory; 1 if not given.",
+    ),
+    Parameter(
+        "weibull",
+        "SHAPE",
+        number,
+        "The time between failures of the run is Weibull with that shape: below 1 a failure makes "
+        "the next one likelier for a while.",
     ),
     Parameter(
         "hang-share",
         "SHARE",
-        _share,
-        "Of the failures that do not, those that are hangs; 0 if not given.",
+        share,
+        "Of the failures that leave the host, those after which processes hang; 0 if not given.",
     ),
-    Parameter("hang-detect", "TIME", seconds_of, "Until a hang is noticed; 300 s if not given."),
     Parameter(
-        "weibull",
-        "SHAPE",
-        _number,
-        "The time between failures of the run is Weibull with that shape: below 1 a failure makes "
-        "the next one likelier for a while.",
+        "hang-detect", "TIME", seconds_of, "After so long it is noticed; 300 s if not given."
     ),
+    Parameter(
+        "infant-share",
+        "SHARE",
+        share,
+        "Of the hosts that are new or repaired, those that are lost early, beside other failures.",
+    ),
+    Parameter("infant-mean", "TIME", period, "How long such a host lasts on average."),
+    Parameter("hosts-per-rack", "N", count(1), "Hosts that are lost together with their rack."),
+    Parameter("rack-mtbf", "TIME", period, "Mean time between failures of one whole rack."),
+    Parameter("hosts-per-slice", "N", count(1), "Hosts of a slice; whole racks, if there are."),
+    Parameter("slice-mtbf", "TIME", period, "Mean time between failures of one whole slice."),
     Parameter("save-stall", "TIME", seconds_of, "How long a save blocks training; 0 if not given."),
     Parameter("save-write", "TIME", seconds_of, "How much later it is durable; 0 if not given."),
     Parameter(
@@ -183,23 +140,27 @@ PARAMETERS = (
     Parameter(
         "restart-spread",
         "SIGMA",
-        _spread,
+        spread,
         "Simulated restarts are log-normal around it, with that sigma; 0 if not given.",
     ),
     Parameter(
         "reschedule",
-        "TIME",
-        seconds_of,
+        "TIME|LAW",
+        wait_law,
         "To get another host for a lost one where no spare is left; without --repair 0.",
     ),
-    Parameter("spares", "N", _count(0), "Idle hosts that take a lost one's place at once."),
-    Parameter("repair", "TIME", _period, "After so long, a lost host is there again."),
-    Parameter("hosts-per-slice", "N", _count(1), "Hosts of a slice, which trains whole or not."),
+    Parameter("spares", "N", count(0), "Idle hosts that take a lost one's place at once."),
     Parameter(
-        "elastic", None, _flag, "Go on with the slices that are whole, where that beats waiting."
+        "repair",
+        "TIME|LAW",
+        repair_law,
+        "After so long, a lost host is there again; or by a law, lognormal:MEDIAN:SIGMA.",
     ),
-    Parameter("least-slices", "N", _count(1), "On so many at least; 1 if not given."),
-    Parameter("interval", "TIME", _period, "Train so long between saves, instead of the best."),
+    Parameter(
+        "elastic", None, flag, "Go on with the slices that are whole, where that beats waiting."
+    ),
+    Parameter("least-slices", "N", count(1), "On so many at least; 1 if not given."),
+    Parameter("interval", "TIME", period, "Train so long between saves, instead of the best."),
     Parameter(
         "memory-copy",
         "TIME",
@@ -207,28 +168,26 @@ PARAMETERS = (
         "There is a memory tier, and a copy to it blocks training for so long.",
     ),
     Parameter(
-        "memory-interval", "TIME", _period, "Train so long between copies, instead of the best."
+        "memory-interval", "TIME", period, "Train so long between copies, instead of the best."
     ),
-    Parameter("peers", None, _flag, "Each copy in memory is on another host too."),
-    Parameter(
-        "notice-recall", "SHARE", _share, "Of the losses of hosts, those that are announced."
-    ),
+    Parameter("peers", None, flag, "Each copy in memory is on another host too."),
+    Parameter("notice-recall", "SHARE", share, "Of the losses of hosts, those that are announced."),
     Parameter(
         "notice-precision",
         "SHARE",
-        _share,
+        share,
         "Of the announcements, those that come true; 1 if not given.",
     ),
     Parameter("notice-lead", "TIME", seconds_of, "How long ahead they come; 30 s if not given."),
-    Parameter("step", "TIME", _period, "A step of training; 1 s if not given."),
+    Parameter("step", "TIME", period, "A step of training; 1 s if not given."),
     Parameter(
         "idle",
         "SHARE",
-        _part,
+        part,
         "Of the training, the share that is no step: data, evaluation; 0 if not given.",
     ),
-    Parameter("days", "DAYS", _days, "How long the run lasts: days, or 54d, 12h; 30 if not given."),
-    Parameter("target", "SHARE", _share, "The goodput that is aimed at; 0.9 if not given."),
+    Parameter("days", "DAYS", days, "How long the run lasts: days, or 54d, 12h; 30 if not given."),
+    Parameter("target", "SHARE", share, "The goodput that is aimed at; 0.9 if not given."),
 )
 
 
@@ -241,10 +200,13 @@ def parsed(given: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
     values = {}
     for key, value in given:
         name = key.replace("_", "-")
+        if name == BUY:
+            values[name] = ways_of_table(value, where)
+            continue
         if name not in known:
             close = get_close_matches(name[:100], known, n=1)
             hint = f"did you mean {close[0]}?" if close else "see holdfast plan --help"
-            raise ConfigurationError(f"{where}: {_shown(key)} is no parameter of a plan; {hint}")
+            raise ConfigurationError(f"{where}: {shown(key)} is no parameter of a plan; {hint}")
         try:
             values[name] = known[name].parse(value)
         except ValueError as error:
@@ -282,7 +244,8 @@ def question_of(values: Mapping[str, Any]) -> Question:
         between: Law = Exponential(mtbf_s) if shape is None else Weibull(mtbf_s, shape)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    return Question(scenario, between, values.get("target", TARGET))
+    ways = tuple(values.get(BUY, {}).values())
+    return Question(scenario, between, values.get("target", TARGET), ways)
 
 
 def scenario_of(values: Mapping[str, Any], *, is_told: bool = False) -> Scenario:
@@ -297,18 +260,13 @@ def scenario_of(values: Mapping[str, Any], *, is_told: bool = False) -> Scenario
             fleet=Fleet(
                 hosts=hosts,
                 chips_per_host=values.get("chips-per-host", 1),
+                hosts_per_rack=values.get("hosts-per-rack", 0),
                 hosts_per_slice=values.get("hosts-per-slice", 0),
                 spares=values.get("spares", 0),
                 elastic=values.get("elastic", False),
                 least_slices=values.get("least-slices", 1),
             ),
-            failures=Failures(
-                between=None if is_told else _per_host(values, hosts),
-                host_share=values.get("host-share", 1.0),
-                hang_share=values.get("hang-share", 0.0),
-                hang_detect_s=values.get("hang-detect", 300.0),
-                notices=_notices(values),
-            ),
+            failures=_failures(values, hosts, is_told=is_told),
             saves=_saves(values),
             recovery=_recovery(values),
             duration_s=values.get("days", DAYS * DAY_S),
@@ -323,7 +281,7 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
     """Raises ConfigurationError for what is missing, or given twice."""
     rate = "failures-per-1000-node-days"
     if is_told:
-        for name in ("mtbf", rate, "weibull", "host-share"):
+        for name in ("mtbf", rate, "weibull", "host-share", *OTHERS):
             if name in values:
                 raise ConfigurationError(f"--{name} and --trace both say what fails: give one")
     elif ("mtbf" in values) == (rate in values):
@@ -339,17 +297,51 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
         raise ConfigurationError(
             "--elastic asks which host fails, and --weibull is of the whole run: give one of them"
         )
+    for name in OTHERS[1:]:
+        if "weibull" in values and name in values:
+            raise ConfigurationError(
+                f"--weibull is the law of all failures of the run, and --{name} tells of others "
+                "beside them: give one"
+            )
+    if values.get("hang-share") and values.get("host-share", 1.0) == 1:
+        raise ConfigurationError(
+            "--hang-share is of the failures that leave the host: give --host-share too, below 1"
+        )
     for name, other in (
         ("elastic", "hosts-per-slice"),
         ("least-slices", "elastic"),
+        ("hang-detect", "trace" if is_told else "hang-share"),
+        ("infant-share", "infant-mean"),
+        ("infant-mean", "infant-share"),
+        ("rack-mtbf", "hosts-per-rack"),
+        ("hosts-per-rack", "rack-mtbf"),
+        ("slice-mtbf", "hosts-per-slice"),
         ("memory-interval", "memory-copy"),
         ("peers", "memory-copy"),
         ("notice-precision", "notice-recall"),
         ("notice-lead", "notice-recall"),
         ("restart-from-memory", "memory-copy"),
     ):
-        if values.get(name) and other not in values:
+        if values.get(name) and other not in values and other != "trace":
             raise ConfigurationError(f"--{name} says nothing without --{other}: give both")
+
+
+def _failures(values: Mapping[str, Any], hosts: int, *, is_told: bool) -> Failures:
+    infants = values.get("infant-share", 0.0)
+    rack, of_slice = (
+        Exponential(values[name]) if name in values else None
+        for name in ("rack-mtbf", "slice-mtbf")
+    )
+    return Failures(
+        between=None if is_told else _per_host(values, hosts),
+        host_share=values.get("host-share", 1.0),
+        hang_share=values.get("hang-share", 0.0),
+        hang_detect_s=values.get("hang-detect", 300.0),
+        early=Early(infants, values["infant-mean"]) if infants else None,
+        rack_between=rack,
+        slice_between=of_slice,
+        notices=_notices(values),
+    )
 
 
 def _per_host(values: Mapping[str, Any], hosts: int) -> Law:
@@ -380,13 +372,13 @@ def _saves(values: Mapping[str, Any]) -> Saves:
 
 def _recovery(values: Mapping[str, Any]) -> Recovery:
     """Where hosts are repaired and no others are to be had, the run waits for the first of them."""
-    repair = Fixed(values["repair"]) if "repair" in values else None
-    replace = Fixed(values["reschedule"]) if "reschedule" in values else repair or Fixed(0.0)
-    restart_s, spread = values.get("restart", 300.0), values.get("restart-spread", 0.0)
+    repair = _law(values["repair"]) if "repair" in values else None
+    replace = _law(values["reschedule"]) if "reschedule" in values else repair or Fixed(0.0)
+    restart_s, sigma = values.get("restart", 300.0), values.get("restart-spread", 0.0)
     from_memory_s = values.get("restart-from-memory", restart_s)
     restart: Law = Fixed(restart_s)
-    if spread and restart_s:
-        restart = LogNormal(restart_s / exp(spread**2 / 2), spread)
+    if sigma and restart_s:
+        restart = LogNormal(restart_s / exp(sigma**2 / 2), sigma)
     return Recovery(
         restart=restart,
         restore_s=max(0.0, restart_s - from_memory_s),
@@ -394,3 +386,8 @@ def _recovery(values: Mapping[str, Any]) -> Recovery:
         replace=replace,
         repair=repair,
     )
+
+
+def _law(value: Law | float) -> Law:
+    """What was fitted is a number of seconds, what was given is a law."""
+    return Fixed(value) if isinstance(value, int | float) else value

@@ -6,16 +6,20 @@ hosts: what fails while the run waits makes it wait longer, and undoes no traini
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import exp
+from dataclasses import dataclass, fields, replace
+from math import exp, expm1
 
 from holdfast.core import spares
 from holdfast.core.optimum import exact_interval_s
 from holdfast.core.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
 from holdfast.core.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
-from holdfast.sim.laws import Exponential
+from holdfast.sim import plan_away
+from holdfast.sim.laws import Exponential, Fixed
+from holdfast.sim.model import Recovery
 from holdfast.sim.plan_elastic import Losses, needs_s, presence
 from holdfast.sim.plan_input import Question
+
+LONGEST = 1e-12  # this share of the waits, the longest, is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,16 @@ class Waiting:
 class Outlook:
     """What a question comes to, with one pattern of saves.
 
-    `shares` counts as training what goes on between saves, `idle` of which is no step.
+    `shares` counts as training what goes on between saves, `idle` of which is no step. It is of the
+    time in which the run has its hosts, and so is `hanging`: what it hangs before that is noticed.
+    Together they are 1.
     """
 
     pattern: Pattern
     shares: Shares
     waiting: Waiting
     idle: float = 0.0
+    hanging: float = 0.0
 
     @property
     def runtime_goodput(self) -> float:
@@ -64,7 +71,11 @@ class Outlook:
 
 def outlook(question: Question, *, best: bool = False) -> Outlook:
     """With the intervals that are given, or with the best ones."""
-    return Outlook(*_pattern(question, best=best), waiting(question), question.scenario.idle)
+    pattern, all_but_hanging = _pattern(question, best=best)
+    hanging = mean_hang_s(question) / question.between.mean_s
+    part = 1 / (1 + hanging)
+    found = (getattr(all_but_hanging, field.name) * part for field in fields(Shares))
+    return Outlook(pattern, Shares(*found), waiting(question), question.scenario.idle, 1 - part)
 
 
 def is_memoryless(question: Question) -> bool:
@@ -87,14 +98,18 @@ def rates_of(question: Question) -> Rates:
 
     Where copies are on other hosts too, the loss of one host leaves the memory alone. Notices that
     come too late for a save are none. Slices that do not train end no attempt when they fail; to
-    take them in again is a failure that is announced, and loses nothing.
+    take them in again is a failure that is announced, and loses nothing. A host
+    may be lost while a hang is not noticed yet: then that is what ends the attempt.
     """
     saves, notices = question.scenario.saves, question.scenario.failures.notices
-    process, losses, domains = _by_cause(question)
+    process, losses, domains = by_cause(question)
+    overtaken = _hangs(question) * hang_s(question)
+    process -= overtaken * (losses + domains)
+    overtaken_losses, domains = overtaken * losses, domains + overtaken * domains
     in_time = notices.lead.survival(max(0.0, notice_needs_s(question) - 1e-9))
     announced = losses * notices.recall * in_time
     false = losses * notices.recall * (1 - notices.precision) / notices.precision
-    host = losses - announced
+    host = losses - announced + overtaken_losses
     if saves.memory and saves.peers:
         process, host = process + host, 0.0
     rates = Rates(process, host + domains, announced, false)
@@ -111,7 +126,7 @@ def notice_needs_s(question: Question) -> float:
     return needs_s(question.scenario)
 
 
-def _by_cause(question: Question) -> tuple[float, float, float]:
+def by_cause(question: Question) -> tuple[float, float, float]:
     """Failures per second: of processes, of single hosts, of whole racks or slices."""
     failures, fleet = question.scenario.failures, question.scenario.fleet
     domains = sum(
@@ -122,8 +137,34 @@ def _by_cause(question: Question) -> tuple[float, float, float]:
         )
         if law is not None and size
     )
-    single = max(0.0, 1 / question.between.mean_s - domains)
-    return single * (1 - failures.host_share), single * failures.host_share, domains
+    early = question.scenario.early_losses_per_s
+    single = max(0.0, 1 / question.between.mean_s - domains - early)
+    return single * (1 - failures.host_share), single * failures.host_share + early, domains
+
+
+def _hangs(question: Question) -> float:
+    """How often processes hang, per second of time in which nothing does."""
+    return by_cause(question)[0] * question.scenario.failures.hang_share
+
+
+def mean_hang_s(question: Question) -> float:
+    """What hangs cost a failure of any kind on average."""
+    hangs = _hangs(question)
+    return hangs * hang_s(question) * question.between.mean_s if hangs else 0.0
+
+
+def hang_s(question: Question) -> float:
+    """How long a hang lasts on average: until it is noticed, or something else fails before.
+
+    Nothing is lost meanwhile that was not lost before: attempts are as they are without hangs, and
+    only the time between two of them is longer. For an exponential law that is exact.
+    """
+    law, failures = question.between, question.scenario.failures
+    if not isinstance(law, Exponential):
+        return mean_until_s(law.survival, failures.hang_detect_s)
+    others = 1 / law.mean_s - _hangs(question)
+    passed = others * failures.hang_detect_s
+    return -expm1(-passed) / others if passed > 0 else failures.hang_detect_s
 
 
 def costs_of(question: Question) -> Costs:
@@ -131,23 +172,18 @@ def costs_of(question: Question) -> Costs:
 
     With a memory tier every save is a copy, and a durable one is drained while training goes on.
     """
-    saves, recovery, failures = (
-        question.scenario.saves,
-        question.scenario.recovery,
-        question.scenario.failures,
-    )
-    unnoticed_s = failures.hang_share * (1 - failures.host_share) * failures.hang_detect_s
+    saves, recovery = question.scenario.saves, question.scenario.recovery
     restart_s = recovery.restart.mean_s
     save_s = saves.copy_s if saves.memory else saves.stall_s
-    lead_s, announced = failures.notices.lead.mean_s, rates_of(question).announced
+    lead_s, announced = question.scenario.failures.notices.lead.mean_s, rates_of(question).announced
     if announced and question.scenario.fleet.elastic:  # an agreed stop leaves as soon as it can
         share = waiting(question).taken_in_per_s / announced
         lead_s = (1 - share) * lead_s + share * notice_needs_s(question)
     return Costs(
         save_s=save_s,
-        restart_s=restart_s + unnoticed_s,
+        restart_s=restart_s,
         copy_s=saves.copy_s if saves.memory else None,
-        restart_from_memory_s=recovery.from_memory_s + unnoticed_s,
+        restart_from_memory_s=recovery.from_memory_s,
         notice_save_s=save_s,
         notice_lead_s=lead_s,
         write_s=saves.write_s,
@@ -160,21 +196,28 @@ def waiting(question: Question) -> Waiting:
     Hosts are lost while the run waits, too. Where another one comes after a wait of w, the run has
     them all if none was lost within the last w: e^(−λw), for any law of the wait. Of the losses a
     share p finds no spare; spares that are used up, or repaired, change slowly against the waits,
-    so that the run has its hosts for 1 − p + p·e^(−λw) of the time.
+    so that the run has its hosts for 1 − p + p·e^(−λw) of the time. Of racks and slices, which take
+    several spares at once: `plan_away`.
     """
     scenario, recovery = question.scenario, question.scenario.recovery
-    count, rate = scenario.fleet.spares, sum(_by_cause(question)[1:])
-    wait_s, repair = recovery.replace.mean_s, recovery.repair
-    if repair is None:
+    count, rate = scenario.fleet.spares, sum(by_cause(question)[1:])
+    wait_s, repair = replace_s(question), recovery.repair
+    if together := losses_of(question):
+        all_of = plan_away.fleetwide(together, repair, scenario.duration_s)
+        count = min(count, len(all_of.there) - 1)
+        chance, enough = float(all_of.chance[count]), float(all_of.enough[count])
+        there = float(all_of.there[count])
+    elif repair is None:
         losses = rate * scenario.duration_s
         chance = spares.beyond(count, losses) / losses if losses else 0.0
         enough = spares.enough(count, losses)
     else:
         enough = spares.enough(count, rate * repair.mean_s)
         chance = 1 - spares.enough(count - 1, rate * repair.mean_s) if count else 1.0
-    there = 1 - chance + chance * exp(-rate * wait_s)
-    if repair is not None and wait_s >= repair.mean_s:
-        there = enough  # nobody is faster than the repairs
+    if not together:
+        there = 1 - chance + chance * exp(-rate * wait_s)
+    if waits_for_repairs(recovery):
+        there = enough
     there *= exp(-rate * recovery.swap.mean_s)
     per_loss_s = (1 / there - 1) / rate if rate and there else 0.0
     found = Waiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
@@ -201,10 +244,64 @@ def _going_on(question: Question, waits: Waiting, rate: float, wait_s: float) ->
     )
 
 
+def waits_for_repairs(recovery: Recovery) -> bool:
+    """Whether another host is never there sooner than one that is repaired."""
+    repair = recovery.repair
+    return repair is not None and recovery.replace.mean_s >= repair.mean_s
+
+
+def replace_s(question: Question, hosts: int = 1) -> float:
+    """The mean wait for as many hosts as were lost at once, where no spare is left.
+
+    Each comes when its repair ends, or when another is there: ∫ 1 − (1 − S(t))^n dt.
+    """
+    recovery = question.scenario.recovery
+    law, repair = recovery.replace, recovery.repair
+    if repair == law:
+        repair = None
+    if isinstance(law, Fixed) and (repair is None or isinstance(repair, Fixed)):
+        return law.mean_s
+
+    def is_waited(age_s: float) -> float:
+        alone = law.survival(age_s) * (repair.survival(age_s) if repair else 1.0)
+        return 1 - (1 - alone) ** hosts
+
+    until_s = law.mean_s if isinstance(law, Fixed) else law.age_at_s(LONGEST)
+    return mean_until_s(is_waited, until_s)
+
+
+def losses_of(question: Question) -> tuple[plan_away.Loss, ...]:
+    """How many hosts are lost at once how often, where whole racks or slices are; else nothing."""
+    fleet, failures = question.scenario.fleet, question.scenario.failures
+    found = []
+    for law, size in (
+        (failures.rack_between, fleet.hosts_per_rack),
+        (failures.slice_between, fleet.hosts_per_slice),
+    ):
+        if law is not None and size:
+            whole, rest = divmod(fleet.hosts, size)
+            if whole:
+                found.append((whole / law.mean_s, size))
+            if rest:
+                found.append((1 / law.mean_s, rest))
+    if found and (single := by_cause(question)[1]):
+        found.append((single, 1))
+    return tuple(plan_away.Loss(per_s, hosts, replace_s(question, hosts)) for per_s, hosts in found)
+
+
+def loses_hosts(question: Question) -> bool:
+    """Whether any failure takes a host along."""
+    return any(by_cause(question)[1:])
+
+
 def mean_away(question: Question) -> float:
     """How many hosts are being repaired on average; 0 where none ever is."""
-    repair = question.scenario.recovery.repair
-    return 0.0 if repair is None else sum(_by_cause(question)[1:]) * repair.mean_s
+    repair, together = question.scenario.recovery.repair, losses_of(question)
+    if repair is None:
+        return 0.0
+    if together:
+        return sum(loss.per_s * loss.hosts for loss in together) * repair.mean_s
+    return sum(by_cause(question)[1:]) * repair.mean_s
 
 
 def _pattern(question: Question, *, best: bool) -> tuple[Pattern, Shares]:

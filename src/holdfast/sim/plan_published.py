@@ -14,7 +14,7 @@ from holdfast.core.first_order import (
 )
 from holdfast.core.metrics import estimated_runtime_goodput
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, rates_of
+from holdfast.sim.plan_model import Outlook, costs_of, mean_hang_s, rates_of
 
 
 def linear_goodput(question: Question, view: Outlook) -> float:
@@ -32,29 +32,30 @@ def published_runtime_goodput(question: Question, view: Outlook) -> float | None
     tch_s = in_memory * pattern.interval_s / 2
     tch_s += rest * (pattern.durable_interval_s / 2 + costs.write_s)
     trm_s = in_memory * costs.restart_from_memory_s + (1 - in_memory) * costs.restart_s
+    trm_s += mean_hang_s(question)
     tre_s = waiting.lost * waiting.per_loss_s
     duration_s = question.scenario.duration_s
-    count = duration_s * waiting.scheduling_goodput * every
+    count = duration_s * waiting.scheduling_goodput * (1 - view.hanging) * every
     return estimated_runtime_goodput([count * tch_s], [count * trm_s], [count * tre_s], duration_s)
 
 
 def _linear(question: Question, view: Outlook) -> float:
     """Runtime goodput by the first-order form that fits: two levels, predictions, or neither."""
     costs, rates, pattern = costs_of(question), rates_of(question), view.pattern
-    mtbf_s = 1 / rates.failures
+    mtbf_s, restart_s = 1 / rates.failures, costs.restart_s + mean_hang_s(question)
     if costs.copy_s is not None:
         intervals = TwoIntervals(pattern.interval_s, pattern.durable_interval_s)
         mtbfs_s = _mean_s(rates.process), _mean_s(rates.host + rates.announced)
-        waste = two_level_waste(intervals, costs.copy_s, 0.0, costs.restart_s, *mtbfs_s)
+        waste = two_level_waste(intervals, costs.copy_s, 0.0, restart_s, *mtbfs_s)
         return max(0.0, 1 - waste)
     if rates.announced:
         recall, precision = rates.announced / rates.failures, 1.0
         if rates.false:
             precision = rates.announced / (rates.announced + rates.false)
         waste = predicted_waste(pattern.interval_s, costs.save_s, costs.notice_save_s,
-                                costs.restart_s, mtbf_s, recall, precision)  # fmt: skip
+                                restart_s, mtbf_s, recall, precision)  # fmt: skip
         return max(0.0, 1 - waste)
-    return linear_efficiency(pattern.interval_s, costs.save_s, costs.restart_s, mtbf_s)
+    return linear_efficiency(pattern.interval_s, costs.save_s, restart_s, mtbf_s)
 
 
 def first_order_intervals(question: Question) -> tuple[float | None, float | None]:

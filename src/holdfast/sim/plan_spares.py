@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.sim.plan_away import Loss, fleetwide
 from holdfast.sim.plan_changes import with_spares
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, mean_away, waiting
+from holdfast.sim.plan_model import (
+    Outlook,
+    losses_of,
+    mean_away,
+    waiting,
+    waits_for_repairs,
+)
 
 MOST_ROWS = 6
 MOST_SPARES = 1 << 20
@@ -49,9 +56,11 @@ def best_spares(question: Question) -> int | None:
     From the mean number of hosts that are away on, each gains less than the one before it, so that
     the last one that is worth it is found by halving; or none at all is best.
     """
+    hosts = question.scenario.fleet.hosts
+    if not question.scenario.fleet.elastic and (together := losses_of(question)):
+        return _best_of_all(together, question)
     if scheduling_goodput(question, 1) <= scheduling_goodput(question, 0):
         return None
-    hosts = question.scenario.fleet.hosts
 
     def is_worth_it(count: int) -> bool:
         """Whether there should be one more than `count`."""
@@ -67,6 +76,18 @@ def best_spares(question: Question) -> int | None:
         low, high = (middle, high) if is_worth_it(middle - 1) else (low, middle)
     none, some = scheduling_goodput(question, 0), scheduling_goodput(question, low)
     return low if some > none * (1 + low / hosts) else 0
+
+
+def _best_of_all(together: tuple[Loss, ...], question: Question) -> int | None:
+    """Where racks or slices are lost, a few spares may gain nothing and some more a lot."""
+    import numpy as np
+
+    scenario = question.scenario
+    all_of = fleetwide(together, scenario.recovery.repair, scenario.duration_s)
+    there = all_of.enough if waits_for_repairs(scenario.recovery) else all_of.there
+    if there.max() <= there[0]:
+        return None
+    return int(np.argmax(there / (scenario.fleet.hosts + np.arange(len(there)))))
 
 
 def scheduling_goodput(question: Question, count: int) -> float:

@@ -16,7 +16,15 @@ from holdfast.core.pattern import Costs, Pattern, Rates, in_vain
 from holdfast.sim.laws import Exponential, Law, Weibull
 from holdfast.sim.plan_changes import with_saves
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, outlook, rates_of
+from holdfast.sim.plan_model import (
+    Outlook,
+    costs_of,
+    hang_s,
+    losses_of,
+    mean_hang_s,
+    outlook,
+    rates_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +104,9 @@ class _Runs:
             self._law = Exponential(1 / self._rates.failures)
         self._pattern: Pattern = view.pattern
         self._waiting = view.waiting
+        self._hang_s = hang_s(question)  # and how many of the failures are hangs
+        self._hang = mean_hang_s(question) / self._hang_s if self._hang_s else 0.0
+        self._losses = losses_of(question)
         self._left: Array | None = None if stock is None else np.full(runs, stock)
         self._notice_s = self._costs.notice_save_s + in_vain(view.pattern, self._costs)
 
@@ -120,7 +131,7 @@ class _Runs:
             back_s = np.where(struck, back_s, costs.restart_s + unwritten_s)
             back_s = np.where(resumes & ~struck, costs.restart_from_memory_s, back_s)
             on_demand_s = np.where(announced & (run_s > 0), self._notice_s, 0.0)
-            at_s += until_s + on_demand_s + self._waits_s()
+            at_s += until_s + on_demand_s + self._hangs_s() + self._waits_s()
         goodputs: Array = kept_s / duration_s * (1 - self._idle)
         return goodputs
 
@@ -159,6 +170,15 @@ class _Runs:
             drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(self._runs)])
         return drawn
 
+    def _hangs_s(self) -> Array:
+        """Until hangs are noticed."""
+        if not self._hang:
+            return self._np.zeros(self._runs)
+        hangs_s: Array = self._np.where(
+            self._rng.random(self._runs) < self._hang, self._hang_s, 0.0
+        )
+        return hangs_s
+
     def _waits_s(self) -> Array:
         """For hosts: drawn apart from what is lost with them, which changes no mean."""
         np, waiting = self._np, self._waiting
@@ -167,7 +187,18 @@ class _Runs:
         waits = drawn < waiting.lost * chance
         if self._left is not None:
             lost = drawn < waiting.lost
-            self._left = self._left - lost
+            self._left = self._left - np.where(lost, self._at_once(), 0)
             waits = lost & (self._left < 0)
         waits_s: Array = np.where(waits, waiting.per_loss_s / chance, 0.0)
         return waits_s
+
+    def _at_once(self) -> Array:
+        """How many hosts each loss takes: racks and slices take theirs together."""
+        np, losses = self._np, self._losses
+        if not losses:
+            alone: Array = np.ones(self._runs)
+            return alone
+        shares = np.array([loss.per_s for loss in losses])
+        sizes = [float(loss.hosts) for loss in losses]
+        drawn: Array = self._rng.choice(sizes, self._runs, p=shares / shares.sum())
+        return drawn

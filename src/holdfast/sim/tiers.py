@@ -49,9 +49,12 @@ class Tiers:
         if self._durable is None or self._durable[1] < step:
             self._durable = attempt, step
 
-    def lose_memory(self) -> None:
-        """A host took its part of every set in memory along, unless another one has a copy."""
-        if self._peers:
+    def lose_memory(self, *, together: bool = False) -> None:
+        """A host took its part of every set in memory along, unless another one has a copy.
+
+        Those that are lost `together`, with a rack or slice, take the copies along too.
+        """
+        if self._peers and not together:
             return
         self._memory = None
         drain, self._drain = self._drain, None

@@ -33,7 +33,7 @@ from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
-from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream
+from holdfast.sim.faults import TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
@@ -133,7 +133,7 @@ class World:
         """The time is over: what is under way stays open."""
         self._clock.now_ns = max(self._clock.now_ns, self._end_ns)
         life = self._life
-        if life is not None and life.training is not None:
+        if life is not None and life.training is not None and life.hung_ns is None:
             life.training.end(self._end_ns)
 
     # --- the core ---------------------------------------------------------------------------
@@ -182,8 +182,8 @@ class World:
             for at_ns in self._hosts.repairs_ns:
                 self._clock.at(at_ns, self._repaired)
             self._hosts.repairs_ns = []
-            if self._trains_on(*what.hosts):
-                self._tiers.lose_memory()  # before anybody asks what there is to restore
+            if self._trains_on(*what.hosts):  # before anybody asks what there is to restore
+                self._tiers.lose_memory(together=what.cause in TOGETHER)
         life = self._life
         if life is None or not self._trains_on(*what.hosts):
             self._wait_for_hosts()
@@ -196,8 +196,10 @@ class World:
     def _lose(self, place: int) -> None:
         if self._faults.tells_arrivals:
             self._hosts.vacate(place, self.now_ns)
-        else:
-            self._faults.renewed(place, self._hosts.lose(place, self.now_ns))
+            return
+        comes_ns = self._hosts.lose(place, self.now_ns)
+        if comes_ns < NEVER_NS:
+            self._faults.renewed(place, comes_ns)
 
     def _trains_on(self, *hosts: int) -> bool:
         return self._slices is None or self._slices.uses(*hosts)
