@@ -410,7 +410,7 @@ class World:
                 case {"fact": "notice"}:
                     deadline_ns = told["deadline_ns"]
                     found.append(facts.NoticeFact(told["at_ns"], deadline_ns, told["source"]))
-                case {"fact": "saving"}:
+                case {"fact": "saving" | "announced"}:
                     pass
                 case _:
                     raise AssertionError(told)

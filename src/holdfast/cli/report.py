@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.journal.recorded import Recorded
     from holdfast.journal.store import RunFolder
     from holdfast.report.findings import (
+        Announced,
         Checkpoint,
         Compilations,
         Findings,
@@ -131,6 +132,7 @@ def _of_run(
         evidence=tuple(evidence),
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
+        announced=_announced(recorded, account.end_ns),
         saving=recorded.facts.saving,
         resumed=_resumed(launched),
         saves=_saves(recorded),
@@ -148,6 +150,14 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     sets, damage = list_sets(folder.ckpt_dir)
     found = tuple(Checkpoint(s.name, s.attempt, s.step, s.tags) for s in sets)
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
+
+
+def _announced(recorded: Recorded, at_ns: int) -> tuple[Announced, ...]:
+    """What is announced and not withdrawn, for an account that ends at that moment."""
+    from holdfast.report.findings import Announced
+
+    told = recorded.facts.announced
+    return tuple(Announced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
 
 
 def _compilations(recorded: Recorded) -> Compilations | None:

@@ -21,6 +21,7 @@ SAME_NS = SECOND_NS
 # What an event that should have happened by now is given: it may come at any moment, and a save
 # that is tried may still succeed.
 OVERDUE_NS = 30 * SECOND_NS
+MOST_ANNOUNCED = 20  # at a time, on record
 
 
 class NoticeAction(StrEnum):

@@ -5,12 +5,13 @@ All times are integer nanoseconds on the machine's clock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
-from holdfast.core.notices import Announcement
+from holdfast.core.notices import MOST_ANNOUNCED, Announcement
 
 
 def attempt_start(attempt: int, at_ns: int) -> act.Record:
@@ -45,9 +46,18 @@ def notice(event: ev.StopAsked) -> act.Record:
     return _fact("notice", at_ns=event.at_ns, deadline_ns=event.deadline_ns, source=event.source)
 
 
-def announced(at_ns: int, one: Announcement) -> act.Record:
+def end_announced(at_ns: int, one: Announcement) -> act.Record:
     """The same, from a source of notices."""
     return _fact("notice", at_ns=at_ns, deadline_ns=one.deadline_ns, source=one.words)
+
+
+def announced(at_ns: int, standing: Sequence[Announcement]) -> act.Record:
+    """Everything that is announced from now on, the latest last."""
+    events = [
+        {"words": one.words, "since_ns": one.since_ns, "deadline_ns": one.deadline_ns}
+        for one in standing[-MOST_ANNOUNCED:]
+    ]
+    return _fact("announced", at_ns=at_ns, events=events)
 
 
 def saving(at_ns: int, words: str) -> act.Record:

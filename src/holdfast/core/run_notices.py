@@ -23,7 +23,11 @@ def on_noticed(run: Course, event: ev.Noticed) -> list[act.Action]:
     """Tell what is new in it, and save and leave when it is time: now, or by a timer."""
     news = run.notices.take(event.notice)
     is_news = news.change not in (Change.NOTHING, Change.CONFIRMED)
-    answer = _told(run, news, event) if is_news else []
+    answer: list[act.Action] = []
+    if news.change is not Change.NOTHING:
+        answer.append(records.announced(event.at_ns, run.notices.announcements))
+    if is_news:
+        answer += _told(run, news, event)
     return answer + _act(run, event.at_ns, is_news=is_news)
 
 
@@ -73,7 +77,7 @@ def _told(run: Course, news: News, event: ev.Noticed) -> list[act.Action]:
     if not run.policy.notice.ends(one.action):
         return [said]
     run.stopping.announced()
-    return [records.announced(event.at_ns, one), said]
+    return [records.end_announced(event.at_ns, one), said]
 
 
 # --- what is done ---------------------------------------------------------------------------

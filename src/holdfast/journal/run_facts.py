@@ -22,6 +22,8 @@ from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.rank_steps import Ints, Rows
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
+    Announced,
+    AnnouncedStated,
     AttemptEnded,
     AttemptStarted,
     RunEnded,
@@ -95,6 +97,7 @@ class RunFacts:
         self._stated: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: SavingStated | None = None
+        self._announced: AnnouncedStated | None = None
         self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
         self._seen_ns: list[int] = []
@@ -109,6 +112,11 @@ class RunFacts:
     def saving(self) -> str | None:
         """How often is saved to which tier, and why, as last decided; None: nobody said."""
         return None if self._saving is None else self._saving.words
+
+    @property
+    def announced(self) -> tuple[Announced, ...]:
+        """What sources of notices tell, as last stated."""
+        return () if self._announced is None else self._announced.events
 
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
@@ -293,6 +301,9 @@ class RunFacts:
                 attempt.ended_ns, attempt.cause = at_ns, cause
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
+            case AnnouncedStated():
+                if self._announced is None or statement.at_ns >= self._announced.at_ns:
+                    self._announced = statement
             case SavingStated():
                 if self._saving is None or statement.at_ns >= self._saving.at_ns:
                     self._saving = statement

@@ -6,11 +6,13 @@ ended. `recorded` puts those together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import WAIT_KINDS
-from holdfast.journal.fields import MAX_ATTEMPT, text, whole
+from holdfast.core.notices import MOST_ANNOUNCED
+from holdfast.journal.fields import MAX_ATTEMPT, text, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
 
@@ -52,6 +54,23 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """What sources of notices tell of one event; `deadline_ns` None: nobody says when."""
+
+    words: str
+    since_ns: int
+    deadline_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedStated:
+    """All that was announced from then on."""
+
+    at_ns: int
+    events: tuple[Announced, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SavingStated:
     """How often was saved to which tier from then on, and why."""
 
@@ -85,7 +104,20 @@ Statement = (
     | FaultFact
     | NoticeFact
     | CapacityFact
+    | AnnouncedStated
 )
+
+
+def _events(payload: Payload, offset_ns: int) -> Iterator[Announced]:
+    events = payload.get("events")
+    if not isinstance(events, Sequence) or not all(isinstance(one, Mapping) for one in events):
+        raise ValueError("its events are no list of objects")
+    for one in events[:MOST_ANNOUNCED]:
+        since_ns = whole(one, "since_ns", -MAX_TIME_NS, MAX_TIME_NS) + offset_ns
+        deadline_ns = whole_or_none(one, "deadline_ns", -MAX_TIME_NS, MAX_TIME_NS)
+        if deadline_ns is not None:
+            deadline_ns += offset_ns
+        yield Announced(text(one, "words"), since_ns, deadline_ns)
 
 
 def parse_statement(payload: Payload, offset_ns: int) -> Statement | None:
@@ -122,6 +154,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return RunEnded(at("at_ns"))
         case "saving":
             return SavingStated(at("at_ns"), text(payload, "words"))
+        case "announced":
+            return AnnouncedStated(at("at_ns"), tuple(_events(payload, offset_ns)))
         case "saves":
             return SavesStated(*(whole(payload, key) for key in _SAVES))
         case "wait":

@@ -47,6 +47,14 @@ def document(findings: Findings) -> dict[str, Any]:
             }
             for r in findings.rollbacks
         ],
+        "announced": [
+            {
+                "words": one.words,
+                "since": _iso(one.since_ns),
+                "deadline": _iso(one.deadline_ns),
+            }
+            for one in findings.announced
+        ],
         "saving": findings.saving,
         "resumed": [asdict(one) for one in findings.resumed],
         "saves": None if findings.saves is None else _saves(findings.saves),

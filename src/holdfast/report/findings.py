@@ -143,6 +143,25 @@ class Compilations:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """What was announced last, and not withdrawn. `at_ns`: where the account ends."""
+
+    words: str
+    since_ns: int
+    deadline_ns: int | None
+    at_ns: int
+
+    @property
+    def sentence(self) -> str:
+        """With its countdown."""
+        told = f"announced {duration(max(0, self.at_ns - self.since_ns))} ago: {self.words}"
+        if self.deadline_ns is None:
+            return f"{told}; nobody says when"
+        left_ns = self.deadline_ns - self.at_ns
+        return f"{told}, in {duration(left_ns)}" if left_ns > 0 else f"{told}; its time has come"
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """Everything a report shows. Without a store (a history file) it is the account alone.
 
@@ -162,6 +181,7 @@ class Findings:
     evidence: tuple[Evidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     rollbacks: tuple[RolledBack, ...] = ()
+    announced: tuple[Announced, ...] = ()
     saving: str | None = None  # how often is saved to which tier, and why
     resumed: tuple[Resumed, ...] = ()
     saves: Saves | None = None  # None: there were none

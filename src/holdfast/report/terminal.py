@@ -105,6 +105,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     if findings.saves is not None:
         yield Text(findings.saves.words, "dim")
     yield from _disruptions(findings, page, every_story)
+    for warning in findings.announced:
+        yield Text(clean(warning.sentence), "bold")
     if findings.saving is not None:
         yield Text(clean(findings.saving))
     for one in findings.rollbacks:

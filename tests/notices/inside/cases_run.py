@@ -32,6 +32,8 @@ def test_a_preemption_has_all_ranks_save_the_same_step_and_leave(house):
     assert saved >= 30
     assert f"stopped; step {saved} is saved" in said
     report = house.holdfast("report", "r").wait(0)
+    assert "ago: gce: terminate (preempted), in " in report
+    report = house.holdfast("report", "r").wait(0)
     assert "gce: terminate (preempted)" in report
 
 
