@@ -14,6 +14,7 @@ from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
 from holdfast.core.exits import Exit, RankReport
+from holdfast.core.notices import Notice, NoticeAction
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.control import request
 from holdfast.journal.layout import (
@@ -154,6 +155,8 @@ def _facts() -> list[dict[str, Any]]:
         {"fact": "attempt_end", "attempt": 0, "at_ns": 40 * S, "cause": "failed"},
         {"fact": "wait", "kind": "backoff", "start_ns": 41 * S, "end_ns": 44 * S},
         {"fact": "attempt_start", "attempt": 1, "at_ns": 59 * S},
+        {"fact": "announced", "at_ns": 60 * S, "events": [
+            {"words": "gce: terminate", "since_ns": 60 * S, "deadline_ns": 91 * S}]},
         {"fact": "notice", "at_ns": 61 * S, "deadline_ns": 91 * S, "source": "SIGTERM"},
         {"fact": "capacity", "at_ns": 62 * S, "chips": 6},
         {"fact": "run_end", "at_ns": 90 * S},
@@ -174,6 +177,7 @@ def events() -> list[ev.Event]:
         ev.RankExited(30 * S, 0, 0, 29 * S, ended),
         ev.TreeGone(40 * S, 0),
         ev.StopAsked(41 * S, "SIGTERM", 91 * S, notice=True),
+        ev.Noticed(41 * S, Notice("gce", NoticeAction.TERMINATE, 41 * S, lead_ns=30 * S)),
         ev.TimerFired(44 * S, "back_off"),
     ]
 

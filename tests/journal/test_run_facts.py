@@ -23,6 +23,7 @@ from holdfast.journal.attempt_facts import SUPERVISOR_LOST
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
 from holdfast.journal.run_facts import RunFacts
+from holdfast.journal.statements import Announced
 from holdfast.journal.store import RunStore
 
 S = 1_000_000_000
@@ -227,6 +228,18 @@ def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
     fact(controller, "attempt_start", attempt=1, at_ns=9 * S)
     facts.refresh()
     assert told.of(RunFact)[0].ended_ns is None
+
+
+def test_what_is_announced_is_what_was_stated_last(controller, tmp_path):
+    for at, deadline in ((1, 90), (5, None), (3, 60)):
+        event = {"words": f"gce at {at}", "since_ns": at * S, "deadline_ns": deadline}
+        controller.note(NoteType.FACT, {"fact": "announced", "at_ns": at * S, "events": [event]})
+    for damage in ({}, {"events": 7}, {"events": ["gce"]}, {"events": [{"words": "no time"}]}):
+        controller.note(NoteType.FACT, {"fact": "announced", "at_ns": 9 * S, **damage})
+    facts = RunFacts(tmp_path, Told())
+    facts.refresh()
+    assert facts.announced == (Announced("gce at 5", 1005 * S, None),)
+    assert facts.notes() == ["4 facts in the journals' text files are damaged and left out"]
 
 
 def test_the_last_word_on_how_often_is_saved_counts(controller, tmp_path):

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Compilations, Evidence, Findings
+from holdfast.report.findings import Announced, Compilations, Evidence, Findings
 from holdfast.report.terminal import STORIES_SHOWN, clean, show
 
 
@@ -61,6 +61,16 @@ def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) ->
     assert "saving every" not in shown(findings)
     assert "1,200 saves to memory, 1 ms each; 9 to disk" in shown(findings)
     assert "resumed at step 1,400, from memory" in shown(findings)
+
+
+def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
+    warned = [Announced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S) for deadline in (
+        200 * NS_PER_S, 140 * NS_PER_S, None
+    )]  # fmt: skip
+    text = shown(replace(findings, announced=tuple(warned)))
+    assert "announced 42.0 s ago: gce: terminate, in 58.0 s" in text
+    assert "terminate; its time has come" in text
+    assert "terminate; nobody says when" in text
 
 
 def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
