@@ -87,7 +87,13 @@ def before_launch(view: View) -> tuple[Start | Wait, str]:
     ways = [n for n in range(len(waits_ns) + 1) if view.there + n >= view.least]
     if not ways:
         return Wait(None), f"{view.there} slices are there, and {view.least} are needed"
-    best = min(ways, key=lambda n: _start_cost(view, waits_ns, n))
+    best, least = ways[0], _start_cost(view, waits_ns, ways[0])
+    for n in ways[1:]:
+        if view.there * (view.restart_ns + waits_ns[n - 1]) >= least:
+            break  # those that are there idle until then, and longer for all that follow
+        cost = _start_cost(view, waits_ns, n)
+        if cost < least:
+            best, least = n, cost
     if best == 0:
         more = (
             f"the next is expected in {_time(waits_ns[0])}" if waits_ns else "no more are expected"
@@ -141,6 +147,8 @@ def _later(view: View, comes_ns: list[int], trains: int) -> tuple[int, int | Non
         idle_ns = 0
         for j in range(i, count):  # a restart when the j-th is there
             idle_ns += (j - i) * (comes_ns[j] - comes_ns[max(i, j - 1)])
+            if idle_ns > best[0]:
+                break
             if j + 1 < count and comes_ns[j + 1] == comes_ns[j]:
                 continue
             cost = idle_ns + (trains + j + 1) * again_ns + costs[j + 1][0]
