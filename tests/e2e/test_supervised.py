@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 
 import pytest
 from processes import (
@@ -129,7 +130,7 @@ def test_a_bug_that_goes_away_is_survived(house: House) -> None:
 
 def test_a_syntax_error_ends_with_1(house: House) -> None:
     script = house.script("def f(:\n")
-    out = house.holdfast("run", "--", "python", script).wait(EXIT_FAILED)
+    out = house.holdfast("run", "--", sys.executable, script).wait(EXIT_FAILED)
     assert "SyntaxError" in out
 
 
