@@ -130,7 +130,8 @@ from holdfast.journal.store import RunStore
 disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)
 RunStore(disk).create("old")
-subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+# The mount, not the file system: also where another user than root may not change that.
+subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
 print(RunStore(disk).names())
 for name in ("new", "old"):
     try:
