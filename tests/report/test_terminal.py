@@ -64,9 +64,10 @@ def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) ->
 
 
 def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
-    warned = [Announced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S) for deadline in (
-        200 * NS_PER_S, 140 * NS_PER_S, None
-    )]  # fmt: skip
+    warned = [
+        Announced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S)
+        for deadline in (200 * NS_PER_S, 140 * NS_PER_S, None)
+    ]
     text = shown(replace(findings, announced=tuple(warned)))
     assert "announced 42.0 s ago: gce: terminate, in 58.0 s" in text
     assert "terminate; its time has come" in text
