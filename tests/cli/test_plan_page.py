@@ -18,6 +18,8 @@ import pytest
 from holdfast.cli.main import main
 from holdfast.cli.plan_charts import figures_of
 from holdfast.cli.plan_page import page_of
+from holdfast.report.charts import svg
+from holdfast.sim.buying import ways_of_flags
 from holdfast.sim.fitted import Fitted
 from holdfast.sim.plan import plan as answer
 from holdfast.sim.plan_curves import curves
@@ -188,3 +190,20 @@ def test_a_plan_that_was_fitted_says_what_the_run_tells(monkeypatch):
     assert "It does not say who." in html
     assert "how little the recorded run tells" in html
     assert "What was asked" not in html
+
+
+def test_ways_to_buy_by_what_useful_work_costs():
+    names = ["<b>spot", "never"]
+    flags = [f"{names[0]}:price=1.6,interruptions=40", f"{names[1]}:price=3,interruptions=1e6"]
+    given = {"hosts": "512", "failures-per-1000-node-days": "4", "reschedule": "10min"}
+    question = question_of(parsed(given.items(), "--") | {"buy": ways_of_flags(flags)})
+    plan = answer(question)
+    (figure,) = (one for one in figures_of(plan, curves(question)) if one.name == "ways")
+    assert [row[0] for row in figure.numbers.rows] == names
+    assert figure.numbers.rows[1][5] == "never"
+    (bar,) = next(data["values"] for data in data_of(figure.spec))
+    assert plan.buying is not None
+    assert (bar["what"], bar["value"]) == (
+        names[0], plan.buying.ways[0].money_per_useful_chip_hour
+    )  # fmt: skip
+    assert "<b>spot" in "".join(ET.fromstring(svg(figure.spec)).itertext())

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.cli.plan_scale import cost, scale
+from holdfast.cli.plan_ways import ways
 from holdfast.report.chart_parts import (
     Line,
     Step,
@@ -44,7 +45,9 @@ def figures_of(plan: Plan, curves: Curves) -> list[Figure]:
     losses = [(name, words, style_of(kind).colour) for name, kind, words in LOSSES]
     found = [where_it_goes(plan), *(interval(curve) for curve in curves.intervals)]
     found += [scale(plan, curves.scale, HEIGHT), cost(plan, curves.cost, losses, HEIGHT)]
-    return [*found, spares(plan, curves.spares)] if curves.spares else found
+    if curves.spares:
+        found.append(spares(plan, curves.spares))
+    return [*found, ways(plan.buying)] if plan.buying is not None else found
 
 
 def where_it_goes(plan: Plan) -> Figure:

@@ -56,6 +56,15 @@ class Step(NamedTuple):
     colour: str
 
 
+class Bar(NamedTuple):
+    """A bar that is compared with others: its name, its length in any unit, words, its colour."""
+
+    name: str
+    value: float
+    words: str
+    colour: str
+
+
 def chart(rows: Sequence[Row]) -> Any:
     """A chart of rows that stand in it."""
     alt = altair()
@@ -106,10 +115,7 @@ def waterfall(steps: Sequence[Step], whole: Step, rest: Step) -> Any:
         rows.append(_bar(step, max(0.0, left - step.share), left))
         left -= step.share
     rows.append(_bar(rest, 0.0, rest.share))
-    # In the scale's domain, names are data; an order to sort by would be an expression of them.
-    names = alt.Y("what:N", sort=None, title=None).scale(domain=[row["what"] for row in rows])
-    axis = names.axis(domain=False, ticks=False, labelLimit=200, labelFontSize=13)
-    base = chart(rows).encode(y=axis)
+    base = chart(rows).encode(y=_names([row["what"] for row in rows]))
     bars = base.mark_bar(height=BAR_PX).encode(
         x=alt.X("from:Q", axis=None).scale(domain=[0, 1]),
         x2="to:Q",
@@ -118,6 +124,26 @@ def waterfall(steps: Sequence[Step], whole: Step, rest: Step) -> Any:
     )
     words = base.mark_text(align="left", dx=6).encode(x="to:Q", text="share:N")
     return (bars + words).properties(width="container", height=ROW_PX * len(rows))
+
+
+def bars(of: Sequence[Bar]) -> Any:
+    """Bars from nothing, one below the other, with their words beside them; names may be any."""
+    alt = altair()
+    rows = [{"what": b.name, "value": b.value, "words": b.words, "colour": b.colour} for b in of]
+    base = chart(rows).encode(y=_names([b.name for b in of]))
+    x = alt.X("value:Q", axis=None).scale(domainMin=0)
+    drawn = base.mark_bar(height=BAR_PX).encode(x=x, color=alt.Color("colour:N", scale=None))
+    words = base.mark_text(align="left", dx=6).encode(x=x, text="words:N")
+    return (drawn + words).properties(width="container", height=ROW_PX * len(rows))
+
+
+def _names(names: Sequence[str]) -> Any:
+    """Names of rows, from the top.
+
+    In a scale's domain names are data; an order to sort by would be an expression of them.
+    """
+    y = altair().Y("what:N", sort=None, title=None).scale(domain=list(names))
+    return y.axis(domain=False, ticks=False, labelLimit=200, labelFontSize=13)
 
 
 def _bar(step: Step, start: float, end: float) -> dict[str, Any]:
