@@ -131,7 +131,8 @@ def bars(of: Sequence[Bar]) -> Any:
     alt = altair()
     rows = [{"what": b.name, "value": b.value, "words": b.words, "colour": b.colour} for b in of]
     base = chart(rows).encode(y=_names([b.name for b in of]))
-    x = alt.X("value:Q", axis=None).scale(domainMin=0)
+    longest = max((bar.value for bar in of), default=0.0) or 1.0
+    x = alt.X("value:Q", axis=None).scale(domain=[0, longest], nice=False)
     drawn = base.mark_bar(height=BAR_PX).encode(x=x, color=alt.Color("colour:N", scale=None))
     words = base.mark_text(align="left", dx=6).encode(x=x, text="words:N")
     return (drawn + words).properties(width="container", height=ROW_PX * len(rows))
