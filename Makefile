@@ -28,10 +28,11 @@ FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 RACE_FLAGS     ?=
+TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz bench race \
-	kills docs picture clean
+	kills truth docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +111,9 @@ chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py
 	$(MAKE) race
+
+truth: $(STAMP) ## A plan beside what came of it: the race's kills, simulated and real (5 minutes)
+	$(BIN)/python bench/recovery/truth.py $(TRUTH_FLAGS)
 
 race: $(RACE_STAMP) ## Recovery beside its peers, under the same faults: a table and a picture (3 hours)
 	$(RACE_VENV)/bin/python bench/recovery/race.py $(RACE_FLAGS)
