@@ -24,7 +24,7 @@ class Losses:
 
     `per_s`: how often. `chance`: that one finds no spare. `wait_s`: then it waits so long.
     `between_s`: the time between failures of all kinds. `repairs_s`: where only repairs bring hosts
-    back, their mean; else 0.
+    back, their mean; else 0, and for how many such losses there are `spares`.
     """
 
     per_s: float
@@ -32,6 +32,7 @@ class Losses:
     wait_s: float
     between_s: float
     repairs_s: float = 0.0
+    spares: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,14 @@ def _there(scenario: Scenario, losses: Losses) -> float:
     """The probability that a slice is whole."""
     slices = scenario.fleet.slices
     if losses.repairs_s:
-        return share_training_beyond(slices, 1, scenario.fleet.spares, _load(losses))
+        return share_training_beyond(slices, 1, losses.spares, _load(losses))
     return 1 - losses.chance + losses.chance * exp(-losses.per_s / slices * losses.wait_s)
 
 
 def _training(scenario: Scenario, losses: Losses) -> float:
     fleet = scenario.fleet
     if losses.repairs_s:
-        return share_training_beyond(fleet.slices, fleet.least_slices, fleet.spares, _load(losses))
+        return share_training_beyond(fleet.slices, fleet.least_slices, losses.spares, _load(losses))
     whole = exp(-losses.per_s / fleet.slices * losses.wait_s)
     training = share_training(fleet.slices, fleet.least_slices, whole)
     return 1 - losses.chance + losses.chance * training

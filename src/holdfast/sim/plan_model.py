@@ -98,8 +98,8 @@ def rates_of(question: Question) -> Rates:
 
     Where copies are on other hosts too, the loss of one host leaves the memory alone. Notices that
     come too late for a save are none. Slices that do not train end no attempt when they fail; to
-    take them in again is a failure that is announced, and loses nothing. A host
-    may be lost while a hang is not noticed yet: then that is what ends the attempt.
+    take them in again is a failure that is announced, and loses nothing. A host may be lost while a
+    hang is not noticed yet: then that is what ends the attempt.
     """
     saves, notices = question.scenario.saves, question.scenario.failures.notices
     process, losses, domains = by_cause(question)
@@ -227,9 +227,11 @@ def waiting(question: Question) -> Waiting:
 def _going_on(question: Question, waits: Waiting, rate: float, wait_s: float) -> Waiting:
     """The same with the slices that are whole, where the policy does not wait."""
     recovery, between_s = question.scenario.recovery, question.between.mean_s
-    repair_s = recovery.repair.mean_s if recovery.repair is not None else 0.0
-    repairs_s = repair_s if repair_s <= wait_s else 0.0  # nobody is faster than the repairs
-    losses = Losses(rate, waits.chance, repairs_s or wait_s, between_s, repairs_s)
+    spares, repairs_s = question.scenario.fleet.spares, 0.0
+    if recovery.repair is not None and waits_for_repairs(recovery) and rate:
+        wait_s = repairs_s = recovery.repair.mean_s
+        spares = round(spares * rate * repairs_s / mean_away(question))  # so many losses' worth
+    losses = Losses(rate, waits.chance, wait_s, between_s, repairs_s, spares)
     found = presence(question.scenario, losses) if rate else None
     if found is None:
         return waits
