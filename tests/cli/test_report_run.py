@@ -214,4 +214,9 @@ def test_a_plan_from_no_run_there_is(
     happened: Happened, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert happened.call(capsys, "plan", "--from-run", "nope")[0] == 78
+    nothing = happened.folder / "nothing.jsonl"
+    nothing.write_text('{"event": "run", "name": "r", "requested": 0, "ended": null, "chips": 1}\n')
+    code, out, err = happened.call(capsys, "plan", "--from-run", nothing)
+    assert (code, out) == (78, "")
+    assert "how often does the run fail?" in err
     assert "there is no history file" in happened.call(capsys, "plan", "--from-run", "n.jsonl")[2]

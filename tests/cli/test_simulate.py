@@ -113,6 +113,16 @@ def test_a_trace_and_a_rate(capsys, tmp_path):
     assert "--mtbf and --trace both say what fails" in err
 
 
+def test_a_trace_wins_over_the_failures_of_a_run(capsys, tmp_path):
+    history, trace = tmp_path / "one.jsonl", tmp_path / "t.csv"
+    simulate(capsys, *SMALL, "--journal", str(history))
+    trace.write_text("start,end,node,cause\n10,20,a,host\n")
+    told = ("--from-run", str(history), "--trace", str(trace), "--days", "0.01")
+    for count in ("1", "2"):
+        code, out, err = simulate(capsys, *told, "--replications", count, "--json")
+        assert (code, err, json.loads(out)["disruptions"]["mean"]) == (0, "", 1)
+
+
 def test_what_is_odd_about_a_trace_is_said(capsys, tmp_path):
     trace, written = tmp_path / "t.csv", ("--journal", "-")
     trace.write_text("0,add,a\n5,add,b\n5,add,b\n60000,remove,a\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ import click
 from holdfast.cli.parameters import DRAWN, Asked, asked, parameters
 from holdfast.errors import ConfigurationError
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
+
+TOLD = ("mtbf", "host-share", "hang-share", "hang-detect", "notice-recall", "notice-precision",
+        "notice-lead")  # fmt: skip
 
 if TYPE_CHECKING:
     from holdfast.sim.replicate import Runs
@@ -101,8 +105,15 @@ def _changed(policy: str) -> dict[str, Any]:
 
 def _runs(name: str, ask: Asked, told: Trace | None, count: int) -> Runs:
     """`count`: so many of the runs have parameters of their own, where these are fitted."""
-    drawn = tuple(_of_values(name, values, told) for values in ask.drawn(count))
-    return replace(_of_values(name, ask.values, told), drawn=drawn)
+    known = [values if told is None else _untold(ask, values) for values in ask.drawn(count)]
+    drawn = tuple(_of_values(name, values, told) for values in known)
+    values = ask.values if told is None else _untold(ask, ask.values)
+    return replace(_of_values(name, values, told), drawn=drawn)
+
+
+def _untold(ask: Asked, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what a run was fitted with and a trace says: what fails."""
+    return {name: value for name, value in values.items() if name in ask.given or name not in TOLD}
 
 
 def _of_values(name: str, values: dict[str, Any], told: Trace | None) -> Runs:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.sim.durations import in_words
 from holdfast.sim.observed import Observed
 from holdfast.sim.posterior import (
+    DRAWS,
     SPREAD,
     interval_of,
     mean_draws,
@@ -149,7 +150,10 @@ def _steps(found: Fit, seen: Observed) -> None:
 
 def _failures(found: Fit, seen: Observed, rng: Generator) -> None:
     """How often, and of what. Two kinds of knowledge: the rate, and the shares of the causes."""
-    count, time_s = seen.failures, max(seen.there_s, 1e-9)
+    count, time_s = seen.failures, seen.there_s
+    if not time_s:
+        found.missing["mtbf"] = "It never ran, and could not fail: give --mtbf."
+        return
     low, high = rate_interval(count, time_s)
     mtbf_s = time_s / max(count, 0.5)
     drawn = 1 / rate_draws(rng, count, time_s)
@@ -190,7 +194,7 @@ def _saves(found: Fit, seen: Observed, rng: Generator) -> None:
     mean_s = seen.writing_s / seen.writes
     words = f"{_count(seen.writes, 'set')} taken to disk: {in_words(mean_s)} each"
     # Each alone is not on record: they are taken to differ as little known durations do.
-    middle = rng.standard_normal(len(found._draws["mtbf"])) * SPREAD / seen.writes**0.5
+    middle = rng.standard_normal(DRAWS) * SPREAD / seen.writes**0.5
     import numpy as np
 
     found._add("save-write", mean_s, words, seen.writes, mean_s * np.exp(middle))
