@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import count
 
 from trace_lines import answered, seconds, told
-from virtual_ranks import Failure, Shape
-from virtual_time import SECOND
-from world import World
+from virtual_loop import Delays
+from virtual_ranks import Failure, Shape, VirtualRank
+from virtual_time import SECOND, Clock
+from watch import Watch
+from world import HEARTBEAT_NS, World
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -25,7 +28,7 @@ from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.core.run import RunPolicy, Timer
+from holdfast.core.run import InvalidTransition, RunPolicy, Timer
 
 FAR_NS = 10_000 * SECOND
 QUIET = (
@@ -46,12 +49,19 @@ def ns(text: str) -> int:
 
 
 class Script:
-    """Runs the commands of one file, block by block; every block gives its output."""
+    """Runs the commands of one file, block by block; every block gives its output.
+
+    `broken` is what the watch found wrong, or a machine; then nothing more is carried out.
+    """
 
     def __init__(self) -> None:
         self.shape = Shape()
-        self.world: World | None = None
+        self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
+        self.delays = Delays()
+        self.worlds: list[World] = []  # of one run
+        self.watch = Watch()
         self.lines: list[str] = []
+        self.broken = ""
         self._command_exists = True
         self._is_quiet = False
 
@@ -60,16 +70,28 @@ class Script:
         self.lines = []
         self._is_quiet = False
         for command in commands:
-            self._do(command)
+            do, words = parse(command)
+            self._checked(lambda do=do, words=words: do(self, *words))  # type: ignore[misc]
         return "".join(f"{line}\n" for line in self.lines)
 
-    def _do(self, command: str) -> None:
-        for pattern, do in COMMANDS.items():
-            found = re.fullmatch(pattern, command)
-            if found:
-                do(self, *found.groups())
-                return
-        raise ValueError(f"no such command: {command}")
+    def _checked(self, do: Callable[[], None]) -> None:
+        if self.broken:
+            return
+        try:
+            do()
+        except (AssertionError, InvalidTransition) as error:
+            self.broken = f"{type(error).__name__}: {error}"
+            self.lines.append(f"!!! {self.broken}")
+
+    def close(self) -> None:
+        """The story ends here: what must be true of all of it."""
+        if self.worlds and all(world.is_over for world in self.worlds):
+            self._checked(lambda: self.watch.at_end(self.worlds[-1].now_ns))
+
+    @property
+    def world(self) -> World | None:
+        """The newest supervisor's."""
+        return self.worlds[-1] if self.worlds else None
 
     @property
     def live(self) -> World:
@@ -82,7 +104,48 @@ class Script:
     def start(self, again: str | None, arguments: str) -> None:
         """Begin a run, or again one that a supervisor has left: the keys of `Shape`, save=…."""
         if not again:
-            self.shape, self.world, self._command_exists = Shape(), None, True
+            self.close()
+            self.shape, self.delays, self.worlds = Shape(), Delays(), []
+            self.watch, self._command_exists = Watch(), True
+        elif not self.live.is_over:
+            self.lines.append("held by a supervisor that lives")
+            return
+        elif not self.live.fence():
+            self.lines.append("what an earlier attempt has left survives SIGKILL")
+            return
+        if arguments or not again:
+            self._configure(arguments)
+        self._open(self.worlds[-1] if self.worlds else None)
+
+    def start_elsewhere(self, after: str | None) -> None:
+        """On another host: the supervisor is gone with its own, or cut off and taken for dead."""
+        for world in self.worlds:
+            if not world.is_over:
+                self.live.clock.later(
+                    ns(after) if after else HEARTBEAT_NS,
+                    lambda world=world: world.stop_now("another supervisor holds the run", 69),
+                )
+        old = self.live
+        self._open(old, is_elsewhere=True)
+
+    def _open(self, old: World | None, *, is_elsewhere: bool = False) -> None:
+        world = World(
+            self.shape,
+            replace(self.policy, ranks=self.shape.ranks),
+            tell=self.tell,
+            store=old.store if old else None,
+            memory=old.memory if old and not is_elsewhere else None,
+            clock=old.clock if old else Clock(),
+            delays=self.delays,
+            watch=self.watch,
+        )
+        if old:
+            world.failures, world.seals_fail = old.failures, old.seals_fail
+        world.command_exists = self._command_exists
+        self.worlds.append(world)
+        world.open()
+
+    def _configure(self, arguments: str) -> None:
         policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         for key, value in (word.split("=") for word in arguments.split()):
             if key == "in_memory":
@@ -91,6 +154,9 @@ class Script:
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
                 self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
+            elif key in DELAYS:
+                times = tuple(map(ns, value.split(",")))
+                self.delays = replace(self.delays, **{DELAYS[key]: times})
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
             elif key == "budget":
@@ -123,36 +189,28 @@ class Script:
                 self.shape = replace(self.shape, pauses={**self.shape.pauses, int(step): ns(time)})
             else:
                 self.shape = replace(self.shape, **{f"{key}_ns": ns(value)})
-        store = self.world.store if self.world else None
-        world = World(
-            self.shape,
-            replace(policy, ranks=self.shape.ranks),
-            tell=self.tell,
-            store=store,
-            memory=self.world.memory if self.world else None,
-        )
-        if self.world:
-            world.failures = self.world.failures
-        world.command_exists = self._command_exists
-        self.world = world
-        world.open()
+        self.policy = policy
 
-    def run_until(self, what: str) -> None:
-        """Let time pass until something is so."""
+    def run_until(self, what: str, within: str | None) -> None:
+        """Let time pass until something is so; `within` a time, or not at all."""
         world = self.live
         saving = world.machine.saving
         word, _, argument = what.partition(" ")
         goals: dict[str, Callable[[], bool]] = {
             "step": lambda: world.live is not None and world.step >= int(argument),
             "saved": lambda: saving.committed_step >= int(argument),
-            "over": lambda: world.finish is not None,
+            "over": lambda: world.is_over,
             "state": lambda: world.machine.state == argument,
             "attempt": lambda: world.live is not None and world.live.attempt >= int(argument),
             "joined": lambda: len(saving.joined) == self.shape.ranks,
             "phase": lambda: saving.agreement.phase is Phase(argument),
         }
-        if not world.run_until(goals[word], FAR_NS):
+        limit_ns = world.now_ns + ns(within) if within else FAR_NS
+        if not world.run_until(goals[word], limit_ns) and not within:
             self.lines.append(f"!! never {what}")
+        if word == "over":
+            for other in self.worlds[:-1]:  # one that was cut off has to find out
+                other.run_until(lambda other=other: other.is_over, other.now_ns + 60 * SECOND)
 
     def run_for(self, time: str) -> None:
         """Let time pass."""
@@ -185,7 +243,7 @@ class Script:
         """An exception in a step, now or when that step comes."""
         how = Exit(code=1, report=RankReport(kind, "", where, ""))
         if step is None:
-            self.live.end_rank(int(rank), how)
+            self.end_rank(rank, how)
         else:
             self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
 
@@ -208,13 +266,39 @@ class Script:
         )
         how = Exit(code=1, report=report)
         if step is None:
-            self.live.end_rank(int(rank), how)
+            self.end_rank(rank, how)
         else:
             self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
 
     def roll_back(self, to: str, skip: str | None) -> None:
         """`holdfast rollback`."""
         self.live.roll_back(int(to) if to.isdecimal() else to, int(skip or 0))
+
+    def rank(self, number: str) -> VirtualRank | None:
+        """Its process, if there is one."""
+        live = self.live.live
+        there = live is not None and not self.live.is_over and int(number) < len(live.ranks)
+        return live.ranks[int(number)] if live is not None and there else None
+
+    def end_rank(self, number: str, how: Exit) -> None:
+        """Its process ends so, if there is one."""
+        if (rank := self.rank(number)) is not None:
+            rank.end(how)
+
+    def on_rank(self, number: str, do: Callable[[VirtualRank], None]) -> None:
+        """Something is done to its process, if there is one."""
+        if (rank := self.rank(number)) is not None:
+            do(rank)
+
+    def heal(self) -> None:
+        """Nothing stands in the way from now on but what has been said so far."""
+        world, store = self.live, self.live.store
+        store.is_full = store.is_away = store.is_hung = store.is_mute = False
+        world.seals_fail = world.drain_starves = False
+        world.failures.clear()
+        for rank in world.live.ranks if world.live else ():
+            if rank.is_stopped:
+                rank.go_on()
 
     def bad(self, which: str) -> None:
         """The newest sets cannot be read from now on, but nobody knows yet."""
@@ -224,10 +308,11 @@ class Script:
             self.live.store.unreadable[one.name] = f"{one.name}: rank-00000 has a wrong checksum"
 
     def store_is(self, state: str) -> None:
-        """The store: full, away, hung, fenced (somebody else has the run), or ok."""
+        """The store: full, away, hung, mute, fenced (somebody else has the run), or ok."""
         store = self.live.store
         store.is_full, store.is_away = state == "full", state == "away"
         store.is_fenced, store.is_hung = state == "fenced", state == "hung"
+        store.is_mute = state == "mute"
 
     def memory_is_lost(self) -> None:
         """As with the host."""
@@ -282,9 +367,9 @@ class Script:
         self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], change: str
     ) -> None:
         """One event and what follows from it."""
-        follows = [text for action in answer if (text := answered(action, at_ns))]
         if self._is_quiet or _is_routine(event, answer):
             return
+        follows = [text for action in answer if (text := answered(action, at_ns))]
         if follows or change or not isinstance(event, QUIET):
             self.lines.append(f"{seconds(at_ns)}  {told(event, at_ns)}{change}")
             self.lines += [f"{'':9}    {line}" for line in follows]
@@ -314,11 +399,20 @@ def _save_policy(text: str) -> saves.SavePolicy:
     )
 
 
+DELAYS = {
+    "store": "store_ns", "spawn": "spawn_ns", "reap": "reap_ns", "bell": "bell_ns",
+    "words": "words_ns", "seals": "seal_ns", "looks": "looks_ns",
+}  # fmt: skip
 COMMANDS: dict[str, Callable[..., None]] = {
+    r"start elsewhere(?: noticed in (\S+))?": Script.start_elsewhere,
     r"start( again)? ?(.*)": Script.start,
+    r"kill supervisor( alone)?": lambda script, alone: script.live.die(with_tree=not alone),
+    r"lose host": lambda script: script.live.die(with_host=True),
+    r"supervisor stalls for (\S+)": lambda script, time: script.live.stall(ns(time)),
+    r"heal": Script.heal,
     r"quiet": Script.quiet,
     r"loud": Script.loud,
-    r"run until (.+)": Script.run_until,
+    r"run until (.+?)(?: within (\S+))?": Script.run_until,
     r"run for (\S+)": Script.run_for,
     r"sigterm grace=(\S+)": Script.notice,
     r"notice (\w+): ([a-z ]+?)(?: (in|lead) (\S+))?(?: as (\S+))?(?: (started|withdrawn))?": (
@@ -327,24 +421,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"ctrl-c": lambda script: script.live.interrupt(),
     r"sigquit": lambda script: script.live.stop_now("SIGQUIT"),
     r"rank (\d+) hangs in step (\d+)(?: (\d+) times)?(?: (on the device))?": Script.rank_hangs,
-    r"stop rank (\d+)": lambda script, rank: script.live.live.ranks[int(rank)].stop(),
-    r"continue rank (\d+)": lambda script, rank: script.live.live.ranks[int(rank)].go_on(),
+    r"stop rank (\d+)": lambda script, rank: script.on_rank(rank, VirtualRank.stop),
+    r"continue rank (\d+)": lambda script, rank: script.on_rank(rank, VirtualRank.go_on),
     r"suspend for (\S+)": lambda script, time: script.live.suspend(ns(time)),
     r"stacks never come": Script.no_stacks,
     r"lease lost": lambda script: script.live.stop_now("another supervisor holds the run", 69),
     r"save": lambda script: script.live.save(),
-    r"kill rank (\d+)": lambda script, rank: script.live.end_rank(int(rank), Exit(signal=9)),
-    r"rank (\d+) exits (\d+)": lambda script, rank, code: script.live.end_rank(
-        int(rank), Exit(code=int(code))
+    r"kill rank (\d+)": lambda script, rank: script.end_rank(rank, Exit(signal=9)),
+    r"rank (\d+) exits (\d+)": lambda script, rank, code: script.end_rank(
+        rank, Exit(code=int(code))
     ),
-    r"rank (\d+) gets SIGTERM": lambda script, rank: script.live.live.ranks[int(rank)].sigterm(),
+    r"rank (\d+) gets SIGTERM": lambda script, rank: script.on_rank(rank, VirtualRank.sigterm),
     r"rank (\d+) fails (\w+) (\S+)(?: at step (\d+))?(?: in (\d+) attempts)?": Script.rank_fails,
     r"rank (\d+) gives up(?: at step (\d+))? to (\w+)(?: skip (\d+))?(?: in (\d+) attempts)?": (
         Script.gives_up
     ),
     r"rollback to (\w+)(?: skip (\d+))?": Script.roll_back,
     r"bad sets (\w+)": Script.bad,
-    r"store (full|away|hung|fenced|ok)": Script.store_is,
+    r"store (full|away|hung|mute|fenced|ok)": Script.store_is,
     r"memory lost": Script.memory_is_lost,
     r"memory bad": Script.memory_is_bad,
     r"seals (fail|work)": Script.seals,
@@ -354,6 +448,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"status": Script.status,
     r"steps saved": Script.steps_saved,
 }
+
+
+@cache
+def parse(command: str) -> tuple[Callable[..., None], tuple[str, ...]]:
+    """What a command does, and its arguments."""
+    for pattern, do in COMMANDS.items():
+        found = re.fullmatch(pattern, command)
+        if found:
+            return do, found.groups()
+    raise ValueError(f"no such command: {command}")
 
 
 def blocks(text: str) -> Iterator[tuple[list[str], list[str], str]]:
@@ -382,4 +486,7 @@ def rerun(text: str) -> str:
     parts = []
     for head, commands, _ in blocks(text):
         parts.append("\n".join(head).strip("\n") + "\n----\n" + script.run(commands))
+    script.lines = []
+    script.close()
+    parts[-1] += "".join(f"{line}\n" for line in script.lines)
     return "\n".join(parts)

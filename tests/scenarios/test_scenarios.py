@@ -28,3 +28,4 @@ def test_scenario(path: Path) -> None:
         path.write_text(now)
     else:
         assert now == text, f"{path.name}: if this is meant, run with REWRITE_SCENARIOS=1"
+    assert "!!! " not in now, "something that must never be"

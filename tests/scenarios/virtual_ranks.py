@@ -97,6 +97,9 @@ class Surroundings(Protocol):
     def copied(self, rank: VirtualRank, buffer: int, epoch: int, step: int) -> None:
         """It has copied into a buffer, and rings."""
 
+    def left_saved(self, rank: VirtualRank, step: int) -> None:
+        """It leaves, because that step is durable."""
+
     def ended(self, rank: VirtualRank) -> None:
         """The process is no more."""
 
@@ -153,6 +156,15 @@ class VirtualRank:
         self._later(world.shape.import_ns, self._imported)
 
     # --- from outside -----------------------------------------------------------------------
+
+    def see(self, order: int, verdict: int, committed: int) -> None:
+        """What the supervisor has stored is visible here."""
+        self.order, self.verdict, self.committed = order, verdict, committed
+        self.stored()
+
+    def vanish(self) -> None:
+        """Its host is gone, and nobody is left to tell."""
+        self.alive = False
 
     def stored(self) -> None:
         """The supervisor has stored into the page: a rank that waits looks again."""
@@ -345,6 +357,8 @@ class VirtualRank:
             self.doing = told.TRAINING
             go_on()
         elif answer is not Answer.WAIT:
+            if answer is Answer.LEAVE_SAVED:
+                self._world.left_saved(self, step)
             self._leave()
 
     def _loop_ended(self, step: int) -> None:
@@ -358,6 +372,7 @@ class VirtualRank:
             step, self.order, self.verdict, self.committed, self._answered_epoch
         )
         if answer is Answer.LEAVE_SAVED:
+            self._world.left_saved(self, step)
             self._finish()
         elif answer is Answer.LEAVE_UNSAVED:
             self._waits = None

@@ -31,6 +31,10 @@ class Store:
     is_away: bool = False
     is_hung: bool = False  # it takes an order, and never answers
     is_fenced: bool = False  # another supervisor creates the next attempt first
+    is_mute: bool = False  # it writes manifests, and its answer is lost
+    epoch: int = 0  # of the lease: the newest that was claimed
+    failures: int = 0  # that are on record, and of them those that took memory along
+    memory_lost: int = 0
 
     def choose(self, wish: Wish | None, memory: Memory) -> tuple[ev.Resume, str]:
         """As `snapshot.catalog` does: a set in memory goes before the same one on disk."""
@@ -85,4 +89,5 @@ class Live:
         self.committed = resume.durable_step
         self.step = resume.step  # completed by all
         self.step_start_ns: int | None = None
-        self.is_killed = self.is_empty = False
+        self.is_killed = False
+        self.reported = 0  # ranks whose end the reaper has told

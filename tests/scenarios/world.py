@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from virtual_loop import Delays, Inputs, Source, Taking
 from virtual_memory import Memory, Shard
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_store import Live, Store
@@ -36,21 +38,51 @@ from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.sets import SetInfo, set_name
 
-ACTIVE_POLL_NS = 2 * MS
-IDLE_POLL_NS = 50 * MS
 PROGRESS_NS = 250 * MS
-STORE_NS = 10 * MS  # how long the store takes for anything
-SPAWN_NS = 15 * MS
 REAP_NS = 1 * MS
-BELL_NS = 1 * MS
+HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still its own
 STUCK_NS = 10 * SECOND
 LOOK_NS = 1 * SECOND  # at a drain under way
+FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
 
+class Watcher(Protocol):
+    """Who checks what must be true whenever something happens (`watch.Watch`)."""
+
+    def told(self, world: World, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+        """The run's machine has answered; nothing was acted on yet."""
+
+    def starts(self, world: World) -> None:
+        """Ranks are about to be started."""
+
+    def chosen(self, world: World, wish: Wish | None, resume: ev.Resume) -> None:
+        """The store was asked what to start from."""
+
+    def restored(self, world: World, rank: VirtualRank) -> None:
+        """A rank is about to train on what it has read."""
+
+    def commits(self, world: World, attempt: int, step: int) -> None:
+        """A manifest is about to be written."""
+
+    def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
+        """A rank leaves, because its step is durable."""
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 class World:
-    """One run under one supervisor, in virtual time. `tell` hears every event and its answer."""
+    """One run under one supervisor, in virtual time. `tell` hears every event and its answer.
+
+    Several may share a clock and a store: a supervisor that is gone, and its successors. On the
+    same host they share its memory as well.
+    """
 
     def __init__(
         self,
@@ -61,10 +93,14 @@ class World:
         tell: Tell = lambda *_: None,
         store: Store | None = None,
         memory: Memory | None = None,
+        clock: Clock | None = None,
+        delays: Delays | None = None,
+        watch: Watcher | None = None,
     ) -> None:
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.shape = shape
-        self.machine = RunMachine(policy or RunPolicy(ranks=shape.ranks))
+        self.policy = policy or RunPolicy(ranks=shape.ranks)
+        self.machine = RunMachine(self.policy)
         self.host = host.HostMachine()
         self.store = store or Store()
         self.memory = memory or Memory(shape.ranks, shape.buffers)
@@ -73,6 +109,13 @@ class World:
         self.drain_starves = False  # until it is urgent
         self._drain: act.Drain | None = None
         self.grace_ns = grace_ns
+        self.delays = delays or Delays()
+        self.taking = Taking(self.delays)
+        self.heard = Inputs(self.clock, self._woken)
+        self.watch: Any = watch or Unwatched()
+        self.epoch = 0  # of the lease
+        self.opened_ns = self.clock.now_ns
+        self.died_ns: int | None = None  # when the supervisor was killed, if it was
         self.live: Live | None = None  # the attempt that runs
         self.finish: act.Finish | None = None
         self.finished_ns = 0
@@ -82,7 +125,7 @@ class World:
         self.stacks_ns: int | None = 50 * MS  # None: they never come
         self.reaper_alive = True
         self.recorded: list[dict[str, Any]] = []
-        self.history: list[facts.Fact] = []
+        self.history: list[facts.RestoreFact | facts.StepsFact] = []
         self.ends: list[act.EndAttempt] = []
         self.launches: list[act.Launch] = []
         self.inputs: list[ev.Event] = []
@@ -105,9 +148,70 @@ class World:
     def open(self) -> None:
         """The lease is held: begin."""
         store = self.store
-        high_water = max((one.step for one in newest_first(store.sets, store.chain())), default=0)
-        wishes = store.standing()
-        self.feed(ev.Opened(self.now_ns, len(store.attempts), high_water, wishes=wishes))
+        store.epoch += 1
+        self.epoch = store.epoch
+        known = [*store.sets, *(one for _, one in self.memory.sets())]
+        high_water = max((one.step for one in newest_first(known, store.chain())), default=0)
+        self.feed(
+            ev.Opened(
+                self.now_ns,
+                len(store.attempts),
+                high_water,
+                failures_seen=store.failures,
+                memory_lost=store.memory_lost,
+                wishes=store.standing(),
+            )
+        )
+
+    def die(self, *, with_tree: bool = True, with_host: bool = False) -> None:
+        """SIGKILL to the supervisor. Its tree goes down with it, or lives on until the fence."""
+        if self.died_ns is not None or self.finish is not None:
+            return
+        self.died_ns = self.now_ns
+        live = self.live
+        for rank in live.ranks if live and with_host else ():
+            rank.vanish()
+        if live is not None and with_tree and not with_host:
+            self.clock.later(REAP_NS, lambda: self._sigkill(live))
+        if with_host:
+            self.memory.lose()
+            self.store.memory_lost += 1
+        if self.store.attempts and self.store.attempts[-1].attempt not in {
+            one.attempt for one in self.ends
+        }:
+            self.store.failures += 1  # the successor closes it
+
+    def fence(self) -> bool:
+        """End what is left of the ranks, before a successor starts any; False: it cannot be."""
+        if self.live is not None:
+            self._sigkill(self.live)
+        return not self.is_inhabited
+
+    @property
+    def is_inhabited(self) -> bool:
+        """Whether some rank of this supervisor's is still there."""
+        return self.live is not None and any(rank.alive for rank in self.live.ranks)
+
+    @property
+    def over_ns(self) -> int:
+        """When the supervisor was gone; now, if it is not."""
+        if self.died_ns is not None:
+            return self.died_ns
+        return self.now_ns if self.finish is None else self.finished_ns
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the supervisor is gone, by itself or by force."""
+        return self.finish is not None or self.died_ns is not None
+
+    def stall(self, ns: int) -> None:
+        """The supervisor's loop does not come round for so long; the ranks train on."""
+        self.heard.stall(ns)
+
+    def _woken(self, late_ns: int) -> None:
+        for rank in self.live.ranks if self.live else ():
+            rank.pace.forget()
+        self.feed(ev.Suspended(self.now_ns, late_ns))
 
     def run_for(self, ns: int) -> None:
         """Let so much time pass, or less if the run is over."""
@@ -116,7 +220,7 @@ class World:
     def run_until(self, reached: Callable[[], bool], limit_ns: int) -> bool:
         """Let time pass until it is so; False when the limit or the run's end came first."""
         while not reached():
-            if self.finish is not None or not self.clock.advance(limit_ns):
+            if self.is_over or not self.clock.advance(limit_ns):
                 return reached()
         return True
 
@@ -129,32 +233,42 @@ class World:
 
     def notice(self, source: str = "SIGTERM", grace_ns: int | None = None) -> None:
         """This host goes away when the grace period is over."""
-        deadline_ns = self.now_ns + (self.grace_ns if grace_ns is None else grace_ns)
-        self.feed(ev.StopAsked(self.now_ns, source, deadline_ns, notice=True))
+        grace_ns = self.grace_ns if grace_ns is None else grace_ns
+
+        def noticed() -> None:
+            self.feed(ev.StopAsked(self.now_ns, source, self.now_ns + grace_ns, notice=True))
+
+        self.heard.give(Source.INBOX, noticed)
 
     def interrupt(self) -> None:
         """Ctrl-C."""
         self._interrupts += 1
-        if self._interrupts == 1:
-            self.feed(ev.StopAsked(self.now_ns, "Ctrl-C", None, notice=False))
-        else:
+        if self._interrupts > 1:
             self.stop_now("second Ctrl-C")
+            return
+        self.heard.give(
+            Source.INBOX,
+            lambda: self.feed(ev.StopAsked(self.now_ns, "Ctrl-C", None, notice=False)),
+        )
 
     def stop_now(self, source: str, exit_code: int = EXIT_SAVED_START_ME_AGAIN) -> None:
         """SIGQUIT, `holdfast stop --now`, or a lost lease."""
-        self.feed(ev.StopNowAsked(self.now_ns, source, exit_code))
+        self.heard.give(
+            Source.INBOX, lambda: self.feed(ev.StopNowAsked(self.now_ns, source, exit_code))
+        )
 
     def save(self) -> None:
         """`holdfast save`."""
-        self.feed(ev.SaveAsked(self.now_ns, "holdfast save"))
+        self.heard.give(
+            Source.INBOX, lambda: self.feed(ev.SaveAsked(self.now_ns, "holdfast save"))
+        )
 
     def roll_back(self, to: Target, skip_batches: int) -> None:
         """`holdfast rollback`: it lies in the store, and a supervisor that lives hears of it."""
         name = f"asked-{len(self.store.wishes)}"
         wish = Wish(name, to, skip_batches, "holdfast rollback", is_from_script=False)
         self.store.wishes.append(wish)
-        if self.finish is None:
-            self.feed(ev.RollbackAsked(self.now_ns, wish))
+        self.heard.give(Source.INBOX, lambda: self.feed(ev.RollbackAsked(self.now_ns, wish)))
 
     def end_rank(self, rank: int, how: Exit) -> None:
         """A process ends, or is ended by somebody else. What it wished for is in its report."""
@@ -175,7 +289,11 @@ class World:
     def kill_reaper(self) -> None:
         """Somebody kills the reaper: its ranks are orphans now."""
         self.reaper_alive = False
-        self.clock.later(REAP_NS, lambda: self._hear(host.ReaperLost(self.now_ns)))
+        self._reaped(REAP_NS, lambda: host.ReaperLost(self.now_ns))
+
+    def _reaped(self, ns: int, event: Callable[[], host.HostEvent]) -> None:
+        """The loop hears this of the reaper in so long, or when it comes round."""
+        self.clock.later(ns, lambda: self.heard.give(Source.REAPER, lambda: self._hear(event())))
 
     # --- Surroundings of the ranks ----------------------------------------------------------
 
@@ -206,7 +324,8 @@ class World:
             self.store.wishes += wishes_of(live.attempt, [(rank.rank, rank.how)])
         if live is None or not self.reaper_alive:
             return
-        self.clock.later(REAP_NS, lambda: self._report(live, rank))
+        reaped = lambda: self.heard.give(Source.REAPER, lambda: self._report(live, rank))  # noqa: E731
+        self.clock.later(self.taking.next_ns("reap_ns"), reaped)
 
     def _report(self, live: Live, rank: VirtualRank) -> None:
         if live is not self.live or rank.how is None or not self.reaper_alive:
@@ -214,15 +333,15 @@ class World:
         asked = self.machine.stop is not None
         how = replace(rank.how, asked_to_stop=asked)
         self._hear(host.Died(self.now_ns, rank.ended_ns, rank.rank, how))
-        if not any(other.alive for other in live.ranks) and not live.is_empty:
-            live.is_empty = True
-            self.clock.later(REAP_NS, lambda: self._hear(host.Empty(self.now_ns)))
+        live.reported += 1
+        if live.reported == len(live.ranks):
+            self._reaped(REAP_NS, lambda: host.Empty(self.now_ns))
 
     # --- the supervisor ---------------------------------------------------------------------
 
     def feed(self, event: ev.Event) -> None:
         """Record first, then decide, then act."""
-        if self.finish is not None:
+        if self.is_over:
             return
         if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
             self._read_words(with_progress=True)
@@ -232,11 +351,12 @@ class World:
         after = self.machine.state
         change = f" [{before} → {after}]" if before is not after else ""
         self._tell(self.now_ns, event, answer, change)
+        self.watch.told(self, event, answer)
         for action in answer:
             DO[type(action)](self, action)
 
     def _hear(self, event: host.HostEvent) -> None:
-        if self.finish is not None:
+        if self.is_over:
             return
         live = self.live
         if isinstance(event, host.Died | host.ReaperLost):
@@ -257,20 +377,24 @@ class World:
         launch = self._launch
         assert launch is not None
         assert self.live is None, "two attempts at a time"
+        self.watch.starts(self)
         self.reaper_alive = True
+        spawn_ns = self.taking.next_ns("spawn_ns")
         if not self.command_exists:
             words = "cannot start 'trian.py': No such file or directory"
-            self.clock.later(SPAWN_NS, lambda: self._hear(host.SpawnFailed(self.now_ns, words)))
-            self.clock.later(SPAWN_NS + REAP_NS, lambda: self._hear(host.Empty(self.now_ns)))
+            self._reaped(spawn_ns, lambda: host.SpawnFailed(self.now_ns, words))
+            self._reaped(spawn_ns + REAP_NS, lambda: host.Empty(self.now_ns))
             return
 
         def spawned() -> None:
+            if self.is_over:
+                return
             self.live = Live(launch.attempt, launch.resume, self)
             self._hear(host.Spawned(self.now_ns))
             self._polls += 1
             self._poll(self._polls)
 
-        self.clock.later(SPAWN_NS, spawned)
+        self.clock.later(spawn_ns, lambda: self.heard.give(Source.REAPER, spawned))
 
     def _kill_tree(self, live: Live) -> None:
         if not live.is_killed:
@@ -286,7 +410,7 @@ class World:
     def _stuck(self, live: Live) -> None:
         left = tuple(1000 + rank.rank for rank in live.ranks if rank.alive)
         if left and live is self.live:
-            self._hear(host.Stuck(self.now_ns, left))
+            self.heard.give(Source.REAPER, lambda: self._hear(host.Stuck(self.now_ns, left)))
 
     def _sweep(self, live: Live) -> None:
         self._sigkill(live)
@@ -296,7 +420,7 @@ class World:
     # --- pages ------------------------------------------------------------------------------
 
     def _poll(self, number: int) -> None:
-        if self.live is None or number != self._polls:
+        if self.live is None or number != self._polls or self.is_over:
             return
         with_progress = self.machine.saving.is_active or self.now_ns >= self._next_progress_ns
         if with_progress:
@@ -308,8 +432,12 @@ class World:
                 live.told_sigterms[rank.rank] = rank.sigterms
                 self.notice(f"SIGTERM to rank {rank.rank}")
         hurried = self.machine.saving.is_active or self.machine.stop is not None
-        wait_ns = ACTIVE_POLL_NS if hurried else IDLE_POLL_NS
-        self.clock.later(wait_ns, lambda: self._poll(number))
+        hurry_ns, idle_ns = self.delays.looks_ns
+        self._look_in(hurry_ns if hurried else idle_ns, number)
+
+    def _look_in(self, ns: int, number: int) -> None:
+        look = partial(self._poll, number)
+        self.clock.later(ns, lambda: self.heard.give(Source.WORDS, look))
 
     def _read_words(self, *, with_progress: bool) -> None:
         live = self.live
@@ -338,9 +466,14 @@ class World:
 
     def _store_words(self, rank: VirtualRank) -> None:
         live = self.live
-        if live is not None and rank.rank in live.joined:
-            rank.order, rank.verdict, rank.committed = live.order, live.verdict, live.committed
-            rank.stored()
+        if live is None or rank.rank not in live.joined:
+            return
+        late_ns = self.delays.words_ns[rank.rank % len(self.delays.words_ns)]
+        words = live.order, live.verdict, live.committed
+        if late_ns:
+            self.clock.later(late_ns, lambda: rank.see(*words))
+        else:
+            rank.see(*words)
 
     def stepped(self, rank: VirtualRank) -> None:
         """Some rank has passed a boundary; a step is complete when all ranks have passed it."""
@@ -361,6 +494,7 @@ class World:
         live = self.live
         if live is None:
             return
+        self.watch.restored(self, rank)
         live.step_start_ns = self.now_ns
         if rank.rank == 0:
             start_ns = self.now_ns - self.shape.restore_ns
@@ -379,13 +513,16 @@ class World:
         if self.live is not None:
             self.memory.copied(rank.rank, buffer, Shard(self.live.attempt, epoch, step))
             self._polls += 1
-            number = self._polls
-            self.clock.later(BELL_NS, lambda: self._poll(number))
+            self._look_in(self.taking.next_ns("bell_ns"), self._polls)
 
     def written(self, rank: VirtualRank, step: int) -> None:
         """A shard is durable."""
         if self.live is not None:
             self.store.shards.add((self.live.attempt, step, rank.rank))
+
+    def left_saved(self, rank: VirtualRank, step: int) -> None:
+        """It leaves, because that step is durable."""
+        self.watch.left_saved(self, rank, step)
 
     def facts(self) -> list[facts.Fact]:
         """What the run left for the ledger, from its ranks and from its controller."""
@@ -414,28 +551,57 @@ class World:
                     pass
                 case _:
                     raise AssertionError(told)
-        assert not started, "an attempt has not ended"
+        for number, start_ns in started.items():  # the next start closes it, as its ranks tell
+            assert self.died_ns is not None, "an attempt has not ended"
+            last = [one.end_ns or 0 for one in self.history if one.attempt == number]
+            end_ns = max(self.died_ns, *last, 0)
+            found.append(facts.AttemptFact(number, start_ns, end_ns, "killed"))
         return found
 
     # --- actions ----------------------------------------------------------------------------
 
-    def _in_store(self, job: Callable[[], None]) -> None:
-        """One worker, in order."""
-        self._store_free_ns = max(self.now_ns, self._store_free_ns) + STORE_NS
-        self.clock.later(self._store_free_ns - self.now_ns, job)
+    def _in_store(self, job: Callable[[bool], None]) -> None:
+        """One worker, in order. The job is told whether the lease was ours when it began."""
+        begin_ns = max(self.now_ns, self._store_free_ns)
+        self._store_free_ns = begin_ns + self.taking.next_ns("store_ns")
+        end_ns = self._store_free_ns
+
+        def begin() -> None:
+            if self.died_ns is None:
+                is_ours = self.store.epoch == self.epoch
+                self.clock.later(end_ns - self.now_ns, lambda: end(is_ours))
+
+        def end(is_ours: bool) -> None:
+            if self.died_ns is None:
+                job(is_ours)
+
+        if begin_ns == self.now_ns:
+            begin()
+        else:
+            self.clock.later(begin_ns - self.now_ns, begin)
+
+    def _answer(self, *events: ev.Event) -> None:
+        """What the store's worker tells the loop: made now, heard when that comes round."""
+
+        def feed_all() -> None:
+            for event in events:
+                self.feed(event)
+
+        self.heard.give(Source.INBOX, feed_all)
 
     def _do_choose(self, action: act.Choose) -> None:
-        def job() -> None:
+        def job(_: bool) -> None:
             if self.store.is_away:
                 words = "the run store cannot be read"
-                self.feed(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
+                self._answer(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
                 return
             try:
                 resume, words = self.store.choose(action.wish, self.memory)
             except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
-                self.feed(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
+                self._answer(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
             else:
-                self.feed(ev.Chosen(self.now_ns, resume, words))
+                self.watch.chosen(self, action.wish, resume)
+                self._answer(ev.Chosen(self.now_ns, resume, words))
 
         self._in_store(job)
 
@@ -445,14 +611,14 @@ class World:
         resume = action.resume
         self.memory.launch(action.attempt, resume.buffer)
 
-        def job() -> None:
+        def job(is_ours: bool) -> None:
             if self.store.is_hung:
                 return
-            if self.store.is_fenced:
+            is_taken = any(one.attempt == action.attempt for one in self.store.attempts)
+            if self.store.is_fenced or is_taken or not is_ours:
                 words = f"attempt {action.attempt} was created by somebody else"
                 failed = ev.LaunchFailed(self.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
-                self.feed(failed)
-                self.feed(ev.TreeGone(self.now_ns, action.attempt))
+                self._answer(failed, ev.TreeGone(self.now_ns, action.attempt))
                 return
             ranks = self.shape.ranks
             self.store.attempts.append(
@@ -461,7 +627,7 @@ class World:
                     resume.parent,
                     resume.step,
                     resume.set_name,
-                    1,
+                    self.epoch,
                     ranks,
                     ranks,
                     "",
@@ -470,14 +636,17 @@ class World:
                     rollback=action.rollback,
                 )
             )
-            self._hear(host.Start(self.now_ns, action.attempt, tuple(range(ranks))))
+            start = lambda: self._hear(  # noqa: E731
+                host.Start(self.now_ns, action.attempt, tuple(range(ranks)))
+            )
+            self.heard.give(Source.INBOX, start)
 
         self._in_store(job)
 
     def _do_carry_out(self, action: act.CarryOut) -> None:
         what, live = action.what, self.live
         if isinstance(what, news.Commit):
-            self._in_store(lambda: self._commit(action.attempt, what))
+            self._in_store(partial(self._commit, action.attempt, what))
         elif live is not None and isinstance(what, news.PublishOrder | news.PublishVerdict):
             word = pack(what.epoch, what.step, what.flags)
             if isinstance(what, news.PublishOrder):
@@ -489,15 +658,25 @@ class World:
             for rank in live.ranks:
                 self._store_words(rank)
 
-    def _commit(self, attempt: int, what: news.Commit) -> None:
-        outcome: news.Event
+    def _commit(self, attempt: int, what: news.Commit, is_ours: bool) -> None:
+        outcome: news.Event = news.Committed(self.now_ns, what.epoch, what.step)
+        why = self._write_manifest(attempt, what.step, is_ours)
+        if why:
+            outcome = news.CommitFailed(self.now_ns, what.epoch, what.step, why)
+        self._answer(ev.Heard(self.now_ns, attempt, outcome))
+
+    def _write_manifest(self, attempt: int, step: int, is_ours: bool) -> str:
+        """Make the shards of that step a set; why not, or why nobody knows: empty, it is one."""
         if self.store.is_full:
-            outcome = news.CommitFailed(self.now_ns, what.epoch, what.step, "no space left")
-        else:
-            place = Path(set_name(attempt, what.step))
-            self.store.sets.append(SetInfo(place, attempt, what.step, self.shape.ranks, 0, 0, ()))
-            outcome = news.Committed(self.now_ns, what.epoch, what.step)
-        self.feed(ev.Heard(self.now_ns, attempt, outcome))
+            return "no space left"
+        if not is_ours:
+            return "the run was taken over"
+        self.watch.commits(self, attempt, step)
+        place = Path(set_name(attempt, step))
+        if all(one.name != place.name for one in self.store.sets):
+            one = SetInfo(place, attempt, step, self.shape.ranks, 0, 0, ())
+            self.store.sets.append(one)
+        return "the store did not answer" if self.store.is_mute else ""
 
     def _do_seal(self, action: act.Seal) -> None:
         shard, buffer = Shard(action.attempt, action.epoch, action.step), action.buffer
@@ -505,14 +684,17 @@ class World:
         names = (action.attempt, action.epoch, action.step, buffer)
 
         def sealed() -> None:
+            if self.died_ns is not None:
+                return
             self.memory.unpin(buffer, "it is being sealed")
             if self.seals_fail:
-                self.feed(ev.SealFailed(self.now_ns, *names, "no space left"))
+                outcome: ev.Event = ev.SealFailed(self.now_ns, *names, "no space left")
             else:
                 self.memory.seal(buffer, shard)
-                self.feed(ev.Sealed(self.now_ns, *names))
+                outcome = ev.Sealed(self.now_ns, *names)
+            self.heard.give(Source.MEMORY, lambda: self.feed(outcome))
 
-        self.clock.later(self.shape.seal_ns, sealed)
+        self.clock.later(self.taking.next_ns("seal_ns", self.shape.seal_ns), sealed)
 
     def _do_drain(self, action: act.Drain) -> None:
         if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
@@ -536,7 +718,8 @@ class World:
         of = (action.attempt, action.epoch, action.step)
         if drain is not None and (drain.attempt, drain.epoch, drain.step) == of:
             self.clock.later(LOOK_NS, lambda: self._draining(action))
-            self.feed(ev.Draining(self.now_ns, *of, 0))
+            look = lambda: self.feed(ev.Draining(self.now_ns, *of, 0))  # noqa: E731
+            self.heard.give(Source.MEMORY, look)
 
     def _do_abandon_drain(self, action: act.AbandonDrain) -> None:
         drain, self._drain = self._drain, None
@@ -546,14 +729,15 @@ class World:
         self.feed(ev.DrainFailed(self.now_ns, *of, action.why))
 
     def _drained(self, action: act.Drain, rank: int) -> None:
-        if action is not self._drain or self.store.is_hung:
+        if action is not self._drain or self.store.is_hung or self.died_ns is not None:
             return
         names = (action.epoch, action.step)
         if self.store.is_full or self.store.is_away:
             self._drain = None
             self.memory.unpin(action.buffer, "it is being drained")
             why = "no space left" if self.store.is_full else "the run store cannot be reached"
-            self.feed(ev.DrainFailed(self.now_ns, action.attempt, *names, why))
+            failed = ev.DrainFailed(self.now_ns, action.attempt, *names, why)
+            self.heard.give(Source.MEMORY, lambda: self.feed(failed))
             return
         self.store.shards.add((action.attempt, action.step, rank))
         if rank + 1 < self.shape.ranks:
@@ -561,21 +745,16 @@ class World:
         else:
             self._drain = None
             self.memory.unpin(action.buffer, "it is being drained")
-        self.feed(ev.Drained(self.now_ns, action.attempt, rank, *names))
+        done = ev.Drained(self.now_ns, action.attempt, rank, *names)
+        self.heard.give(Source.MEMORY, lambda: self.feed(done))
 
     def _do_commit_drained(self, action: act.CommitDrained) -> None:
         names = (action.attempt, action.epoch, action.step)
 
-        def job() -> None:
-            if self.store.is_full:
-                self.feed(ev.DrainCommitFailed(self.now_ns, *names, "no space left"))
-                return
-            place = Path(set_name(action.attempt, action.step))
-            ranks = self.shape.ranks
-            if all(one.name != place.name for one in self.store.sets):
-                one = SetInfo(place, action.attempt, action.step, ranks, 0, 0, ())
-                self.store.sets.append(one)
-            self.feed(ev.DrainCommitted(self.now_ns, *names))
+        def job(is_ours: bool) -> None:
+            why = self._write_manifest(action.attempt, action.step, is_ours)
+            failed = ev.DrainCommitFailed(self.now_ns, *names, why)
+            self._answer(failed if why else ev.DrainCommitted(self.now_ns, *names))
 
         self._in_store(job)
 
@@ -610,7 +789,7 @@ class World:
             self.feed(ev.StacksCollected(self.now_ns, action.attempt, stacks))
 
         if self.stacks_ns is not None:
-            self.clock.later(self.stacks_ns, collected)
+            self.clock.later(self.stacks_ns, lambda: self.heard.give(Source.INBOX, collected))
 
     def _do_set_timer(self, action: act.SetTimer) -> None:
         self._timers[action.timer] = action.at_ns
@@ -620,7 +799,8 @@ class World:
                 del self._timers[action.timer]
                 self.feed(ev.TimerFired(self.now_ns, action.timer))
 
-        self.clock.later(action.at_ns - self.now_ns, fire)
+        due = lambda: self.heard.give(Source.TIMER, fire)  # noqa: E731
+        self.clock.later(action.at_ns - self.now_ns, due)
 
     def _do_cancel_timer(self, action: act.CancelTimer) -> None:
         self._timers.pop(action.timer, None)
@@ -630,6 +810,8 @@ class World:
 
     def _do_end_attempt(self, action: act.EndAttempt) -> None:
         self.ends.append(action)
+        self.store.failures += action.cause not in FREE_CAUSES
+        self.store.memory_lost += action.cause == "host_lost"
         resume = self._launch.resume if self._launch else None
         if action.cause == "bad_checkpoint" and resume is not None and resume.set_name:
             bad = self.store.rejected if resume.buffer is None else self.store.spoilt

@@ -1,0 +1,329 @@
+"""What must be true whenever something happens to a run, whatever that is, and when it is over.
+
+One `Watch` looks at all supervisors of a run, one after the other or, where the first was cut off,
+two at a time. It keeps its own plain books beside those of the machines, and raises Broken with a
+sentence when the two do not agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+
+from virtual_ranks import VirtualRank
+from virtual_store import Store
+from virtual_time import SECOND
+from world import HEARTBEAT_NS, STUCK_NS, World
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import events as ev
+from holdfast.core import facts, restart
+from holdfast.core.event_json import decode, encode
+from holdfast.core.history import parse_text, to_lines
+from holdfast.core.ledger.plain import account
+from holdfast.core.rollback import Wish
+from holdfast.core.run import RunMachine
+from holdfast.core.word import MAX_EPOCH
+
+EXIT_CODES = (0, 1, 69, 75, 78)
+FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
+# After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
+LATE_NS = 12 * SECOND
+
+
+class Broken(AssertionError):
+    """Something that must never be."""
+
+
+def require(is_so: object, words: str) -> None:
+    """Raises Broken, which says what is wrong, unless it is so."""
+    if not is_so:
+        raise Broken(words)
+
+
+class Books:
+    """What is written down about one supervisor, beside what its machine remembers."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.again = RunMachine(world.policy)  # hears what the journal has kept
+        self.is_gone = True  # no attempt of its own is there
+        self.epoch = 0  # the newest order's
+        self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
+        self.row: list[str] = []  # causes of the ends since a step was last completed
+        self.reached_before = 0
+        self.has_gone_back = False  # then progress is counted anew, and this book is closed
+        self.chosen: ev.Resume | None = None
+        self.finish_by_ns: int | None = None
+
+
+class Watch:
+    """Of one run: give it to each `World`, and ask `at_end` when the last is over."""
+
+    def __init__(self) -> None:
+        self._books: list[Books] = []
+
+    def _of(self, world: World) -> Books:
+        for books in reversed(self._books):
+            if books.world is world:
+                return books
+        self._books.append(Books(world))
+        return self._books[-1]
+
+    # --- whenever the machine has answered --------------------------------------------------
+
+    def told(self, world: World, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+        """Replay, one attempt at a time, orders, and budgets."""
+        books = self._of(world)
+        again = books.again.handle(as_journaled(event))
+        require(again == answer, f"replayed, {event} is answered with {again}, not {answer}")
+        kind = type(event)
+        if kind is ev.Launched:
+            books.is_gone = False
+        elif kind is ev.TreeGone or kind is ev.HostLost:
+            books.is_gone = True
+        elif kind is ev.RollbackAsked or (kind is ev.Opened and event.wishes):  # type: ignore[union-attr]
+            books.has_gone_back = True
+        elif isinstance(event, ev.StopAsked | ev.StopNowAsked):
+            self._note_stop(books, event)
+        if world.live is not None:
+            books.reached = max(books.reached, world.live.step)
+        for action in answer:
+            if isinstance(action, act.CarryOut):
+                self._carried_out(books, action.what)
+            elif isinstance(action, act.EndAttempt):
+                self._ended(books, action, answer)
+            elif isinstance(action, act.Launch):
+                self._launched(books, action)
+        seen = world.machine.high_water
+        require(
+            seen <= max(books.reached, world.machine.resume.step) or world.live is None,
+            f"the machine believes in step {seen}, and all ranks have done {books.reached}",
+        )
+
+    def _note_stop(self, books: Books, event: ev.StopAsked | ev.StopNowAsked) -> None:
+        if isinstance(event, ev.StopNowAsked):
+            by_ns: int | None = event.at_ns + LATE_NS
+        else:
+            by_ns = event.deadline_ns and max(event.at_ns, event.deadline_ns) + LATE_NS
+        if by_ns is not None:
+            books.finish_by_ns = min(by_ns, books.finish_by_ns or by_ns)
+
+    def _carried_out(self, books: Books, what: news.Action) -> None:
+        if isinstance(what, news.PublishOrder):
+            newer = books.epoch % MAX_EPOCH + 1
+            require(what.epoch == newer, f"order {what.epoch} follows order {books.epoch}")
+            books.epoch = what.epoch
+
+    def _launched(self, books: Books, action: act.Launch) -> None:
+        require(books.is_gone, "a new attempt while the old one is there")
+        require(
+            all(one.attempt < action.attempt for one in books.world.launches),
+            f"attempt {action.attempt} is launched twice",
+        )
+        require(action.resume == books.chosen, f"launched from {action.resume}, which none chose")
+        books.epoch = 0
+        books.reached_before = max(books.reached, action.resume.step)
+        books.reached = books.reached_before
+
+    def _ended(
+        self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]
+    ) -> None:
+        """The budget, and the pause before the next attempt, counted on fingers."""
+        world = books.world
+        if action.cause == "rolled_back" or any(r.how and r.how.report and r.how.report.declared
+                                                for r in (world.live.ranks if world.live else ())):
+            books.has_gone_back = True
+        if world.machine.high_water > books.reached_before:
+            books.row = []
+        else:
+            books.row.append(action.cause)
+        if books.has_gone_back or not isinstance(world.policy.restart, restart.AllOf):
+            return
+        timers = {a.timer: a.at_ns for a in answer if isinstance(a, act.SetTimer)}
+        goes_on = "restart" in timers or "seal" in timers or any(
+            isinstance(a, act.Choose) for a in answer
+        )
+        if not goes_on:
+            return
+        for part in world.policy.restart.parts:
+            if isinstance(part, restart.Budget):
+                spent = sum(cause not in FREE for cause in books.row)
+                require(spent < part.failures, f"{spent} failures in a row, and it goes on")
+            elif isinstance(part, restart.BackOff):
+                due_s = part.first_s * part.factor ** (len(books.row) - 1) if books.row else 0
+                if action.cause == "bad_checkpoint":
+                    due_s = 0
+                waits_ns = timers.get("restart", world.now_ns) - world.now_ns
+                least_ns = int(min(due_s, part.cap_s) * SECOND)
+                require(waits_ns >= least_ns, f"it waits {waits_ns} ns, and should {least_ns} ns")
+
+    # --- whenever something is done ---------------------------------------------------------
+
+    def starts(self, world: World) -> None:
+        """Nothing of an earlier supervisor's is left on this host."""
+        for books in self._books:
+            other = books.world
+            is_here = other.memory is world.memory
+            require(not (is_here and other.is_inhabited), "two attempts at a time on one host")
+
+    def chosen(self, world: World, wish: Wish | None, resume: ev.Resume) -> None:
+        """It is the newest on the lineage that has every shard and is not known to be bad."""
+        store = world.store
+        self._of(world).chosen = resume
+        good = {
+            (one.attempt, one.step)
+            for one in store.sets
+            if one.name not in store.rejected and is_on_lineage(store, one.attempt, one.step)
+        }
+        if wish is None:
+            good |= {
+                (one.attempt, one.step)
+                for _, one in world.memory.sets()
+                if one.name not in store.spoilt and is_on_lineage(store, one.attempt, one.step)
+            }
+            newest = max(good, default=None)
+            found = None if resume.set_name is None else (resume.parent, resume.step)
+            require(found == newest, f"{found} was chosen, and {newest} is the newest")
+        elif resume.set_name is not None:
+            require((resume.parent, resume.step) in good, f"{resume} is no set of the lineage")
+        if resume.set_name is not None and resume.buffer is None:
+            assert resume.parent is not None
+            self._is_complete(store, world.shape.ranks, resume.parent, resume.step)
+
+    def restored(self, world: World, rank: VirtualRank) -> None:
+        """Nothing is trained on that was not verified, or is another's."""
+        resume = rank.resume
+        if resume.set_name is None:
+            return
+        if resume.buffer is None:
+            require(resume.set_name not in world.store.unreadable, "it trains on a corrupt set")
+            return
+        require(resume.set_name not in world.store.spoiling, "it trains on a corrupt set in memory")
+        here = world.memory.shards.get((resume.buffer, rank.rank))
+        require(
+            here is not None and (here.attempt, here.step) == (resume.parent, resume.step),
+            f"rank {rank.rank} restores {resume}, and buffer {resume.buffer} holds {here}",
+        )
+        require(resume.buffer in world.memory.sealed, f"{resume} is not sealed")
+
+    def commits(self, world: World, attempt: int, step: int) -> None:
+        """A set has the same step of every rank."""
+        self._is_complete(world.store, world.shape.ranks, attempt, step)
+
+    def _is_complete(self, store: Store, ranks: int, attempt: int, step: int) -> None:
+        lacking = [rank for rank in range(ranks) if (attempt, step, rank) not in store.shards]
+        require(not lacking, f"the set of step {step}, attempt {attempt}, lacks ranks {lacking}")
+
+    def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
+        """Nobody leaves before the commit."""
+        require(
+            any(one.step == step for one in world.store.sets),
+            f"rank {rank.rank} leaves with step {step}, which is in no set",
+        )
+
+    # --- when all is over -------------------------------------------------------------------
+
+    def at_end(self, now_ns: int) -> None:
+        """What must be true of the whole story."""
+        for books in self._books:
+            self._finished(books, now_ns)
+        self._lineage()
+        worlds = [books.world for books in self._books]
+        if all(one.over_ns <= other.opened_ns for one, other in pairwise(worlds)):
+            _ledger(worlds, now_ns)  # while two are there, the later one's claim counts
+
+    def _finished(self, books: Books, now_ns: int) -> None:
+        world = books.world
+        if world.died_ns is not None:
+            return
+        finish = world.finish
+        require(finish is not None, "it never ends")
+        assert finish is not None
+        require(finish.exit_code in EXIT_CODES, f"exit code {finish.exit_code}")
+        if books.finish_by_ns is not None:
+            late_s = (world.finished_ns - books.finish_by_ns) / SECOND
+            require(late_s <= 0, f"a stop took {late_s:.3f} s too long")
+        until = world.shape.until
+        if finish.exit_code == 0 and world.machine.saving.joined and until:
+            is_saved = any(one.step == until for one in world.store.sets)
+            require(is_saved, "done, and the last step is not saved")
+        starts = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_start"]
+        ends = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_end"]
+        require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")
+        on_record = [one.attempt for one in world.store.attempts if one.epoch == world.epoch]
+        ended = [one.attempt for one in world.ends]
+        require(ended == on_record, f"on record: {on_record}, ended: {ended}")
+
+    def _lineage(self) -> None:
+        """Each wish was granted once; each attempt has one creator, in the order of the leases."""
+        launches = [one for books in self._books for one in books.world.launches]
+        granted = [name for one in launches if one.rollback for name in one.rollback.ids]
+        for books in self._books[-1:]:
+            attempts = books.world.store.attempts
+            names = [name for one in attempts if one.rollback for name in one.rollback.ids]
+            require(len(names) == len(set(names)), f"a wish was granted twice: {granted}")
+            numbers = [one.attempt for one in attempts]
+            require(numbers == sorted(set(numbers)), f"attempts on record: {numbers}")
+        for one, other in pairwise(self._books):
+            taken_ns = other.world.opened_ns
+            gone_by_ns = taken_ns + HEARTBEAT_NS + STUCK_NS + LATE_NS
+            is_gone = one.world.over_ns <= gone_by_ns
+            require(is_gone, "a supervisor whose lease was lost goes on")
+
+
+def as_journaled(event: ev.Event) -> ev.Event:
+    """What a reader of the journal gets of this event (`agent.chronicle`, `agent.replay`)."""
+    said = event.news if isinstance(event, ev.Heard) else None
+    if isinstance(event, ev.Heard) and isinstance(said, news.Progress):
+        at_ns = event.at_ns
+        return ev.Heard(at_ns, event.attempt, news.Progress(at_ns, said.rank, said.step))
+    return decode(json.loads(json.dumps(encode(event))))
+
+
+def is_on_lineage(store: Store, attempt: int, step: int) -> bool:
+    """Whether the newest attempt comes from that step: from child to parent, one by one."""
+    by_number = {one.attempt: one for one in store.attempts}
+    if not by_number:
+        return False
+    number, up_to = max(by_number), None
+    while number is not None:
+        if number == attempt:
+            return up_to is None or step <= up_to
+        number, up_to = by_number[number].parent, by_number[number].resume_step
+    return False
+
+
+def _ledger(worlds: list[World], now_ns: int) -> None:
+    """What was recorded is a legal history; every nanosecond and every step counts once."""
+    told = list(_facts(worlds, now_ns))
+    require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
+    busy = sorted(
+        (fact.start_ns, fact.end_ns or 0)
+        for fact in told
+        if isinstance(fact, facts.AttemptFact | facts.WaitFact)
+    )
+    require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
+    result = account(told, now_ns)  # which raises unless the kinds add up
+    last = [f for f in told if isinstance(f, facts.RestoreFact | facts.StepsFact)]
+    if last:
+        number = max(fact.attempt for fact in last)
+        mine = [fact for fact in last if fact.attempt == number]
+        reached = max(f.step if isinstance(f, facts.RestoreFact) else f.last for f in mine)
+        kept = result.steps_kept
+        require(kept == reached, f"{kept} steps are kept, and the last attempt has come to {reached}")
+
+
+def _facts(worlds: list[World], now_ns: int) -> Iterator[facts.Fact]:
+    run_ended_ns = None
+    for world in worlds:
+        found = world.facts()
+        for fact in found:
+            if isinstance(fact, facts.RunFact):
+                run_ended_ns = fact.ended_ns
+            elif not isinstance(fact, facts.SeenFact):
+                yield fact
+    yield facts.RunFact("virtual", 0, run_ended_ns, worlds[0].shape.ranks)
+    yield facts.SeenFact(now_ns)
