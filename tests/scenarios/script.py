@@ -293,7 +293,9 @@ class Script:
     def heal(self) -> None:
         """Nothing stands in the way from now on but what has been said so far."""
         world, store = self.live, self.live.store
-        store.is_full = store.is_away = store.is_hung = store.is_mute = False
+        is_fenced = store.is_fenced  # for ever: somebody else has the run
+        store.recover()
+        store.is_fenced = is_fenced
         world.seals_fail = world.drain_starves = False
         world.failures.clear()
         for rank in world.live.ranks if world.live else ():
@@ -310,6 +312,7 @@ class Script:
     def store_is(self, state: str) -> None:
         """The store: full, away, hung, mute, fenced (somebody else has the run), or ok."""
         store = self.live.store
+        store.recover()
         store.is_full, store.is_away = state == "full", state == "away"
         store.is_fenced, store.is_hung = state == "fenced", state == "hung"
         store.is_mute = state == "mute"

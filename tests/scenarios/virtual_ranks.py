@@ -82,6 +82,9 @@ class Surroundings(Protocol):
     def can_write(self, rank: int) -> bool:
         """Whether the store takes a shard."""
 
+    def touched(self) -> None:
+        """A page has changed."""
+
     def restored(self, rank: VirtualRank) -> None:
         """It has what it starts from."""
 
@@ -129,7 +132,7 @@ class VirtualRank:
         self.alive = True
         self.is_stuck = False  # in the kernel: survives SIGKILL, and does nothing more
         self.has_page = False
-        self.words = news.RankWords()
+        self._words = news.RankWords()
         self.finished = False
         self.blocked_ns = 0
         self.sigterms = 0
@@ -155,6 +158,16 @@ class VirtualRank:
         self._held: list[Callable[[], None]] = []
         self._later(world.shape.import_ns, self._imported)
 
+    @property
+    def words(self) -> news.RankWords:
+        """Its half of its page."""
+        return self._words
+
+    @words.setter
+    def words(self, words: news.RankWords) -> None:
+        self._words = words
+        self._world.touched()
+
     # --- from outside -----------------------------------------------------------------------
 
     def see(self, order: int, verdict: int, committed: int) -> None:
@@ -178,6 +191,7 @@ class VirtualRank:
             return
         if self.has_page:
             self.sigterms += 1
+            self._world.touched()
         elif self._world.shape.has_session and how != "ignore":
             self.end(Exit(signal=15))  # no handler yet: the default action
         elif how.startswith("exit"):
@@ -241,6 +255,7 @@ class VirtualRank:
             self._later(self._world.shape.plain_ns, lambda: self.end(Exit(code=0)))
             return
         self.has_page = True
+        self._world.touched()
         self.doing = told.STARTING
         self._later(self._world.shape.restore_ns, self._restored)
 
@@ -251,6 +266,7 @@ class VirtualRank:
             return
         self._world.restored(self)
         self.buffers = self._world.shape.buffers
+        self._world.touched()
         if self.resume.step >= self._world.shape.until:  # `run.steps` has no step to give
             self.words = replace(self.words, loop_ended=True, step=self.resume.step)
             self._finish()

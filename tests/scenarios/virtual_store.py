@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from virtual_memory import Memory
@@ -29,7 +30,8 @@ class Store:
     wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
     is_full: bool = False
     is_away: bool = False
-    is_hung: bool = False  # it takes an order, and never answers
+    is_hung: bool = False  # it takes an order, and does not answer until it is well
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # for that
     is_fenced: bool = False  # another supervisor creates the next attempt first
     is_mute: bool = False  # it writes manifests, and its answer is lost
     epoch: int = 0  # of the lease: the newest that was claimed
@@ -57,6 +59,13 @@ class Store:
         durable = [one for one in newest_first(self.sets, chain) if one.step <= chosen.step]
         step = durable[0].step if durable else 0
         return replace(resume, buffer=buffers[0], committed_step=step), words
+
+    def recover(self) -> None:
+        """It is well: what it took meanwhile is done."""
+        self.is_full = self.is_away = self.is_fenced = self.is_hung = self.is_mute = False
+        waiting, self.waiting = self.waiting, []
+        for do in waiting:
+            do()
 
     def chain(self) -> list[tuple[int, int | None]]:
         """The lineage."""

@@ -133,9 +133,7 @@ class Watch:
     ) -> None:
         """The budget, and the pause before the next attempt, counted on fingers."""
         world = books.world
-        if action.cause == "rolled_back" or any(r.how and r.how.report and r.how.report.declared
-                                                for r in (world.live.ranks if world.live else ())):
-            books.has_gone_back = True
+        books.has_gone_back = books.has_gone_back or bool(world.store.wishes)
         if world.machine.high_water > books.reached_before:
             books.row = []
         else:

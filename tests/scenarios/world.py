@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from virtual_loop import Delays, Inputs, Source, Taking
 from virtual_memory import Memory, Shard
@@ -68,6 +68,14 @@ class Watcher(Protocol):
 
     def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
         """A rank leaves, because its step is durable."""
+
+
+class Rests(NamedTuple):
+    """Looks at the pages are left out: since that one, with that wait between two of them."""
+
+    since_ns: int
+    wait_ns: int
+    with_progress: bool
 
 
 class Unwatched:
@@ -134,9 +142,11 @@ class World:
         self._timers: dict[str, int] = {}
         self._launch: act.Launch | None = None
         self._next_progress_ns = 0
-        self._store_free_ns = 0
+        self._store_free_ns = self._seal_free_ns = 0
         self._interrupts = 0
         self._polls = 0
+        self._is_touched = True  # some page has changed since the last look
+        self._rests: Rests | None = None
 
     # --- time -------------------------------------------------------------------------------
 
@@ -278,6 +288,8 @@ class World:
     def suspend(self, gap_ns: int) -> None:
         """The whole machine sleeps; when it wakes up, its timers are long due."""
         self.clock.suspend(gap_ns)
+        if self._rests is not None:
+            self._rests = self._rests._replace(since_ns=self._rests.since_ns + gap_ns)
         for rank in self.live.ranks if self.live else ():
             rank.pace.forget()
         self.feed(ev.Suspended(self.now_ns, gap_ns))
@@ -288,8 +300,16 @@ class World:
 
     def kill_reaper(self) -> None:
         """Somebody kills the reaper: its ranks are orphans now."""
+        live = self.live
+        if live is None:
+            return
         self.reaper_alive = False
-        self._reaped(REAP_NS, lambda: host.ReaperLost(self.now_ns))
+
+        def lost() -> None:
+            if live is self.live:
+                self._hear(host.ReaperLost(self.now_ns))
+
+        self.clock.later(REAP_NS, lambda: self.heard.give(Source.REAPER, lost))
 
     def _reaped(self, ns: int, event: Callable[[], host.HostEvent]) -> None:
         """The loop hears this of the reaper in so long, or when it comes round."""
@@ -354,6 +374,12 @@ class World:
         self.watch.told(self, event, answer)
         for action in answer:
             DO[type(action)](self, action)
+        if self._rests is not None and self._rests != (
+            self._rests.since_ns,
+            self._look_wait_ns,
+            self._is_in_a_hurry,
+        ):
+            self.touched()
 
     def _hear(self, event: host.HostEvent) -> None:
         if self.is_over:
@@ -392,6 +418,7 @@ class World:
             self.live = Live(launch.attempt, launch.resume, self)
             self._hear(host.Spawned(self.now_ns))
             self._polls += 1
+            self._rests = None
             self._poll(self._polls)
 
         self.clock.later(spawn_ns, lambda: self.heard.give(Source.REAPER, spawned))
@@ -422,22 +449,51 @@ class World:
     def _poll(self, number: int) -> None:
         if self.live is None or number != self._polls or self.is_over:
             return
-        with_progress = self.machine.saving.is_active or self.now_ns >= self._next_progress_ns
+        with_progress = self._is_in_a_hurry or self.now_ns >= self._next_progress_ns
         if with_progress:
             self._next_progress_ns = self.now_ns + PROGRESS_NS
+        self._is_touched = False
         self._read_words(with_progress=with_progress)
         live = self.live
         for rank in live.ranks if live else ():
             if rank.sigterms > live.told_sigterms[rank.rank]:
                 live.told_sigterms[rank.rank] = rank.sigterms
                 self.notice(f"SIGTERM to rank {rank.rank}")
-        hurried = self.machine.saving.is_active or self.machine.stop is not None
-        hurry_ns, idle_ns = self.delays.looks_ns
-        self._look_in(hurry_ns if hurried else idle_ns, number)
+        wait_ns = self._look_wait_ns
+        if self._is_touched:
+            self._look_in(wait_ns, number)
+        else:
+            self._rests = Rests(self.now_ns, wait_ns, self._is_in_a_hurry)
+
+    @property
+    def _is_in_a_hurry(self) -> bool:
+        """Whether the ranks' progress is read at every look."""
+        return self.machine.saving.is_active
+
+    @property
+    def _look_wait_ns(self) -> int:
+        hurried = self._is_in_a_hurry or self.machine.stop is not None
+        return self.delays.looks_ns[0 if hurried else 1]
 
     def _look_in(self, ns: int, number: int) -> None:
+        self._rests = None
         look = partial(self._poll, number)
         self.clock.later(ns, lambda: self.heard.give(Source.WORDS, look))
+
+    def touched(self) -> None:
+        """A page has changed, or how often to look: looks that would find nothing are left out."""
+        self._is_touched = True
+        if self._rests is None:
+            return
+        since_ns, wait_ns, with_progress = self._rests
+        times = max(1, -((since_ns - self.now_ns) // wait_ns))
+        skipped_ns = since_ns + (times - 1) * wait_ns
+        if times > 1 and with_progress:
+            self._next_progress_ns = skipped_ns + PROGRESS_NS
+        while self._next_progress_ns <= skipped_ns:  # the looks in between that read progress too
+            looks = max(1, -((since_ns - self._next_progress_ns) // wait_ns))
+            self._next_progress_ns = since_ns + looks * wait_ns + PROGRESS_NS
+        self._look_in(since_ns + times * wait_ns - self.now_ns, self._polls)
 
     def _read_words(self, *, with_progress: bool) -> None:
         live = self.live
@@ -452,16 +508,17 @@ class World:
                 live.told_buffers[rank.rank] = rank.buffers
                 ready = ev.BuffersReady(self.now_ns, live.attempt, rank.rank, rank.buffers)
                 self.feed(ready)
-            before = live.told[rank.rank]
-            rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
-            if rank.words == before:
+            before, words = live.told[rank.rank], rank.words
+            rank.pace.look(words.step, rank.step_ns, rank.spans_ns)
+            if words is before:
                 continue
-            fresh = with_progress or rank.words.loop_ended
-            step = max(rank.words.step, before.step) if fresh else before.step
-            live.told[rank.rank] = replace(rank.words, step=step)
-            if rank.words.snap != before.snap:
+            if words.step < before.step or not (with_progress or words.loop_ended):
+                self._is_touched = self._is_touched or words.step > before.step
+                words = replace(words, step=before.step)
+            live.told[rank.rank] = words
+            if words.snap != before.snap:
                 self.feed(ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns))
-            for item in news.changes(self.now_ns, rank.rank, before, live.told[rank.rank]):
+            for item in news.changes(self.now_ns, rank.rank, before, words):
                 self.feed(ev.Heard(self.now_ns, live.attempt, item))
 
     def _store_words(self, rank: VirtualRank) -> None:
@@ -613,6 +670,7 @@ class World:
 
         def job(is_ours: bool) -> None:
             if self.store.is_hung:
+                self.store.waiting.append(lambda: job(is_ours))
                 return
             is_taken = any(one.attempt == action.attempt for one in self.store.attempts)
             if self.store.is_fenced or is_taken or not is_ours:
@@ -684,8 +742,8 @@ class World:
         names = (action.attempt, action.epoch, action.step, buffer)
 
         def sealed() -> None:
-            if self.died_ns is not None:
-                return
+            if self.is_over:
+                return  # it ends with the supervisor that it is a child of
             self.memory.unpin(buffer, "it is being sealed")
             if self.seals_fail:
                 outcome: ev.Event = ev.SealFailed(self.now_ns, *names, "no space left")
@@ -694,7 +752,10 @@ class World:
                 outcome = ev.Sealed(self.now_ns, *names)
             self.heard.give(Source.MEMORY, lambda: self.feed(outcome))
 
-        self.clock.later(self.taking.next_ns("seal_ns", self.shape.seal_ns), sealed)
+        self._seal_free_ns = max(self.now_ns, self._seal_free_ns) + self.taking.next_ns(
+            "seal_ns", self.shape.seal_ns
+        )  # one after the other, by one thread
+        self.clock.later(self._seal_free_ns - self.now_ns, sealed)
 
     def _do_drain(self, action: act.Drain) -> None:
         if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
@@ -729,7 +790,10 @@ class World:
         self.feed(ev.DrainFailed(self.now_ns, *of, action.why))
 
     def _drained(self, action: act.Drain, rank: int) -> None:
-        if action is not self._drain or self.store.is_hung or self.died_ns is not None:
+        if action is not self._drain or self.is_over:
+            return
+        if self.store.is_hung:
+            self.store.waiting.append(lambda: self._drained(action, rank))
             return
         names = (action.epoch, action.step)
         if self.store.is_full or self.store.is_away:

@@ -1,0 +1,167 @@
+"""A random schedule of faults: a scenario script (tests/scenarios/script.py), made from a seed.
+
+Only what can happen is drawn. Words in shared memory come late, and all but the newest may never be
+seen; what the reaper, the store's worker and the seals have to tell waits while the supervisor's
+loop does not come round, and is then read source by source, not in order of time. None of it comes
+twice, but notices, requests and wishes do, and every lookup of a page reads again what was read.
+"""
+
+from __future__ import annotations
+
+import random
+
+Lines = tuple[str, ...]
+
+STEPS = ("2ms", "10ms", "25ms", "60ms", "150ms")
+TIMES = ("0ms", "1ms", "15ms", "40ms", "120ms", "400ms")
+WAITS = ("1ms", "7ms", "20ms", "45ms", "80ms", "130ms", "200ms", "350ms", "700ms", "1500ms", "4s")
+GOALS = (
+    "state launching", "state running", "state draining", "state choosing", "state waiting",
+    "state keeping", "phase collecting", "phase writing", "phase committing", "phase over",
+    "joined", "attempt 1", "attempt 2",
+)  # fmt: skip
+FAILURES = ("ValueError train.py:41", "OSError train.py:9")
+
+
+def schedule(seed: int) -> Lines:
+    """The commands that follow from a seed."""
+    return _Draw(random.Random(seed)).lines()
+
+
+class _Draw:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
+        self._until = rng.choice((1, 2, 4, 7, 12, 20))
+        self._hangs = rng.random() < 0.3
+
+    def lines(self) -> Lines:
+        """The start, what happens, and an end: in peace, or after a notice."""
+        found = [f"start {' '.join(self._start())}"]
+        for _ in range(1 + min(int(self._rng.expovariate(0.4)), 9)):
+            found += self._moment()
+            found += self._thing()
+        found += ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
+        found += ["sigterm grace=20s"] if self._maybe(0.3) else []
+        return (*found, "run until over")
+
+    def _maybe(self, chance: float) -> bool:
+        return self._rng.random() < chance
+
+    def _start(self) -> list[str]:
+        rng, one = self._rng, self._rng.choice
+        speeds = rng.sample(STEPS, rng.choice((1, 1, 2)))
+        words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
+        for key in ("import", "restore", "copy", "write", "leave"):
+            words.append(f"{key}={one(TIMES)}")
+        words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")
+        words.append(f"looks={one(('2ms,50ms', '10ms,50ms', '25ms,70ms', '60ms,200ms'))}")
+        if self._maybe(0.6):
+            words.append(f"buffers={one((1, 2, 2, 3, 3, 3))}")
+            words.append(f"in_memory={one(('never', '1', '1', '2', '4', 'optimal'))}")
+            words += [f"seal={one(TIMES)}", f"drain={one(TIMES)}"]
+            if self._maybe(0.3):
+                words.append(f"seals={','.join(rng.sample(TIMES, 3))}")
+        for key, chance in (("store", 0.4), ("spawn", 0.2), ("reap", 0.3), ("bell", 0.1)):
+            if self._maybe(chance):
+                words.append(f"{key}={','.join(rng.sample(TIMES, rng.choice((1, 2, 3))))}")
+        if self._maybe(0.4):
+            words.append(f"words={','.join(rng.sample(TIMES, rng.choice((1, 2, 3))))}")
+        if self._maybe(0.3):
+            words.append("together=no")
+        if self._maybe(0.5):
+            words.append(f"budget={one((1, 2, 4))}")
+        if self._maybe(0.05):
+            words += ["session=no", f"plain={one(('50ms', '600ms', '5s'))}"]
+        if self._maybe(0.1):
+            words.append(f"on_sigterm={one(('exit-143', 'exit-0', 'exit-1', 'ignore'))}")
+        if self._maybe(0.15):
+            step = rng.randint(1, self._until)
+            words += [f"pause={step}:{one(WAITS)}", f"poll={one(('0', '5ms', '30ms'))}"]
+        if self._maybe(0.1):
+            words.append(f"span={rng.randint(1, self._until)}:custom:{one(WAITS)}")
+        if self._hangs:
+            words.append(f"hang={one(('1s', '2s', '5s'))}")
+            words += ["ready=yes"] if self._maybe(0.3) else []
+        return words
+
+    def _moment(self) -> list[str]:
+        """When the next thing happens: at some time, or in the middle of something."""
+        kind = self._rng.random()
+        if kind < 0.45:
+            return [f"run for {self._rng.choice(WAITS)}"]
+        if kind < 0.65:
+            return [f"run until step {self._rng.randint(1, self._until)} within 2s"]
+        if kind < 0.95:
+            found = [f"run until {self._rng.choice(GOALS)} within 2s"]
+            return found + ([f"run for {self._rng.choice(WAITS[:5])}"] if self._maybe(0.4) else [])
+        return []
+
+    def _thing(self) -> list[str]:
+        rng, one = self._rng, self._rng.choice
+        rank = rng.randrange(self._ranks)
+        step = rng.randint(1, self._until)
+        kind = rng.choices(KINDS, WEIGHTS)[0]
+        match kind:
+            case "kill":
+                return [f"kill rank {rank}"]
+            case "exit":
+                return [f"rank {rank} exits {one((0, 0, 1, 75, 78, 143))}"]
+            case "fail":
+                when = f" at step {step} in {one((1, 1, 2, 3))} attempts" if self._maybe(0.6) else ""
+                return [f"rank {rank} fails {one(FAILURES)}{when}"]
+            case "give up":
+                to = rng.randint(0, step)
+                return [f"rank {rank} gives up at step {step} to {to} in 1 attempts"]
+            case "hang" if self._hangs:
+                where = " on the device" if self._maybe(0.3) else ""
+                return [f"rank {rank} hangs in step {step} 1 times{where}"]
+            case "stop rank" if self._hangs:
+                return [f"stop rank {rank}", f"run for {one(WAITS)}", f"continue rank {rank}"]
+            case "sigterm":
+                return [f"sigterm grace={one(('0s', '200ms', '2s', '30s'))}"] * one((1, 1, 2))
+            case "rank sigterm":
+                return [f"rank {rank} gets SIGTERM"]
+            case "ctrl-c":
+                return ["ctrl-c"] * one((1, 1, 1, 2))
+            case "save":
+                return ["save"] * one((1, 1, 2))
+            case "roll back":
+                skip = f" skip {rng.randint(1, 3)}" if self._maybe(0.3) else ""
+                return [f"rollback to {rng.randint(0, self._until)}{skip}"] * one((1, 1, 2))
+            case "stall":
+                return [f"supervisor stalls for {one(WAITS)}"]
+            case "store":
+                state = one(("full", "away", "mute", "full", "away", "mute", "hung"))
+                return [f"store {state}", *self._moment(), "store ok"]
+            case "seals":
+                return ["seals fail", *self._moment(), "seals work"]
+            case "supervisor":
+                alone = " alone" if self._maybe(0.3) else ""
+                return [f"kill supervisor{alone}", *self._gap(), "start again"]
+            case "host":
+                return ["lose host", *self._gap(), "start elsewhere"]
+            case "cut off":
+                return [f"start elsewhere noticed in {one(WAITS)}"]
+            case "rare":
+                return [one(RARE)]
+            case _:  # a hang that nobody watches for would be no story
+                return [ONCE.get(kind, "save")]
+
+    def _gap(self) -> list[str]:
+        return [f"run for {self._rng.choice(WAITS)}"] if self._maybe(0.5) else []
+
+
+ONCE = {
+    "reaper": "reaper killed", "suspend": "suspend for 7s", "host busy": "host busy",
+    "bad": "bad sets 1",
+}  # fmt: skip
+RARE = ("sigquit", "lease lost", "memory bad", "bad sets all", "host stuck", "stacks never come",
+        "store fenced", "suspend for 1s")  # fmt: skip
+CHANCES = {
+    "kill": 6, "exit": 4, "fail": 5, "give up": 3, "hang": 4, "stop rank": 3, "sigterm": 5,
+    "rank sigterm": 2, "ctrl-c": 2, "save": 5, "roll back": 4, "stall": 6, "store": 4, "seals": 2,
+    "supervisor": 4, "host": 3, "cut off": 2, "reaper": 2, "suspend": 1, "host busy": 1, "bad": 2,
+    "rare": 3,
+}  # fmt: skip
+KINDS, WEIGHTS = tuple(CHANCES), tuple(CHANCES.values())

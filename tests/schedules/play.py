@@ -1,0 +1,27 @@
+"""Play a schedule, watched: what is wrong with it, in one sentence, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scenarios"))  # a folder of scripts
+from script import Script
+
+sys.path.pop(0)
+
+
+def play(lines: Sequence[str]) -> str:
+    """Carry it out, to its end and beyond; empty when all was as it must be."""
+    return played(lines).broken
+
+
+def played(lines: Sequence[str]) -> Script:
+    """The same; the script with all that it knows."""
+    script = Script()
+    script.run(["quiet", *lines])
+    if not script.broken and "!! never over" in script.lines:
+        script.broken = "Broken: it can go on, and never ends"
+    script.close()
+    return script
