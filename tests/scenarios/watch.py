@@ -128,9 +128,7 @@ class Watch:
         books.reached_before = max(books.reached, action.resume.step)
         books.reached = books.reached_before
 
-    def _ended(
-        self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]
-    ) -> None:
+    def _ended(self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]) -> None:
         """The budget, and the pause before the next attempt, counted on fingers."""
         world = books.world
         books.has_gone_back = books.has_gone_back or bool(world.store.wishes)
@@ -141,8 +139,10 @@ class Watch:
         if books.has_gone_back or not isinstance(world.policy.restart, restart.AllOf):
             return
         timers = {a.timer: a.at_ns for a in answer if isinstance(a, act.SetTimer)}
-        goes_on = "restart" in timers or "seal" in timers or any(
-            isinstance(a, act.Choose) for a in answer
+        goes_on = (
+            "restart" in timers
+            or "seal" in timers
+            or any(isinstance(a, act.Choose) for a in answer)
         )
         if not goes_on:
             return
@@ -275,7 +275,7 @@ class Watch:
 def as_journaled(event: ev.Event) -> ev.Event:
     """What a reader of the journal gets of this event (`agent.chronicle`, `agent.replay`)."""
     said = event.news if isinstance(event, ev.Heard) else None
-    if isinstance(event, ev.Heard) and isinstance(said, news.Progress):
+    if isinstance(event, ev.Heard) and isinstance(said, news.Progress):  # 32 bytes, no JSON
         at_ns = event.at_ns
         return ev.Heard(at_ns, event.attempt, news.Progress(at_ns, said.rank, said.step))
     return decode(json.loads(json.dumps(encode(event))))
@@ -311,7 +311,9 @@ def _ledger(worlds: list[World], now_ns: int) -> None:
         mine = [fact for fact in last if fact.attempt == number]
         reached = max(f.step if isinstance(f, facts.RestoreFact) else f.last for f in mine)
         kept = result.steps_kept
-        require(kept == reached, f"{kept} steps are kept, and the last attempt has come to {reached}")
+        require(
+            kept == reached, f"{kept} steps are kept, and the last attempt has come to {reached}"
+        )
 
 
 def _facts(worlds: list[World], now_ns: int) -> Iterator[facts.Fact]:

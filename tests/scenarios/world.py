@@ -269,9 +269,7 @@ class World:
 
     def save(self) -> None:
         """`holdfast save`."""
-        self.heard.give(
-            Source.INBOX, lambda: self.feed(ev.SaveAsked(self.now_ns, "holdfast save"))
-        )
+        self.heard.give(Source.INBOX, lambda: self.feed(ev.SaveAsked(self.now_ns, "holdfast save")))
 
     def roll_back(self, to: Target, skip_batches: int) -> None:
         """`holdfast rollback`: it lies in the store, and a supervisor that lives hears of it."""
@@ -797,20 +795,25 @@ class World:
             return
         names = (action.epoch, action.step)
         if self.store.is_full or self.store.is_away:
-            self._drain = None
-            self.memory.unpin(action.buffer, "it is being drained")
             why = "no space left" if self.store.is_full else "the run store cannot be reached"
             failed = ev.DrainFailed(self.now_ns, action.attempt, *names, why)
-            self.heard.give(Source.MEMORY, lambda: self.feed(failed))
+            self._drain_said(action, failed, is_over=True)
             return
         self.store.shards.add((action.attempt, action.step, rank))
         if rank + 1 < self.shape.ranks:
             self.clock.later(self.shape.drain_ns, lambda: self._drained(action, rank + 1))
-        else:
-            self._drain = None
-            self.memory.unpin(action.buffer, "it is being drained")
         done = ev.Drained(self.now_ns, action.attempt, rank, *names)
-        self.heard.give(Source.MEMORY, lambda: self.feed(done))
+        self._drain_said(action, done, is_over=rank + 1 == self.shape.ranks)
+
+    def _drain_said(self, action: act.Drain, event: ev.Event, *, is_over: bool) -> None:
+        def hear() -> None:
+            if action is self._drain:
+                if is_over:
+                    self._drain = None
+                    self.memory.unpin(action.buffer, "it is being drained")
+                self.feed(event)
+
+        self.heard.give(Source.MEMORY, hear)
 
     def _do_commit_drained(self, action: act.CommitDrained) -> None:
         names = (action.attempt, action.epoch, action.step)

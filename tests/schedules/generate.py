@@ -41,7 +41,9 @@ class _Draw:
         for _ in range(1 + min(int(self._rng.expovariate(0.4)), 9)):
             found += self._moment()
             found += self._thing()
-        found += ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
+        found += (
+            ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
+        )
         found += ["sigterm grace=20s"] if self._maybe(0.3) else []
         return (*found, "run until over")
 
@@ -108,7 +110,9 @@ class _Draw:
             case "exit":
                 return [f"rank {rank} exits {one((0, 0, 1, 75, 78, 143))}"]
             case "fail":
-                when = f" at step {step} in {one((1, 1, 2, 3))} attempts" if self._maybe(0.6) else ""
+                when = (
+                    f" at step {step} in {one((1, 1, 2, 3))} attempts" if self._maybe(0.6) else ""
+                )
                 return [f"rank {rank} fails {one(FAILURES)}{when}"]
             case "give up":
                 to = rng.randint(0, step)

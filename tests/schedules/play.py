@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "scenarios"))  # a folder of scripts
-from script import Script
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+
+sys.path.insert(0, str(SCENARIOS))
+from script import Script  # noqa: E402
 
 sys.path.pop(0)
 
