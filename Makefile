@@ -24,6 +24,10 @@ DEMO_FLAGS     ?=
 # Of each reader; FUZZ_TARGETS names some of them (tests/fuzz/fuzz_targets.py), none means all.
 FUZZ_SECONDS   ?= 60
 FUZZ_TARGETS   ?=
+# Random fault schedules of `make schedules`, the first one's seed, and how many of `make fuzz`.
+SCHEDULES      ?= 1000000
+SCHEDULES_FROM ?= 0
+FUZZ_SCHEDULES ?= 20000
 FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
@@ -31,8 +35,8 @@ RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz bench race \
-	kills truth docs picture clean
+.PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz schedules \
+	bench race kills truth docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +129,12 @@ kills: $(RACE_STAMP) ## 200 kills in a row, PyTorch and JAX: is there one that i
 fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECONDS each
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/fuzz/test_planted.py
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/campaign.py $(FUZZ_TARGETS)
+	$(BIN)/python tests/schedules/campaign.py --schedules $(FUZZ_SCHEDULES)
+
+schedules: $(STAMP) ## SCHEDULES random fault schedules against the core; every interleaving of a save
+	$(BIN)/python tests/schedules/campaign.py --schedules $(SCHEDULES) --first $(SCHEDULES_FROM)
+	$(BIN)/python tests/core/test_agree_exhaustive.py
+	$(BIN)/python tests/core/test_host_exhaustive.py
 
 docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py

@@ -2,7 +2,9 @@
 
 A rank publishes boundary n, loads the words, answers, maybe waits, and enters step n + 1, whose
 collective blocks until every rank has entered it. A store becomes visible to its reader any time
-later, in order per writer and reader; the reader may miss all values but the last. The answer
+later, in order per writer and reader; the reader may miss all values but the last, and may be told
+once more what it knows. A rank may show itself late: until then it neither is read nor sees an
+order, and then the newest. The answer
 limit may pass too early (a false NACK), a rank may die, the deadline may come, a save may fail.
 
 With buffers copies go into memory, by the real rules of `core.buffers`. A copy takes time: a rank
@@ -56,6 +58,7 @@ class Rank(NamedTuple):
     coming: tuple[tuple[str, int], ...] = ()  # stores of the controller not yet visible here
     shards: tuple[tuple[int, int], ...] = ()  # what it has in each buffer: (epoch, step)
     copying: tuple[int, str] = (0, "")  # into which buffer, and where it is afterwards
+    joined: bool = True  # the controller knows of it
 
     def stores(self, **words: object) -> Rank:
         return self._replace(out=(*self.out, replace(self.out[-1], **words)))  # type: ignore[arg-type]
@@ -90,6 +93,7 @@ class Rest(NamedTuple):
     deadline: bool
     copies: int = 0  # saves to memory that may still be asked,
     drains: int = 0  # and how many may be drained
+    repeats: int = 0  # of what the controller was told
     is_stop_ordered: bool = False  # when it was asked for: something was to be saved
 
 
@@ -124,6 +128,8 @@ class House:
         buffers: int = 0,
         copies: int = 0,
         drains: int = 0,
+        repeats: int = 0,
+        late: bool = False,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
@@ -141,12 +147,13 @@ class House:
         self._unheard_ids: dict[int, int] = {}
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
         shards = (NOTHING,) * buffers
-        rank = self._rank_id(Rank("run", 1, 0, (ev.RankWords(step=1),), shards=shards))
+        words = (ev.RankWords(step=1),)
+        rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
         agreement = Agreement.start(ranks, 0)
         for number in range(ranks):
             agreement, _ = agree.step(agreement, ev.Progress(0, number, 1))
         control = Control(agreement, Buffers((buffers,) * ranks))
-        rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains)
+        rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains, repeats)
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
             self.start = self._hear(self.start, rest, self._save)
@@ -246,7 +253,7 @@ class House:
     def _own_moves(self, rank: Rank) -> Iterator[tuple[str, Rank]]:
         if rank.at in GONE:
             return
-        if rank.coming:
+        if rank.coming and rank.joined:
             (word, value), rest = rank.coming[0], rank.coming[1:]
             yield f"sees {word}", rank._replace(**{word: value, "coming": rest})
         if rank.writing:
@@ -319,6 +326,9 @@ class House:
     ) -> Iterator[tuple[str, int, int, Stores]]:
         rank = self._ranks[rank_id]
         known = self._controls[control].agreement
+        if not rank.joined:
+            yield f"{number} shows itself", self._rank_id(_shown(rank, self.delays)), control, ()
+            return
         if known.phase is Phase.OVER or known.ranks[number].gone:
             return
         for index in range(1, len(rank.out)):
@@ -333,6 +343,14 @@ class House:
     def _mishaps(self, world: World, number: int) -> Iterator[Move]:
         ids, control, rest = world
         rank = self._ranks[ids[number]]
+        known = self._controls[control].agreement
+        is_heard = rank.joined and known.phase is not Phase.OVER and not known.ranks[number].gone
+        if rest.repeats and is_heard:
+            events = ev.changes(0, number, ev.RankWords(), rank.out[0])
+            after, stores = self._decide(control, *events)
+            less = rest._replace(repeats=rest.repeats - 1)
+            told = self._world(self._tell(ids, stores), after, less)
+            yield f"controller is told again of {number}", told, False
         if rank.at in GONE:
             return
         head, tail = ids[:number], ids[number + 1 :]
@@ -485,6 +503,9 @@ class House:
         rank = self._ranks[rank_id]
         if rank.at in GONE:
             return rank_id
+        if not rank.joined:  # of each word the newest is what it will find
+            newest = tuple(dict(rank.coming + stores).items())
+            return self._rank_id(rank._replace(coming=newest))
         if self.delays:
             return self._rank_id(rank._replace(coming=rank.coming + stores))
         return self._rank_id(rank._replace(**dict(stores)))
@@ -540,7 +561,14 @@ class House:
 
 def _gone(rank: Rank, how: str) -> Rank:
     """Leave; what the process had not stored is lost, what nobody will look at is forgotten."""
-    return rank._replace(at=how, coming=(), order=0, verdict=0)
+    return rank._replace(at=how, coming=(), order=0, verdict=0, joined=True)
+
+
+def _shown(rank: Rank, delays: bool) -> Rank:
+    """The controller knows of it, and has stored into its page what it stored for the others."""
+    if delays:
+        return rank._replace(joined=True)
+    return rank._replace(joined=True, coming=(), **dict(rank.coming))
 
 
 def _with(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,12 +29,19 @@ from agree_model import Broken, House
 sys.path.pop(0)
 
 
+class Walked(NamedTuple):
+    """How large a walk was."""
+
+    states: int
+    transitions: int
+
+
 def explore(
     start: Any,
     moves: Callable[[Any], Iterable[tuple[str, Any, bool]]],
     is_end: Callable[[Any], bool],
-) -> int:
-    """Visit every state; returns how many there are.
+) -> Walked:
+    """Visit every state; returns how many there are, and how many ways from one to another.
 
     A state with no fair move that is no end is a deadlock. The fair moves must have no cycle: then
     every run in which they happen ends, and an end can be reached from everywhere.
@@ -43,10 +50,12 @@ def explore(
     states = [start]
     came_from: list[tuple[int, str]] = [(-1, "start")]
     fair: list[list[int]] = []
+    transitions = 0
     for index, state in enumerate(states):
         nexts = []
         try:
             for what, after, is_fair in moves(state):
+                transitions += 1
                 known = number.get(after)
                 if known is None:
                     known = number[after] = len(states)
@@ -60,7 +69,7 @@ def explore(
             raise Broken(f"{broken}\n{story(came_from, index)}") from None
         fair.append(nexts)
     assert_acyclic(fair, came_from)
-    return len(states)
+    return Walked(len(states), transitions)
 
 
 def assert_acyclic(graph: list[list[int]], came_from: list[tuple[int, str]]) -> None:
@@ -117,6 +126,9 @@ WALKS = [
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1}),
     (2, 1, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "polls": True}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
+    (1, 2, {"saves": 1, "stops": 1, "deaths": 1, "late": True, "repeats": 1}),
+    (2, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
+    (3, 1, {"stops": 1, "late": True, "repeats": 1, "delays": False}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -143,17 +155,24 @@ LARGER_WALKS = [
     (2, 1, {"buffers": 3, "copies": 1, "drains": 1, "stops": 1, "fails": 1, "delays": False}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "false_nacks": 1, "deaths": 1, "fails": 1}),
     (3, 1, {"buffers": 2, "copies": 1, "stops": 1, "delays": False}),
+    (2, 2, {"stops": 1, "deaths": 1, "deadline": True, "late": True, "repeats": 2}),
+    (2, 1, {"saves": 1, "stops": 1, "deaths": 1, "late": True, "repeats": 1}),
+    (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1, "delays": False}),
+    (3, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
+    (3, 2, {"stops": 1, "late": True}),
 ]
 
 
-def walk(ranks: int, steps: int, **asked: Any) -> int:
+def walk(ranks: int, steps: int, **asked: Any) -> Walked:
     house = House(ranks, steps, **asked)
     return explore(house.start, house.moves, house.is_end)
 
 
 @pytest.mark.parametrize(("ranks", "steps", "asked"), WALKS, ids=str)
 def test_every_interleaving(ranks, steps, asked):
-    assert walk(ranks, steps, **asked) > 1000
+    walked = walk(ranks, steps, **asked)
+    print(f"{walked.states:,} states, {walked.transitions:,} transitions")
+    assert walked.states > 1000
 
 
 @pytest.mark.parametrize("ranks", [4, 5, 6, 7, 8])
@@ -285,6 +304,28 @@ def test_finds_a_controller_that_seals_what_not_all_have_copied(monkeypatch):
         walk(2, 2, buffers=2, copies=1, delays=False)
 
 
+def test_finds_a_rank_that_joins_and_does_not_find_the_order(monkeypatch):
+    """It goes on, and the order for a step that it has not reached waits for it."""
+    monkeypatch.setattr(
+        agree_model, "_shown", lambda rank, _: rank._replace(joined=True, coming=())
+    )
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk(2, 1, stops=1, late=True)
+
+
+def test_finds_a_controller_that_counts_what_it_is_told_again(monkeypatch):
+    """An answer for an epoch that is over is taken for one of this."""
+    answered = agree.TABLE[ev.Snapped][agree.Phase.COLLECTING]
+
+    def careless(state, event):
+        return answered(state, replace(event, epoch=state.epoch))
+
+    row = {**agree.TABLE[ev.Snapped], agree.Phase.COLLECTING: careless}
+    monkeypatch.setitem(agree.TABLE, ev.Snapped, row)
+    with pytest.raises(Broken):
+        walk(2, 2, saves=1, stops=1, repeats=1, delays=False)
+
+
 # --- why not `progress >= S` on a margin --------------------------------------------------------
 
 
@@ -351,6 +392,19 @@ def test_the_naive_rule_saves_different_steps_even_if_nobody_leaves():
         explore(start, free, house.is_end)
 
 
-if __name__ == "__main__":
+def print_walks() -> None:
+    """Every walk there is, and how large it was."""
+    states = transitions = 0
     for ranks, steps, asked in WALKS + LARGER_WALKS:
-        print(ranks, steps, asked, walk(ranks, steps, **asked), flush=True)
+        walked = walk(ranks, steps, **asked)
+        states, transitions = states + walked.states, transitions + walked.transitions
+        print(
+            f"{ranks} ranks, {steps} steps, {asked}: "
+            f"{walked.states:,} states, {walked.transitions:,} transitions",
+            flush=True,
+        )
+    print(f"{len(WALKS + LARGER_WALKS)} walks: {states:,} states, {transitions:,} transitions")
+
+
+if __name__ == "__main__":
+    print_walks()

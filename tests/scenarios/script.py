@@ -18,7 +18,7 @@ from trace_lines import answered, seconds, told
 from virtual_loop import Delays
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_time import SECOND, Clock
-from watch import Watch
+from watch import MOST_EVENTS, Watch
 from world import HEARTBEAT_NS, World
 
 from holdfast.core import actions as act
@@ -28,7 +28,7 @@ from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.core.run import InvalidTransition, RunPolicy, Timer
+from holdfast.core.run import RunPolicy, Timer
 
 FAR_NS = 10_000 * SECOND
 QUIET = (
@@ -54,12 +54,13 @@ class Script:
     `broken` is what the watch found wrong, or a machine; then nothing more is carried out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
         self.shape = Shape()
         self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         self.delays = Delays()
         self.worlds: list[World] = []  # of one run
-        self.watch = Watch()
+        self._most_events = most_events
+        self.watch = Watch(most_events)
         self.lines: list[str] = []
         self.broken = ""
         self._command_exists = True
@@ -79,7 +80,7 @@ class Script:
             return
         try:
             do()
-        except (AssertionError, InvalidTransition) as error:
+        except Exception as error:  # whatever it is, it is what was looked for
             self.broken = f"{type(error).__name__}: {error}"
             self.lines.append(f"!!! {self.broken}")
 
@@ -106,7 +107,7 @@ class Script:
         if not again:
             self.close()
             self.shape, self.delays, self.worlds = Shape(), Delays(), []
-            self.watch, self._command_exists = Watch(), True
+            self.watch, self._command_exists = Watch(self._most_events), True
         elif not self.live.is_over:
             self.lines.append("held by a supervisor that lives")
             return

@@ -31,6 +31,8 @@ EXIT_CODES = (0, 1, 69, 75, 78)
 FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
 # After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
 LATE_NS = 12 * SECOND
+MOST_EVENTS = 100_000
+ROUTINE = (ev.TimerFired, ev.Examined, ev.Draining)  # looks, which go on for as long as it takes
 
 
 class Broken(AssertionError):
@@ -49,6 +51,7 @@ class Books:
     def __init__(self, world: World) -> None:
         self.world = world
         self.again = RunMachine(world.policy)  # hears what the journal has kept
+        self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
         self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
@@ -62,8 +65,9 @@ class Books:
 class Watch:
     """Of one run: give it to each `World`, and ask `at_end` when the last is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
         self._books: list[Books] = []
+        self._most_events = most_events
 
     def _of(self, world: World) -> Books:
         for books in reversed(self._books):
@@ -77,6 +81,8 @@ class Watch:
     def told(self, world: World, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """Replay, one attempt at a time, orders, and budgets."""
         books = self._of(world)
+        books.events += not isinstance(event, ROUTINE)
+        require(books.events < self._most_events, "it goes round in circles")
         again = books.again.handle(as_journaled(event))
         require(again == answer, f"replayed, {event} is answered with {again}, not {answer}")
         kind = type(event)

@@ -14,6 +14,9 @@ from script import Script  # noqa: E402
 sys.path.pop(0)
 
 
+MOST_EVENTS = 5_000  # of one schedule: few have more than 500
+
+
 def play(lines: Sequence[str]) -> str:
     """Carry it out, to its end and beyond; empty when all was as it must be."""
     return played(lines).broken
@@ -21,7 +24,7 @@ def play(lines: Sequence[str]) -> str:
 
 def played(lines: Sequence[str]) -> Script:
     """The same; the script with all that it knows."""
-    script = Script()
+    script = Script(MOST_EVENTS)
     script.run(["quiet", *lines])
     if not script.broken and "!! never over" in script.lines:
         script.broken = "Broken: it can go on, and never ends"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, get_args
 
 from holdfast.core import agree_events
 from holdfast.core.events import (
@@ -55,10 +54,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@cache
-def _fields_of(kind: Hashable) -> tuple[tuple[str, tuple[type, ...] | None], ...]:
-    """The names of a dataclass's fields, with the types that are checked; None: any."""
-    return tuple((one.name, _KINDS.get(str(one.type))) for one in fields(cast(Any, kind)))
+def _fields_of(kind: type[Any]) -> _Fields:
+    known = _fields.get(kind)
+    if known is None:
+        known = tuple((one.name, _KINDS.get(str(one.type))) for one in fields(kind))
+        _fields[kind] = known
+    return known
 
 
 def decode(data: Mapping[str, Any]) -> Event:
@@ -108,6 +109,8 @@ def decode(data: Mapping[str, Any]) -> Event:
     return _made(kind, values)
 
 
+_Fields = tuple[tuple[str, tuple[type, ...] | None], ...]
+_fields: dict[type[Any], _Fields] = {}  # by dataclass: names, with the types that are checked
 _ATOMS = frozenset({int, str, bool, float, NoneType})
 _KINDS: dict[str, tuple[type, ...]] = {
     "int": (int,), "str": (str,), "bool": (bool,),

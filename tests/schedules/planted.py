@@ -1,0 +1,222 @@
+"""Mistakes in the core that random schedules must find: each is one line that somebody could write.
+
+`PLANTED` maps a name to what puts the mistake in place: a list of (where, name, what instead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import play  # noqa: F401 - it knows where the next two are
+import virtual_ranks
+import watch
+
+from holdfast.core import actions as act
+from holdfast.core import agree_events as news
+from holdfast.core import agree_moves as moves
+from holdfast.core import agree_rank, event_json, records, restart, run, run_course
+from holdfast.core import events as ev
+from holdfast.core.agree import Phase
+from holdfast.core.agree_rank import Answer
+from holdfast.core.buffers import Buffers
+from holdfast.core.drains import Drains
+from holdfast.core.keeping import Keeping
+from holdfast.core.run import State
+from holdfast.core.saving import Saving
+from holdfast.core.word import Order
+from holdfast.snapshot import choose
+
+Patches = list[tuple[Any, str, Any]]
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The core with that mistake."""
+    made = PLANTED[name]()
+    patches = [
+        patch.dict(where, {key: what})
+        if isinstance(where, dict)
+        else patch.object(where, key, what)
+        for where, key, what in made
+    ]
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in reversed(patches):
+            one.stop()
+
+
+# --- the agreement -------------------------------------------------------------------------------
+
+
+def _steps_are_not_compared() -> Patches:
+    def at_boundary(n: int, order: int, answered: int, at_loop_end: bool = False) -> Any:
+        epoch, flags, step = agree_rank.unpack(order)
+        if epoch not in (0, answered) and not flags & Order.LEAVE and n >= step:
+            return Answer.SNAPSHOT, "from S on"
+        return agree_rank.at_boundary(n, order, answered, at_loop_end)
+
+    def judge(state: Any, at_ns: int) -> Any:
+        answers = [rank.answer for rank in state.ranks]
+        return (
+            (state, ()) if None in answers else moves.agreed(replace(state, step=answers[0]), at_ns)
+        )
+
+    return [(virtual_ranks, "at_boundary", at_boundary), (moves, "judge", judge)]
+
+
+def _commits_when_the_first_is_durable() -> Patches:
+    def commit_if_complete(state: Any) -> Any:
+        if not any(rank.durable for rank in state.ranks):
+            return state, ()
+        return replace(state, phase=Phase.COMMITTING), (news.Commit(state.epoch, state.step),)
+
+    return [(moves, "commit_if_complete", commit_if_complete)]
+
+
+def _ranks_leave_before_the_commit() -> Patches:
+    return [(virtual_ranks, "while_waiting", lambda *_: (Answer.LEAVE_SAVED, "I have copied mine"))]
+
+
+def _never_orders_again() -> Patches:
+    return [(moves, "miss", lambda state, reason: (state, ()))]
+
+
+def _an_epoch_is_used_twice() -> Patches:
+    return [(moves, "_after", lambda epoch: max(1, epoch))]
+
+
+# --- the memory tier -----------------------------------------------------------------------------
+
+
+def _overwrites_what_is_sealed() -> Patches:
+    free = Buffers.free
+    return [(Buffers, "free", lambda self, pinned=(): free(replace(self, sealing=()), pinned))]
+
+
+def _overwrites_what_is_drained() -> Patches:
+    free = Buffers.free
+    return [(Buffers, "free", lambda self, pinned=(): free(self))]
+
+
+def _gives_the_newest_away() -> Patches:
+    free = Buffers.free
+    return [(Buffers, "free", lambda self, pinned=(): free(replace(self, sealed=()), pinned))]
+
+
+def _drains_another_branch() -> Patches:
+    def begin(self: Buffers, restored: Any) -> Buffers:
+        return replace(self, ready=(0,) * len(self.ready), opened=None)
+
+    return [(Buffers, "begin", begin)]
+
+
+def _manifest_after_one_shard() -> Patches:
+    return [(Drains, "is_committing", property(lambda self: bool(self.durable)))]
+
+
+def _ends_with_memory_ahead() -> Patches:
+    return [(Keeping, "is_pending", False), (Keeping, "is_ahead", False)]
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+
+def _restarts_before_the_tree_is_gone() -> Patches:
+    def on_rank_exited(course: Any, event: ev.RankExited) -> list[act.Action]:
+        course.state = State.CHOOSING
+        return [act.Kill("a rank was lost"), act.Choose()]
+
+    return [(run.TABLE, (State.RUNNING, ev.RankExited), on_rank_exited)]
+
+
+def _no_back_off() -> Patches:
+    def decide(self: Any, failures: Any, now_ns: int) -> Any:
+        return restart.Restart(0), "at once"
+
+    return [(restart.BackOff, "decide", decide)]
+
+
+def _budget_is_one_too_large() -> Patches:
+    real = restart.Budget.decide
+
+    def decide(self: restart.Budget, failures: Any, now_ns: int) -> Any:
+        return real(replace(self, failures=self.failures + 1), failures, now_ns)
+
+    return [(restart.Budget, "decide", decide)]
+
+
+def _the_fastest_rank_is_progress() -> Patches:
+    return [(Saving, "slowest_step", Saving.fastest_step)]
+
+
+def _a_wish_is_granted_twice() -> Patches:
+    def settle(self: Any) -> Any:
+        standing = self.standing
+        found = real(self)
+        self.standing = standing
+        return found
+
+    real = run_course.rollback.Rollbacks.settle
+    return [(run_course.rollback.Rollbacks, "settle", settle)]
+
+
+def _a_late_answer_is_a_bug() -> Patches:
+    return [(run, "LATE", run.LATE - {ev.TimerFired, ev.Chosen, ev.StacksCollected})]
+
+
+def _a_branch_comes_back() -> Patches:
+    return [(choose, "on_chain", lambda chain, attempt, step: True)]
+
+
+# --- hosts, ledger, journal ----------------------------------------------------------------------
+
+
+def _an_attempt_ends_too_late() -> Patches:
+    real = records.attempt_end
+    late = lambda attempt, at_ns, cause: real(attempt, at_ns + 10**9, cause)  # noqa: E731
+    return [(records, "attempt_end", late)]
+
+
+def _the_journal_forgets() -> Patches:
+    def encode(event: ev.Event) -> dict[str, Any]:
+        told = real(event)
+        if "exit" in told:
+            told["exit"]["finished"] = False
+        return told
+
+    real = event_json.encode
+    return [(watch, "encode", encode)]
+
+
+def _decides_by_something_else() -> Patches:
+    numbers = count()
+    real = restart.AllOf.decide
+
+    def decide(self: Any, failures: Any, now_ns: int) -> Any:
+        decision, why = real(self, failures, now_ns)
+        return decision, f"{why} ({next(numbers)})"
+
+    return [(restart.AllOf, "decide", decide)]
+
+
+PLANTED: dict[str, Callable[[], Patches]] = {
+    make.__name__.strip("_").replace("_", " "): make
+    for make in (
+        _steps_are_not_compared, _commits_when_the_first_is_durable,
+        _ranks_leave_before_the_commit, _never_orders_again, _an_epoch_is_used_twice,
+        _overwrites_what_is_sealed, _overwrites_what_is_drained, _gives_the_newest_away,
+        _drains_another_branch, _manifest_after_one_shard, _ends_with_memory_ahead,
+        _restarts_before_the_tree_is_gone, _no_back_off, _budget_is_one_too_large,
+        _the_fastest_rank_is_progress, _a_wish_is_granted_twice, _a_late_answer_is_a_bug,
+        _a_branch_comes_back, _an_attempt_ends_too_late, _the_journal_forgets,
+        _decides_by_something_else,
+    )
+}  # fmt: skip

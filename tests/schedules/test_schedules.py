@@ -1,0 +1,74 @@
+"""Random fault schedules, in the short form; and what they must find when it is there.
+
+`make schedules` plays a million. `python tests/schedules/campaign.py --seed SEED` plays one again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from campaign import script_of
+from generate import schedule
+from planted import PLANTED, planted
+from play import play, played
+
+sys.path.pop(0)
+
+SHORT = 600
+# A seed that finds each; only to look there first.
+FOUND_BY = {
+    "steps are not compared": 64,
+    "commits when the first is durable": 68,
+    "ranks leave before the commit": 3,
+    "never orders again": 64,
+    "overwrites what is sealed": 11,
+    "overwrites what is drained": 11,
+    "gives the newest away": 11,
+    "drains another branch": 404,
+    "ends with memory ahead": 85,
+    "no back off": 6,
+    "budget is one too large": 28,
+    "the fastest rank is progress": 22,
+    "a wish is granted twice": 5,
+    "a late answer is a bug": 9,
+    "a branch comes back": 126,
+}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_whatever_happens(part):
+    for seed in range(part * SHORT // 4, (part + 1) * SHORT // 4):
+        words = play(schedule(seed))
+        assert not words, f"schedule {seed}: {words}"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_finds(name):
+    with planted(name):
+        first = FOUND_BY.get(name, 0)
+        assert any(play(schedule(seed)) for seed in (first, *range(SHORT)))
+    assert not play(schedule(first)), "and without the mistake nothing is wrong"
+
+
+def test_a_seed_is_a_story():
+    for seed in (5, 11, 28):
+        one, again = played(schedule(seed)), played(schedule(seed))
+        assert [w.inputs for w in one.worlds] == [w.inputs for w in again.worlds]
+        assert len(one.worlds[-1].inputs) > 3
+
+
+def test_what_is_found_becomes_a_short_script():
+    """Eleven lines with thirty settings; what is left is the failure, and when."""
+    with planted("budget is one too large"):
+        words, text = script_of(28)
+    commands, _, trace = text.partition("----\n")
+    head, *lines = commands.splitlines()
+    assert head == f"# Found by schedule 28: {words}"
+    assert len(lines) <= 5, text
+    assert all(len(line.split()) <= 7 for line in lines), text
+    assert "failures in a row, and it goes on" in words
+    assert trace.splitlines()[-1] == f"!!! {words}"
