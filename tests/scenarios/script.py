@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 
 from trace_lines import answered, seconds, told
-from virtual_loop import Delays
+from virtual_loop import Delays, Source
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_time import SECOND, Clock
 from watch import MOST_EVENTS, Watch
@@ -226,7 +226,8 @@ class Script:
         state: str | None,
     ) -> None:  # fmt: skip
         """A source of notices tells something: `in` is a deadline, `lead` only a promise."""
-        at_ns = self.live.now_ns
+        world = self.live
+        at_ns = world.now_ns
         notice = Notice(
             source,
             NoticeAction(action.strip()),
@@ -236,7 +237,8 @@ class Script:
             deadline_ns=at_ns + ns(time) if time and how == "in" else None,
             lead_ns=ns(time) if time and how == "lead" else None,
         )
-        self.live.feed(ev.Noticed(at_ns, notice))
+        hear = lambda: world.feed(ev.Noticed(at_ns, notice))  # noqa: E731
+        world.heard.give(Source.INBOX, hear)
 
     def rank_fails(
         self, rank: str, kind: str, where: str, step: str | None, times: str | None

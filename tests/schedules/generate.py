@@ -124,6 +124,8 @@ class _Draw:
                 return [f"stop rank {rank}", f"run for {one(WAITS)}", f"continue rank {rank}"]
             case "sigterm":
                 return [f"sigterm grace={one(('0s', '200ms', '2s', '30s'))}"] * one((1, 1, 2))
+            case "notice":
+                return self._notices()
             case "rank sigterm":
                 return [f"rank {rank} gets SIGTERM"]
             case "ctrl-c":
@@ -152,10 +154,24 @@ class _Draw:
             case _:  # a hang that nobody watches for would be no story
                 return [ONCE.get(kind, "save")]
 
+    def _notices(self) -> list[str]:
+        """What a cloud announces; it may say so twice, differently, or take it back."""
+        one = self._rng.choice
+        words = f"notice {one(('gce', 'aws'))}: {one(ACTIONS)}"
+        when = one((" in 0s", " in 300ms", " in 5s", " in 60s", " lead 2s", " lead 600s", ""))
+        name = one(("", " as e-1"))
+        found = [f"{words}{when}{name}"]
+        if self._maybe(0.4):
+            found += [*self._moment(), f"{words}{name} {one(('started', 'withdrawn'))}"]
+        return found
+
     def _gap(self) -> list[str]:
         return [f"run for {self._rng.choice(WAITS)}"] if self._maybe(0.5) else []
 
 
+ACTIONS = (
+    "terminate", "terminate", "reboot", "time limit", "live migration", "drain", "rebalance",
+)  # fmt: skip
 ONCE = {
     "reaper": "reaper killed", "suspend": "suspend for 7s", "host busy": "host busy",
     "bad": "bad sets 1",
@@ -164,8 +180,8 @@ RARE = ("sigquit", "lease lost", "memory bad", "bad sets all", "host stuck", "st
         "store fenced", "suspend for 1s")  # fmt: skip
 CHANCES = {
     "kill": 6, "exit": 4, "fail": 5, "give up": 3, "hang": 4, "stop rank": 3, "sigterm": 5,
-    "rank sigterm": 2, "ctrl-c": 2, "save": 5, "roll back": 4, "stall": 6, "store": 4, "seals": 2,
-    "supervisor": 4, "host": 3, "cut off": 2, "reaper": 2, "suspend": 1, "host busy": 1, "bad": 2,
-    "rare": 3,
+    "notice": 4, "rank sigterm": 2, "ctrl-c": 2, "save": 5, "roll back": 4, "stall": 6, "store": 4,
+    "seals": 2, "supervisor": 4, "host": 3, "cut off": 2, "reaper": 2, "suspend": 1, "host busy": 1,
+    "bad": 2, "rare": 3,
 }  # fmt: skip
 KINDS, WEIGHTS = tuple(CHANCES), tuple(CHANCES.values())

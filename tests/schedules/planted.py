@@ -169,7 +169,7 @@ def _a_wish_is_granted_twice() -> Patches:
 
 
 def _a_late_answer_is_a_bug() -> Patches:
-    return [(run, "LATE", run.LATE - {ev.TimerFired, ev.Chosen, ev.StacksCollected})]
+    return [(run, "LATE", run.LATE - {ev.Heard, ev.Joined, ev.BuffersReady})]
 
 
 def _a_branch_comes_back() -> Patches:
