@@ -248,7 +248,7 @@ class Watch:
         assert finish is not None
         require(finish.exit_code in EXIT_CODES, f"exit code {finish.exit_code}")
         if books.finish_by_ns is not None:
-            late_s = (world.finished_ns - books.finish_by_ns) / SECOND
+            late_s = (world.finished_ns - books.finish_by_ns - world.held_ns) / SECOND
             require(late_s <= 0, f"a stop took {late_s:.3f} s too long")
         until = world.shape.until
         if finish.exit_code == 0 and world.machine.saving.joined and until:

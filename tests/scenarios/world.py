@@ -123,6 +123,7 @@ class World:
         self.watch: Any = watch or Unwatched()
         self.epoch = 0  # of the lease
         self.opened_ns = self.clock.now_ns
+        self.held_ns = 0  # for so long it could do nothing: stalled, or asleep
         self.died_ns: int | None = None  # when the supervisor was killed, if it was
         self.live: Live | None = None  # the attempt that runs
         self.finish: act.Finish | None = None
@@ -216,6 +217,7 @@ class World:
 
     def stall(self, ns: int) -> None:
         """The supervisor's loop does not come round for so long; the ranks train on."""
+        self.held_ns += ns
         self.heard.stall(ns)
 
     def _woken(self, late_ns: int) -> None:
@@ -285,6 +287,7 @@ class World:
 
     def suspend(self, gap_ns: int) -> None:
         """The whole machine sleeps; when it wakes up, its timers are long due."""
+        self.held_ns += gap_ns
         self.clock.suspend(gap_ns)
         if self._rests is not None:
             self._rests = self._rests._replace(since_ns=self._rests.since_ns + gap_ns)
