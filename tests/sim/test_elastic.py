@@ -93,6 +93,13 @@ def test_a_spare_takes_its_place_at_once() -> None:
     assert "reschedule" not in seconds(account)
 
 
+def test_where_only_repairs_bring_hosts_back_those_are_waited_for() -> None:
+    """Twice in the same place, which had another wait before."""
+    repair = Recovery(restart=Fixed(10), replace=Fixed(200), repair=Fixed(200))
+    _, account = run(scenario(recovery=repair), Told((300, HOST, (2,)), (600, HOST, (2,))))
+    assert seconds(account)["reschedule"] == pytest.approx(200, abs=5)
+
+
 def test_what_befalls_a_slice_that_does_not_train_ends_no_attempt() -> None:
     """A slice needs all of its hosts: the second is lost later, and comes later."""
     faults = Told((300, HOST, (2,)), (400, HOST, (3,)), (450, PROCESS, (3,)))

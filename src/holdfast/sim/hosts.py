@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from holdfast.sim.clock import NEVER_NS, to_ns
+from holdfast.sim.clock import NEVER_NS, NS_PER_S, to_ns
 from holdfast.sim.laws import Law
 from holdfast.sim.model import Fleet, Recovery
 
@@ -37,10 +37,10 @@ class Hosts:
         if recovery.repair is not None:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
         if not self.spares:
+            self._expect(place, at_ns, recovery.replace, recovery.repair)
             if recovery.replace == recovery.repair:  # no other is to be had
                 return self._comes(place, NEVER_NS, QUEUE)
             self._more += 1
-            self._expect(place, at_ns, recovery.replace, recovery.repair)
             return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
         self.spares -= 1
         self._expect(place, at_ns, recovery.swap)
@@ -107,4 +107,4 @@ class Hosts:
 
 
 def _still_to_come(since_ns: int, mean_ns: int, at_ns: int) -> int:
-    return since_ns + mean_ns if since_ns + mean_ns > at_ns else at_ns + max(1, mean_ns)
+    return since_ns + mean_ns if since_ns + mean_ns > at_ns else at_ns + max(NS_PER_S, mean_ns)
