@@ -84,8 +84,11 @@ def script_of(seed: int) -> tuple[str, str]:
     script.lines = []
     script.close()
     trace += "".join(f"{line}\n" for line in script.lines)
-    head = f"# Found by schedule {seed}: {script.broken or play(lines)}\n"
-    return script.broken, head + "".join(f"{line}\n" for line in lines) + "----\n" + trace
+    words = script.broken or play(lines)
+    if not script.broken:  # that it never ends is no line of the trace
+        trace += f"!!! {words}\n"
+    head = f"# Found by schedule {seed}: {words}\n"
+    return words, head + "".join(f"{line}\n" for line in lines) + "----\n" + trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play this one alone, and print its trace")
     parser.add_argument("--into", type=Path, default=SCENARIOS, help="where a script is written")
     asked = parser.parse_args(arguments)
+    if asked.schedules < 1 or asked.workers < 1:
+        parser.error("--schedules and --workers count from 1")
     if asked.seed is not None:
         script = Script()
         lines = list(schedule(asked.seed))
