@@ -81,6 +81,8 @@ def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
     granted, on_record = run.rollbacks.settle()
     if granted is not None:
         _go_back(run, granted, event.resume.step)
+    # A predecessor that was cut off may have committed a step since this controller looked.
+    run.high_water = max(run.high_water, event.resume.step)
     # Now, not at Launched: the first of many ranks may show itself before the last is started.
     step, resume = event.resume.durable_step, event.resume
     run.saving.begin(event.at_ns, step, attempt=run.attempt, resume=resume)
