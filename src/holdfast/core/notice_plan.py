@@ -17,7 +17,7 @@ from holdfast.core.notices import SECOND_NS, Announcement, NoticeAction
 UNMEASURED_NS = 60 * SECOND_NS
 LEAST_MARGIN_NS = SECOND_NS
 
-Identity = tuple[tuple[str, str, str], int | None]  # of an announcement: its key and its deadline
+Identity = tuple[tuple[str, str, str], NoticeAction, int | None]  # of an announcement
 
 
 class OnNotice(StrEnum):
@@ -106,8 +106,9 @@ class Plan:
 
 
 def identity(announcement: Announcement) -> Identity:
-    """What it was served for: the same event at another time is another matter."""
-    return announcement.tellings[0].notice.key, announcement.deadline_ns
+    """What it was served for: the same event, if it is worse or at another time, is another one."""
+    key = announcement.tellings[0].notice.key
+    return key, announcement.action, announcement.deadline_ns
 
 
 def plan(

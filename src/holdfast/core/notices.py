@@ -21,6 +21,8 @@ SAME_NS = SECOND_NS
 # What an event that should have happened by now is given: it may come at any moment, and a save
 # that is tried may still succeed.
 OVERDUE_NS = 30 * SECOND_NS
+# What has not come so long after its deadline is forgotten, though nobody has withdrawn it.
+OLD_NS = 86_400 * SECOND_NS
 MOST_ANNOUNCED = 20  # at a time, on record
 
 
@@ -178,6 +180,7 @@ class Board:
         if notice.host and self.hosts and notice.host not in self.hosts:
             why = f"it is about {notice.host}, which is none of this run's hosts"
             return self, News(Change.NOTHING, None, None, why)
+        self = self._without_old(notice.received_ns)
         before = self._about(notice)
         if notice.state is NoticeState.WITHDRAWN:
             return self._without(notice, before)
@@ -189,6 +192,15 @@ class Board:
         after = _told(before, notice)
         change, reason = _change(before, after)
         return self._with(before, after), News(change, before, after, reason)
+
+    def _without_old(self, at_ns: int) -> Board:
+        """What should have happened long ago, and was not withdrawn, is not told of for ever."""
+        kept = tuple(
+            one
+            for one in self.announcements
+            if one.deadline_ns is None or at_ns - one.deadline_ns < OLD_NS
+        )
+        return replace(self, announcements=kept)
 
     def _about(self, notice: Notice) -> Announcement | None:
         """The announcement that the notice belongs to: by its key, else by its likeness."""

@@ -100,7 +100,7 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
             words = f"saving{leaving} in {in_words(decided.at_ns - at_ns)}, as late as is safe"
             words += f", and saving once now: {reason}" if decided.save_first else ""
             answer.append(act.Say("info", words))
-        if decided.save_first:
+        if decided.save_first and run.state is State.RUNNING:
             answer += _save(run, at_ns, one.words)
             run.notices.begun(one)
         return answer + run.notices.wake(decided.at_ns)
@@ -118,8 +118,6 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
 
 def _save(run: Course, at_ns: int, why: str) -> list[act.Action]:
     """What is in memory first, then a step of its own: whatever comes, that much is safe."""
-    if run.state is not State.RUNNING:
-        return []
     answer = run.keeping.drain_newest(at_ns, why)
     answer += run.carry_out(run.saving.ask(at_ns, why))
     return answer + after_saving(run, at_ns)
