@@ -62,7 +62,9 @@ class Drains:
             if now.is_urgent or not wanted.is_urgent:
                 return self, ()
             faster = replace(now, why=wanted.why, is_urgent=True)
-            return replace(self, under_way=faster), (_drain(faster),)
+            state = replace(self, under_way=faster)
+            # Once all shards are written there is nothing left to be faster with.
+            return state, () if self.is_committing else (_drain(faster),)
         waits = self.waiting
         if waits is not None and waits.kept == wanted.kept and waits.is_urgent:
             return self, ()
