@@ -169,12 +169,12 @@ class House:
         return known
 
     def _control_id(self, control: Control) -> int:
-        agreement = replace(control.agreement, free_buffers=())
+        agreement = control.agreement._replace(free_buffers=())
         if not agreement.why.startswith("no step"):  # words do not decide, but tell ranks apart
-            agreement = replace(agreement, why="")
+            agreement = agreement._replace(why="")
         if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
             fresh = Agreement.start(len(agreement.ranks), 0)
-            agreement = replace(fresh, phase=Phase.OVER, why=agreement.why)
+            agreement = fresh._replace(phase=Phase.OVER, why=agreement.why)
         control = control._replace(agreement=agreement)
         known = self._control_ids.get(control)
         if known is None:
@@ -193,7 +193,7 @@ class House:
         permuted = self._permuted.get(key)
         if permuted is None:
             old = self._controls[control].agreement
-            new = replace(old, ranks=tuple(old.ranks[i] for i in order))
+            new = old._replace(ranks=tuple(old.ranks[i] for i in order))
             changed = self._controls[control]._replace(agreement=new)
             permuted = self._permuted[key] = self._control_id(changed)
         return World(tuple(ids[i] for i in order), permuted, rest)
@@ -473,7 +473,7 @@ class House:
         for event in events:
             agreement, buffers, _ = known = self._controls[control_id]
             if buffers.count:
-                agreement = replace(agreement, free_buffers=buffers.free(known.pinned))
+                agreement = agreement._replace(free_buffers=buffers.free(known.pinned))
             agreement, actions = agree.step(agreement, event)
             for action in actions:
                 if isinstance(action, ev.Seal):
@@ -584,6 +584,6 @@ def _is_awaited(agreement: Agreement, kept: Kept) -> bool:
 
 
 def answer_due_ns(control: Agreement) -> int:
-    due = agree.wake_at_ns(replace(control, stop=replace(control.stop, leave_by_ns=None)))  # type: ignore[type-var]
+    due = agree.wake_at_ns(control._replace(stop=replace(control.stop, leave_by_ns=None)))  # type: ignore[type-var]
     assert due is not None
     return due

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,7 +222,7 @@ def test_finds_a_controller_that_does_not_compare_the_steps(monkeypatch):
         if any(rank.answer is None for rank in state.ranks):
             return state, ()
         step = state.ranks[0].answer
-        return moves.commit_if_complete(replace(state, phase=agree.Phase.WRITING, step=step))
+        return moves.commit_if_complete(state._replace(phase=agree.Phase.WRITING, step=step))
 
     monkeypatch.setattr(agree_model, "at_boundary", rank_rule("n >= S"))
     monkeypatch.setattr(moves, "judge", judge)
@@ -235,7 +234,7 @@ def test_finds_a_stop_that_is_written_into_a_save_under_way(monkeypatch):
     """The same epoch and step with STOP added: one rank waits for ever, or leaves its peer."""
 
     def in_place(state, event):
-        state = replace(state, is_stop=True, stop=event)
+        state = state._replace(is_stop=True, stop=event)
         return state, (ev.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
 
     row = {**agree.TABLE[ev.StopAsked], agree.Phase.COLLECTING: in_place}
@@ -270,7 +269,7 @@ def test_finds_a_buffer_that_is_overwritten_while_it_is_sealed(monkeypatch):
     free = Buffers.free
 
     def careless(buffers, pinned=()):
-        return free(replace(buffers, sealing=()), pinned)
+        return free(buffers._replace(sealing=()), pinned)
 
     monkeypatch.setattr(Buffers, "free", careless)
     with pytest.raises(Broken, match="overwrites what is being read"):
@@ -297,7 +296,7 @@ def test_finds_the_newest_set_overwritten(monkeypatch):
 def test_finds_a_controller_that_seals_what_not_all_have_copied(monkeypatch):
     def judge(state, at_ns):
         answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-        return moves.agreed(replace(state, step=answers[0]), at_ns) if answers else (state, ())
+        return moves.agreed(state._replace(step=answers[0]), at_ns) if answers else (state, ())
 
     monkeypatch.setattr(moves, "judge", judge)
     with pytest.raises(Broken, match="is sealed, and a buffer holds"):

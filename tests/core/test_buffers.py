@@ -28,9 +28,9 @@ def sealed(buffers: Buffers, *kept: Kept) -> Buffers:
 
 def test_a_rank_without_buffers_means_no_memory_tier() -> None:
     assert Buffers.start(2).free() == ()
-    assert Buffers.start(2).has(0, 3).count == 0
-    assert Buffers.start(2).has(0, 3).has(1, 2).count == 2
-    assert Buffers.start(1).has(0, 99).count == 3
+    assert Buffers.start(2).has(0, 3).in_all == 0
+    assert Buffers.start(2).has(0, 3).has(1, 2).in_all == 2
+    assert Buffers.start(1).has(0, 99).in_all == 3
 
 
 def test_the_newest_sealed_set_is_kept_and_so_is_what_waits_for_its_seal() -> None:
@@ -69,7 +69,7 @@ def test_a_buffer_that_ranks_may_still_write_into_is_ordered_again() -> None:
 def test_an_attempt_keeps_what_it_starts_from_and_nothing_else() -> None:
     buffers = sealed(three(), A, B).begin(A)
     assert buffers.sealed == (A,)
-    assert buffers.count == 0
+    assert buffers.in_all == 0
     assert buffers.has(0, 3).has(1, 3).free() == (1, 2)
     assert three().ordered(2).copied(C).begin(None).has(0, 3).has(1, 3).free() == (0, 1)
 

@@ -100,33 +100,31 @@ def test_the_reason_is_the_rule_in_words():
 def test_failures_shorten_the_interval_and_quiet_lengthens_it():
     policy = Optimal()
     hour_ns = 3600 * SECOND_NS
-    plain = policy.interval_s(view(**measured()))[0]
-    bad = policy.interval_s(view(**measured(failures_seen=5, observed_ns=hour_ns)))[0]
-    good = policy.interval_s(view(**measured(failures_seen=0, observed_ns=100 * hour_ns)))[0]
+    plain = policy.interval_s(view(**measured()))
+    bad = policy.interval_s(view(**measured(failures_seen=5, observed_ns=hour_ns)))
+    good = policy.interval_s(view(**measured(failures_seen=0, observed_ns=100 * hour_ns)))
     assert bad < plain < good
     assert policy.mtbf_s(view(failures_seen=1, observed_ns=4 * hour_ns)) == 4 * HOUR_S
     assert policy.mtbf_s(view(failures_seen=5, observed_ns=2 * hour_ns)) == HOUR_S
 
 
 def test_a_slow_store_is_not_saturated():
-    interval_s, why = Optimal().interval_s(view(**measured(blocked_s=0.001, total_s=200)))
-    assert interval_s == 800
-    assert why.endswith("(8.8 min would be best, but writing would not keep up)")
+    seen = view(**measured(blocked_s=0.001, total_s=200))
+    assert Optimal().interval_s(seen) == 800
+    assert Optimal().why(seen).endswith("(8.8 min would be best, but writing would not keep up)")
 
 
 def test_the_bounds_hold_and_are_told():
-    cheap, why = Optimal().interval_s(view(**measured(blocked_s=1e-6, total_s=1e-5)))
-    assert cheap == 1
-    assert "no use in more" in why
-    dear, why = Optimal().interval_s(
-        view(**measured(blocked_s=60, total_s=100, observed_ns=400 * 3600 * SECOND_NS))
-    )
-    assert dear == HOUR_S
-    assert "much to lose" in why
+    cheap = view(**measured(blocked_s=1e-6, total_s=1e-5))
+    assert Optimal().interval_s(cheap) == 1
+    assert "no use in more" in Optimal().why(cheap)
+    dear = view(**measured(blocked_s=60, total_s=100, observed_ns=400 * 3600 * SECOND_NS))
+    assert Optimal().interval_s(dear) == HOUR_S
+    assert "much to lose" in Optimal().why(dear)
 
 
 def test_a_store_that_takes_hours_is_not_written_hourly():
-    assert Optimal().interval_s(view(**measured(total_s=7200)))[0] == 4 * 7200
+    assert Optimal().interval_s(view(**measured(total_s=7200))) == 4 * 7200
 
 
 @given(
@@ -143,7 +141,7 @@ def test_inside_the_bounds_no_other_interval_is_better(blocked_s, extra_s, failu
         failures_seen=failures,
         observed_ns=round(observed_s * SECOND_NS),
     )
-    interval_s, _ = policy.interval_s(seen)
+    interval_s = policy.interval_s(seen)
     assert interval_s >= total_s / policy.max_duty * (1 - 1e-6)
     mtbf_s = policy.mtbf_s(seen)
     cost_s = blocked_s + policy.background_share * extra_s

@@ -61,12 +61,14 @@ def step(state: Agreement, event: Event) -> tuple[Agreement, tuple[Action, ...]]
 
 def wake_at_ns(state: Agreement) -> int | None:
     """When a Tick is due if nothing else happens; None: never."""
+    stop = state.stop
+    if stop is None or state.phase not in (Phase.COLLECTING, Phase.WRITING):
+        return None
     due = []
-    if state.phase in (Phase.COLLECTING, Phase.WRITING) and state.stop:
-        if state.stop.leave_by_ns is not None:
-            due.append(state.stop.leave_by_ns)
-        if state.late_since_ns is not None:
-            due.append(state.late_since_ns + moves.answer_limit_ns(state))
+    if stop.leave_by_ns is not None:
+        due.append(stop.leave_by_ns)
+    if state.late_since_ns is not None:
+        due.append(state.late_since_ns + moves.answer_limit_ns(state))
     return min(due, default=None)
 
 
@@ -86,11 +88,10 @@ def _save(state: Agreement, event: SaveAsked) -> Result:
     if event.in_memory:
         if not state.free_buffers:
             return state, (Refuse("no buffer is free"),)
-        state = replace(state, lead=event.lead, tries=0, misses=0)
-        return moves.order(state, event.why, is_stop=False, in_memory=True)
-    if state.is_saved:
+    elif state.is_saved:
         return state, (Refuse(moves.nothing_new(state)),)
-    return moves.order(replace(state, lead=event.lead, tries=0, misses=0), event.why, is_stop=False)
+    in_memory, lead = event.in_memory, event.lead
+    return moves.order(state, event.why, is_stop=False, in_memory=in_memory, lead=lead)
 
 
 def _busy(state: Agreement, _: SaveAsked) -> Result:
@@ -102,7 +103,7 @@ def _save_instead(state: Agreement, event: SaveAsked) -> Result:
     if event.in_memory or not state.in_memory or state.is_saved:
         return _busy(state, event)
     state, aborted = moves.call_off(state, f"superseded by a save: {event.why}")
-    state, actions = _save(replace(state, step=0), event)
+    state, actions = _save(state._replace(step=0), event)
     return state, (*aborted, *actions)
 
 
@@ -120,7 +121,7 @@ def _stop_instead(state: Agreement, event: StopAsked) -> Result:
     if state.is_stop or all(rank.ended for rank in state.ranks):
         return _stop_later(state, event)
     state, aborted = moves.call_off(state, f"superseded by a stop: {event.why}")
-    state, actions = moves.stop(replace(state, step=0), event)
+    state, actions = moves.stop(state._replace(step=0), event)
     return state, (*aborted, *actions)
 
 
@@ -132,19 +133,18 @@ def _stop_later(state: Agreement, event: StopAsked) -> Result:
     """
     earlier = state.stop
     if earlier is None:
-        return replace(state, stop=event), ()
+        return state._replace(stop=event), ()
     deadlines = [d for d in (earlier.leave_by_ns, event.leave_by_ns) if d is not None]
-    return replace(state, stop=replace(earlier, leave_by_ns=min(deadlines, default=None))), ()
+    return state._replace(stop=replace(earlier, leave_by_ns=min(deadlines, default=None))), ()
 
 
 # --- what the ranks do ---------------------------------------------------------------------------
 
 
 def _note(state: Agreement, event: Progress | LoopEnded) -> Result:
-    ended = isinstance(event, LoopEnded)
-    return moves.with_rank(
-        state, event.rank, step=event.step, **({"ended": True} if ended else {})
-    ), ()
+    if isinstance(event, LoopEnded):
+        return moves.with_rank(state, event.rank, step=event.step, ended=True), ()
+    return moves.with_rank(state, event.rank, step=event.step), ()
 
 
 def _note_end(state: Agreement, event: LoopEnded) -> Result:
@@ -218,10 +218,10 @@ def _committed(state: Agreement, event: Committed) -> Result:
     is_ours = state.phase is Phase.COMMITTING or state.buffer is not None
     if event.epoch != state.epoch or not is_ours:
         return _noted(state, event)
-    flags = Order.COMMITTED | (Order.STOP if state.is_stop else Order(0))
+    flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
-    state = replace(state, committed_step=event.step, tries=0)
+    state = state._replace(committed_step=event.step, tries=0)
     if state.is_stop:
         return moves.end(state, words), (verdict,)
     state, actions = moves.rest(state, event.at_ns)
@@ -229,7 +229,7 @@ def _committed(state: Agreement, event: Committed) -> Result:
 
 
 def _noted(state: Agreement, event: Committed | DurableBeside) -> Result:
-    return replace(state, committed_step=max(state.committed_step, event.step)), ()
+    return state._replace(committed_step=max(state.committed_step, event.step)), ()
 
 
 def _not_written(state: Agreement, event: NotWritten) -> Result:
@@ -253,7 +253,7 @@ def _tick(state: Agreement, event: Tick) -> Result:
         why = f"a rank is at step {state.step} and has not copied it"
         if moves.is_early_answered(state):
             why = "a rank was between two steps, and another was not"
-        return moves.miss(replace(state, is_early=False), why)
+        return moves.miss(state._replace(is_early=False), why)
     return state, ()
 
 

@@ -18,7 +18,7 @@ from holdfast.core.agree_events import (
     Seal,
     StopAsked,
 )
-from holdfast.core.agree_state import Agreement, Phase
+from holdfast.core.agree_state import Agreement, Phase, RankView
 from holdfast.core.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
@@ -31,31 +31,42 @@ Result = tuple[Agreement, tuple[Action, ...]]
 # --- orders, and what the ranks' answers to them come to -----------------------------------------
 
 
-def order(state: Agreement, why: str, is_stop: bool, *, in_memory: bool = False) -> Result:
+def order(
+    state: Agreement,
+    why: str,
+    is_stop: bool,
+    *,
+    in_memory: bool = False,
+    lead: int | None = None,
+) -> Result:
     """Order a step that no rank is known to have reached, later than any ordered before.
 
+    `lead` is a new request's, whose tries and misses count from 0; None: it is the last one's.
     What could not be written once is not tried through memory again: the ranks write it.
     """
     ends = [rank.step for rank in state.ranks if rank.ended]
     if len(ends) == len(state.ranks) and min(ends) != max(ends):
         return leave(state, f"the ranks' loops ended at different steps: {min(ends)}, {max(ends)}")
-    lead = min(state.lead << max(0, state.misses - 1), MAX_LEAD)
-    buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
-    state = replace(
-        state,
+    tries, misses = (state.tries, state.misses) if lead is None else (0, 0)
+    lead = state.lead if lead is None else lead
+    buffer = state.free_buffers[0] if state.free_buffers and not tries else None
+    state = state._replace(
         phase=Phase.COLLECTING,
-        ranks=tuple(replace(rank, answer=None, durable=False) for rank in state.ranks),
+        ranks=tuple([_asked_anew(rank) for rank in state.ranks]),
         epoch=_after(state.epoch),
-        step=max(state.step, state.fastest_step) + lead,
+        step=max(state.step, state.fastest_step) + min(lead << max(0, misses - 1), MAX_LEAD),
         is_stop=is_stop,
         why=why,
+        lead=lead,
+        misses=misses,
+        tries=tries,
         late_since_ns=None,
         buffer=buffer,
         in_memory=in_memory,
     )
-    flags = int(Order.STOP if is_stop else Order(0))
-    if is_stop and state.is_early:
-        flags |= Order.EARLY
+    flags = 0
+    if is_stop:
+        flags = int(Order.STOP | Order.EARLY if state.is_early else Order.STOP)
     if buffer is not None and not in_memory:
         flags |= Order.DURABLE
     return state, (PublishOrder(state.epoch, state.step, with_buffer(flags, buffer), why),)
@@ -67,8 +78,10 @@ def judge(state: Agreement, at_ns: int) -> Result:
     if len(answers) == len(state.ranks):
         if min(answers) != max(answers):
             why = f"ranks answered with steps {min(answers)} and {max(answers)}"
-            return miss(replace(state, is_early=False), why)
-        return agreed(replace(state, step=answers[0], late_since_ns=None), at_ns)
+            return miss(state._replace(is_early=False), why)
+        if state.step != answers[0] or state.late_since_ns is not None:
+            state = state._replace(step=answers[0], late_since_ns=None)
+        return agreed(state, at_ns)
     for number, rank in enumerate(state.ranks):
         if rank.answer is None and rank.step > state.step:
             return miss(state, f"rank {number} was past step {state.step} already")
@@ -85,26 +98,26 @@ def judge(state: Agreement, at_ns: int) -> Result:
     )
     if blocked == (state.late_since_ns is not None):
         return state, ()
-    return replace(state, late_since_ns=at_ns if blocked else None), ()
+    return state._replace(late_since_ns=at_ns if blocked else None), ()
 
 
 def agreed(state: Agreement, at_ns: int) -> Result:
     """Every rank has copied the same step."""
     if state.buffer is None:
-        return commit_if_complete(replace(state, phase=Phase.WRITING))
+        return commit_if_complete(state._replace(phase=Phase.WRITING))
     seal = Seal(state.epoch, state.step, state.buffer)
     others = tuple(b for b in state.free_buffers if b != state.buffer)
-    state = replace(state, free_buffers=others)
+    state = state._replace(free_buffers=others)
     is_last = all(rank.ended for rank in state.ranks) and state.fastest_step == state.step
     if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
-        return replace(state, phase=Phase.WRITING, in_memory=False), (seal,)
+        return state._replace(phase=Phase.WRITING, in_memory=False), (seal,)
     state, actions = rest(state, at_ns)
     return state, (seal, *actions)
 
 
 def miss(state: Agreement, reason: str) -> Result:
     """Some rank did not get the order in time: a later step, under a new epoch."""
-    state, aborted = call_off(replace(state, misses=state.misses + 1), reason)
+    state, aborted = call_off(state._replace(misses=state.misses + 1), reason)
     state, actions = order(state, state.why, state.is_stop, in_memory=state.in_memory)
     return state, (*aborted, *actions)
 
@@ -113,7 +126,7 @@ def commit_if_complete(state: Agreement) -> Result:
     """All shards are durable, or some are still being written."""
     if not all(rank.durable for rank in state.ranks):
         return state, ()
-    return replace(state, phase=Phase.COMMITTING), (Commit(state.epoch, state.step),)
+    return state._replace(phase=Phase.COMMITTING), (Commit(state.epoch, state.step),)
 
 
 # --- the ways on and out -------------------------------------------------------------------------
@@ -122,7 +135,7 @@ def commit_if_complete(state: Agreement) -> Result:
 def fail(state: Agreement, at_ns: int, reason: str) -> Result:
     """Saving itself failed. Training goes on; what is the last chance is tried once more."""
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
-    state, aborted = call_off(replace(state, tries=state.tries + 1), reason)
+    state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
     is_last = all(rank.ended for rank in state.ranks) and not state.in_memory
     if not state.is_stop and not is_last:
         state, actions = rest(state, at_ns)
@@ -136,38 +149,38 @@ def fail(state: Agreement, at_ns: int, reason: str) -> Result:
 
 def rest(state: Agreement, at_ns: int) -> Result:
     """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest."""
-    state = replace(state, phase=Phase.IDLE, is_stop=False, late_since_ns=None)
+    state = state._replace(phase=Phase.IDLE, is_stop=False, late_since_ns=None)
     for number, rank in enumerate(state.ranks):
         if rank.gone:
             return end(state, f"rank {number} is gone"), ()
     if state.stop is not None:
         return stop(state, replace(state.stop, at_ns=at_ns))
     if all(rank.ended for rank in state.ranks) and not state.is_saved:
-        return order(replace(state, lead=1, tries=0, misses=0), "the last step", is_stop=False)
+        return order(state, "the last step", is_stop=False, lead=1)
     return state, ()
 
 
 def stop(state: Agreement, event: StopAsked) -> Result:
     """Begin the stop's own save, if there is something to save and time to do it."""
-    state = replace(state, stop=event, lead=event.lead, tries=0, misses=0, is_early=True)
+    state = state._replace(stop=event, is_early=True)
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
         return leave(state, "the deadline is at hand")
     if state.is_saved:
         return leave(state, nothing_new(state))
-    return order(state, event.why, is_stop=True)
+    return order(state, event.why, is_stop=True, lead=event.lead)
 
 
 def call_off(state: Agreement, reason: str) -> Result:
     """Nothing will come of what is under way, if anything is."""
     if state.phase in (Phase.IDLE, Phase.OVER):
         return state, ()
-    return replace(state, phase=Phase.IDLE), (Abort(state.epoch, state.step, reason),)
+    return state._replace(phase=Phase.IDLE), (Abort(state.epoch, state.step, reason),)
 
 
 def leave(state: Agreement, reason: str) -> Result:
     """Give up what is under way, and tell the ranks to leave with the newest complete set."""
     state, aborted = call_off(state, reason)
-    state = end(replace(state, epoch=_after(state.epoch)), reason)
+    state = end(state._replace(epoch=_after(state.epoch)), reason)
     return state, (
         *aborted,
         PublishOrder(state.epoch, state.committed_step, Order.LEAVE, reason),
@@ -176,7 +189,7 @@ def leave(state: Agreement, reason: str) -> Result:
 
 def end(state: Agreement, reason: str) -> Agreement:
     """No more saves in this attempt."""
-    return replace(state, phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
+    return state._replace(phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
 
 
 def nothing_new(state: Agreement) -> str:
@@ -189,8 +202,9 @@ def nothing_new(state: Agreement) -> str:
 
 def with_rank(state: Agreement, number: int, **known: Any) -> Agreement:
     """What is known of one rank by now."""
-    rank = replace(state.ranks[number], **known)
-    return replace(state, ranks=(*state.ranks[:number], rank, *state.ranks[number + 1 :]))
+    ranks = state.ranks
+    rank = ranks[number]._replace(**known)
+    return state._replace(ranks=(*ranks[:number], rank, *ranks[number + 1 :]))
 
 
 def is_early_answered(state: Agreement) -> bool:
@@ -207,6 +221,12 @@ def answer_limit_ns(state: Agreement) -> int:
     if is_early_answered(state):
         limit_ns *= EARLY_PATIENCE
     return limit_ns << min(state.misses, 6)  # a copy may really take that long
+
+
+def _asked_anew(rank: RankView) -> RankView:
+    """Its answer to an earlier order says nothing of the next one."""
+    is_new = rank.answer is None and not rank.durable
+    return rank if is_new else rank._replace(answer=None, durable=False)
 
 
 def _after(epoch: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.core.agree_events import StopAsked
 
 
-class Phase(Enum):
+class Phase(StrEnum):
     """Where an agreement stands."""
 
     IDLE = "idle"
@@ -18,8 +18,7 @@ class Phase(Enum):
     OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
 
 
-@dataclass(frozen=True, slots=True)
-class RankView:
+class RankView(NamedTuple):
     """What the controller knows of a rank. `answer`: the step it copied for the current epoch."""
 
     step: int = 0
@@ -29,8 +28,7 @@ class RankView:
     durable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(NamedTuple):
     """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
 
     `committed_step` is the newest durable step. `free_buffers` are those that an order given now
@@ -68,7 +66,12 @@ class Agreement:
     @property
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""
-        return max(rank.step for rank in self.ranks)
+        return max([rank.step for rank in self.ranks])
+
+    @property
+    def slowest_step(self) -> int:
+        """The largest boundary that all ranks are known to have published."""
+        return min([rank.step for rank in self.ranks])
 
     @property
     def is_saved(self) -> bool:

@@ -13,13 +13,12 @@ epoch comes after any for the older one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.core.word import MAX_BUFFERS
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
 
     attempt: int
@@ -33,8 +32,7 @@ class Kept:
         return self.attempt, self.step
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
+class Buffers(NamedTuple):
     """The state of all buffers; every method gives the next one. Sets: the oldest first."""
 
     ready: tuple[int, ...]  # by rank: how many it has
@@ -63,10 +61,10 @@ class Buffers:
     def has(self, rank: int, count: int) -> Buffers:
         """A rank has so many of them."""
         ready = (*self.ready[:rank], min(max(0, count), MAX_BUFFERS), *self.ready[rank + 1 :])
-        return replace(self, ready=ready)
+        return self._replace(ready=ready)
 
     @property
-    def count(self) -> int:
+    def in_all(self) -> int:
         """How many all ranks have; 0: there is no memory tier (yet)."""
         return min(self.ready)
 
@@ -77,26 +75,26 @@ class Buffers:
 
     def free(self, pinned: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Which an order may name, the best first; `pinned` are being drained, or wait for it."""
-        if self.opened is not None and self.opened < self.count:
+        if self.opened is not None and self.opened < self.in_all:
             first: tuple[int, ...] = (self.opened,)
         else:
             first = ()
         taken = [*pinned, *first, *(kept.buffer for kept in self.sealing)]
         if self.read is not None:
             taken.append(self.read)
-        if self.newest is not None and self.count > 1:
+        if self.newest is not None and self.in_all > 1:
             taken.append(self.newest.buffer)
-        return first + tuple(b for b in range(self.count) if b not in taken)
+        return first + tuple(b for b in range(self.in_all) if b not in taken)
 
     def ordered(self, buffer: int) -> Buffers:
         """Ranks may write into it from now on: what lay there is no set any more."""
-        return replace(
-            self, opened=buffer, sealed=tuple(k for k in self.sealed if k.buffer != buffer)
+        return self._replace(
+            opened=buffer, sealed=tuple(k for k in self.sealed if k.buffer != buffer)
         )
 
     def copied(self, kept: Kept) -> Buffers:
         """All ranks have copied into it; it waits for its checksums."""
-        return replace(self, opened=None, sealing=(*self.sealing, kept))
+        return self._replace(opened=None, sealing=(*self.sealing, kept))
 
     def over(self, kept: Kept, *, is_sealed: bool) -> Buffers:
         """A seal is over. One that nobody here asked for changes nothing."""
@@ -104,9 +102,9 @@ class Buffers:
             return self
         sealing = tuple(other for other in self.sealing if other != kept)
         if not is_sealed:
-            return replace(self, sealing=sealing)
-        return replace(self, sealing=sealing, sealed=(*self.sealed, kept))
+            return self._replace(sealing=sealing)
+        return self._replace(sealing=sealing, sealed=(*self.sealed, kept))
 
     def restored(self) -> Buffers:
         """Every rank is past its start: none reads there any more."""
-        return replace(self, read=None)
+        return self._replace(read=None)

@@ -6,15 +6,14 @@ set takes the place of the one that waits. What fails is told, and the set is st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.buffers import Kept
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A set that is to become durable. `is_urgent`: somebody waits for it."""
 
     kept: Kept
@@ -22,16 +21,14 @@ class Wanted:
     is_urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(NamedTuple):
     """How a drain ended: `why_not` is empty when its set is durable."""
 
     kept: Kept
     why_not: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drains:
+class Drains(NamedTuple):
     """The state of them all; every method gives the next one."""
 
     ranks: int
@@ -57,28 +54,28 @@ class Drains:
         """
         now = self.under_way
         if now is None:
-            return replace(self, under_way=wanted, durable=()), (_drain(wanted),)
+            return self._replace(under_way=wanted, durable=()), (_drain(wanted),)
         if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
                 return self, ()
-            faster = replace(now, why=wanted.why, is_urgent=True)
-            state = replace(self, under_way=faster)
+            faster = now._replace(why=wanted.why, is_urgent=True)
+            state = self._replace(under_way=faster)
             # Once all shards are written there is nothing left to be faster with.
             return state, () if self.is_committing else (_drain(faster),)
         waits = self.waiting
         if waits is not None and waits.kept == wanted.kept and waits.is_urgent:
             return self, ()
-        return replace(self, waiting=wanted), ()
+        return self._replace(waiting=wanted), ()
 
     def forget(self) -> Drains:
         """What waits is wanted no more: another attempt begins."""
-        return replace(self, waiting=None)
+        return self._replace(waiting=None)
 
     def drained(self, event: ev.Drained) -> tuple[Drains, tuple[act.Action, ...]]:
         """One rank's shard is durable; after the last, the manifest is due."""
         if not self.is_of(event) or event.rank in self.durable:
             return self, ()
-        state = replace(self, durable=(*self.durable, event.rank))
+        state = self._replace(durable=(*self.durable, event.rank))
         if not state.is_committing:
             return state, ()
         return state, (act.CommitDrained(event.of_attempt, event.epoch, event.step),)
@@ -91,7 +88,7 @@ class Drains:
             return self, None, ()
         why_not = "" if isinstance(event, ev.DrainCommitted) else event.why
         over = Over(self.under_way.kept, why_not)
-        state = replace(self, under_way=None, durable=(), waiting=None)
+        state = self._replace(under_way=None, durable=(), waiting=None)
         if self.waiting is None:
             return state, over, ()
         state, actions = state.want(self.waiting)

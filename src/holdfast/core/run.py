@@ -43,7 +43,7 @@ class RunMachine:
 
     def __init__(self, policy: RunPolicy) -> None:
         self._run = Course(policy)
-        self._story: deque[str] = deque(maxlen=20)
+        self._story: deque[tuple[type[ev.Event], State]] = deque(maxlen=20)
 
     def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""
@@ -52,13 +52,14 @@ class RunMachine:
         if handler is None:
             if type(event) in LATE and run.state is not State.NEW:
                 return ()
-            raise InvalidTransition(run.state, event, self._story)
+            story = (f"{kind.__name__} ({state})" for kind, state in self._story)
+            raise InvalidTransition(run.state, event, story)
         attempt = getattr(event, "attempt", None)
         if attempt is not None and attempt != run.attempt:
             return ()  # a dead attempt's last words
         was = run.state
         answer = tuple(handler(run, event))
-        self._story.append(f"{type(event).__name__} ({was})")
+        self._story.append((type(event), was))
         return answer
 
     # --- what others want to know -----------------------------------------------------------

@@ -12,6 +12,8 @@ from holdfast.core.run_over import over, over_in_a_gap
 from holdfast.core.run_state import SECOND_NS, State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
+TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
+
 
 def on_tree_gone(run: Course, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
     """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
@@ -46,8 +48,7 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     run.ended_ns = at_ns
     run.saving.end(at_ns)
     done = cause is exits.ExitCause.DONE
-    of_the_attempt = [timer for timer in Timer if timer is not Timer.NOTICE]
-    answer: list[act.Action] = [act.CancelTimer(timer) for timer in of_the_attempt]
+    answer: list[act.Action] = [*TIMERS_OVER]
     answer.append(records.attempt_end(run.attempt, at_ns, cause))
     history_cause = exits.HISTORY_CAUSE[cause]
     answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done))

@@ -82,6 +82,8 @@ class Course:
 
     def carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
         """The run's actions for those of its saves."""
+        if not actions:
+            return []
         deadline_ns = self.stopping.deadline_ns
         return [
             act.Seal(self.attempt, action.epoch, action.step, action.buffer)

@@ -57,7 +57,9 @@ def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
 
 def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
-    if run.saving.joined:  # then its peers have sessions, and so had it, or would have had
+    if (
+        run.saving.joined and not event.exit.has_session
+    ):  # then its peers have sessions, and so had it, or would have had
         event = replace(event, exit=replace(event.exit, has_session=True))
     run.ending.by_rank[event.rank] = event
     cause, words = exits.classify(event.exit)

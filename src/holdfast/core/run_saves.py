@@ -15,15 +15,16 @@ from holdfast.core.run_over import go_on_keeping
 from holdfast.core.run_state import State, Timer
 
 # What a dying attempt may still say of its saves.
-LAST_WORDS = agree_events.Committed | agree_events.Durable | agree_events.Snapped
+LAST_WORDS = (agree_events.Committed, agree_events.Durable, agree_events.Snapped)
 
 
 def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     answer = run.carry_out(run.saving.hear(event.news))
-    run.high_water = max(run.high_water, run.saving.slowest_step)
     answer += run.keeping.drain_if_due(event.at_ns)
-    if run.saving.slowest_step > run.resume.step:
+    slowest = run.saving.slowest_step
+    run.high_water = max(run.high_water, slowest)
+    if slowest > run.resume.step:
         run.hangs.stepped(event.at_ns)
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
         answer += run.notices.look_again(event.at_ns)

@@ -35,8 +35,7 @@ class Pace(NamedTuple):
     interval_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SaveView:
+class SaveView(NamedTuple):
     """What is known when the question is asked. Times in nanoseconds; 0: not measured yet.
 
     `step`: the boundary at which the save would be, reached at `now_ns`. `last_committed_step` and
@@ -80,7 +79,11 @@ class SaveView:
 
 
 class SavePolicy:
-    """Base of the policies."""
+    """Base of the policies: each says when it holds, and why.
+
+    Who looks for the first boundary that is due asks `is_due` of many, and `decide` of that one:
+    finding the words takes longer than finding the answer.
+    """
 
     __slots__ = ()
 
@@ -88,17 +91,27 @@ class SavePolicy:
         """Whether a save is due, and the rule that says so, in words."""
         if view.save_under_way:
             return False, "a save is under way"
-        if view.steps_since <= 0:
+        if view.step <= view.last_committed_step:
             return False, f"step {view.step} is saved"
-        return self.rule(view)
+        return self.holds(view), self.why(view)
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def is_due(self, view: SaveView) -> bool:
+        """The same without the words."""
+        if view.save_under_way or view.step <= view.last_committed_step:
+            return False
+        return self.holds(view)
+
+    def holds(self, view: SaveView) -> bool:
         """The policy's own part: a step is unsaved, and no save under way."""
+        raise NotImplementedError
+
+    def why(self, view: SaveView) -> str:
+        """The rule by which it holds, or does not."""
         raise NotImplementedError
 
     def pace(self, view: SaveView) -> Pace:
         """How often it will say so, for people."""
-        return Pace(self.rule(view)[1])
+        return Pace(self.why(view))
 
     def __or__(self, other: SavePolicy) -> SavePolicy:
         return Either(self, other)
@@ -114,13 +127,16 @@ class Either(SavePolicy):
     first: SavePolicy
     second: SavePolicy
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
+        """Whether one does."""
+        return self.first.holds(view) or self.second.holds(view)
+
+    def why(self, view: SaveView) -> str:
         """The first that is due gives the reason."""
-        due, first = self.first.rule(view)
-        if due:
-            return True, first
-        due, second = self.second.rule(view)
-        return due, second if due else f"{first}, or {second}"
+        for one in (self.first, self.second):
+            if one.holds(view):
+                return one.why(view)
+        return f"{self.first.why(view)}, or {self.second.why(view)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +146,29 @@ class Both(SavePolicy):
     first: SavePolicy
     second: SavePolicy
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
+        """Whether both do."""
+        return self.first.holds(view) and self.second.holds(view)
+
+    def why(self, view: SaveView) -> str:
         """The first that is not due gives the reason."""
-        due, first = self.first.rule(view)
-        if not due:
-            return False, first
-        due, second = self.second.rule(view)
-        return due, f"{first}, and {second}" if due else second
+        for one in (self.first, self.second):
+            if not one.holds(view):
+                return one.why(view)
+        return f"{self.first.why(view)}, and {self.second.why(view)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Never(SavePolicy):
     """Only when somebody asks; a stop and the last step are saved all the same."""
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:  # noqa: ARG002 - the protocol
+    def holds(self, view: SaveView) -> bool:  # noqa: ARG002 - the protocol
         """Never due."""
-        return False, "only when asked"
+        return False
+
+    def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
+        """Always the same."""
+        return "only when asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +181,13 @@ class EverySteps(SavePolicy):
         if self.steps < 1:
             raise ValueError(f"saving every {self.steps} steps: at least every 1 step")
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
         """Whether a multiple of `steps` lies after the newest set."""
-        due = view.step // self.steps > view.last_committed_step // self.steps
-        return due, f"every {self.steps} steps"
+        return view.step // self.steps > view.last_committed_step // self.steps
+
+    def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
+        """Always the same."""
+        return f"every {self.steps} steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +200,13 @@ class EverySeconds(SavePolicy):
         if not self.seconds > 0:
             raise ValueError(f"saving every {self.seconds} s: the time must be positive")
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
         """Whether that time has passed."""
-        return view.since_ns >= self.seconds * SECOND_NS, f"every {_time(self.seconds)}"
+        return view.now_ns - view.last_committed_ns >= self.seconds * SECOND_NS
+
+    def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
+        """Always the same."""
+        return f"every {_time(self.seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,21 +268,13 @@ class Optimal(SavePolicy):
                 f"a first save after {self.first_s} s or {self.first_steps} steps is impossible"
             )
 
-    def rule(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
         """Whether the newest set is as old as the best interval is long."""
         if view.save_total_ns <= 0:
-            return self._first(view)
-        interval_s, why = self.interval_s(view)
-        return view.since_ns >= interval_s * SECOND_NS, why
-
-    def _first(self, view: SaveView) -> tuple[bool, str]:
-        enough = view.steps_since >= self.first_steps or (
-            view.since_ns >= self.first_s * SECOND_NS and view.steps_since > 1
-        )
-        return enough, (
-            f"the first save, after {_time(self.first_s)} or {self.first_steps} steps: "
-            "it measures what a save costs"
-        )
+            return view.steps_since >= self.first_steps or (
+                view.since_ns >= self.first_s * SECOND_NS and view.steps_since > 1
+            )
+        return view.now_ns - view.last_committed_ns >= self.interval_s(view) * SECOND_NS
 
     def mtbf_s(self, view: SaveView) -> float:
         """The mean time between failures that prior and observation make likely."""
@@ -269,35 +291,51 @@ class Optimal(SavePolicy):
             mean_s, max(view.recent_ns / SECOND_NS, self.burst_s)
         )  # not wild in a crash loop
 
-    def interval_s(self, view: SaveView) -> tuple[float, str]:
-        """The interval now, and why."""
+    def interval_s(self, view: SaveView) -> float:
+        """The interval now."""
+        return self._between(*self._bounds_s(view))
+
+    def _between(self, best_s: float, floor_s: float) -> float:
+        """The floor wins over the ceiling: a store that takes an hour cannot be written hourly."""
+        return max(min(best_s, self.max_s), floor_s)
+
+    def _bounds_s(self, view: SaveView) -> tuple[float, float]:
+        """The interval that would be best, and the least that can be kept up."""
         blocked_s = view.save_blocked_ns / SECOND_NS
         total_s = max(view.save_total_ns / SECOND_NS, blocked_s)
-        mtbf_s = self.mtbf_s(view)
         share = self.background_share
         if view.slowdown_ppm is not None:
             share = max(LEAST_SHARE, view.slowdown_ppm / 1e6)
         cost_s = blocked_s + share * (total_s - blocked_s)
-        best_s = exact_interval_s(cost_s, mtbf_s / self.loss_weight)
-        floor_s = max(self.min_s, total_s / self.max_duty)
-        # The floor wins over the ceiling: a store that takes an hour cannot be written hourly.
-        interval_s = max(min(best_s, self.max_s), floor_s)
+        best_s = exact_interval_s(cost_s, self.mtbf_s(view) / self.loss_weight)
+        return best_s, max(self.min_s, total_s / self.max_duty)
+
+    def why(self, view: SaveView) -> str:
+        """The interval now, and what it follows from."""
+        if view.save_total_ns <= 0:
+            return (
+                f"the first save, after {_time(self.first_s)} or {self.first_steps} steps: "
+                "it measures what a save costs"
+            )
+        best_s, floor_s = self._bounds_s(view)
+        interval_s = self._between(best_s, floor_s)
+        blocked_ns, total_ns = view.save_blocked_ns, max(view.save_blocked_ns, view.save_total_ns)
         why = (
-            f"every {_time(interval_s)}: a save blocks {_time(blocked_s)} and takes "
-            f"{_time(total_s)}, failures every {_time(mtbf_s)}"
+            f"every {_time(interval_s)}: a save blocks {_time(blocked_ns / SECOND_NS)} and takes "
+            f"{_time(total_ns / SECOND_NS)}, failures every {_time(self.mtbf_s(view))}"
         )
         if interval_s > best_s:
             limit = "writing would not keep up" if floor_s > self.min_s else "no use in more"
             why += f" ({_time(best_s)} would be best, but {limit})"
         elif interval_s < best_s:
             why += f" ({_time(best_s)} would be best, but that is much to lose)"
-        return interval_s, why
+        return why
 
     def pace(self, view: SaveView) -> Pace:
         """In steps for the memory tier, where a step's time is known; in time elsewhere."""
         if view.save_total_ns <= 0:
             return Pace(f"first after {_time(self.first_s)} or {self.first_steps} steps")
-        interval_s, _ = self.interval_s(view)
+        interval_s = self.interval_s(view)
         total_s, mtbf = view.save_total_ns / SECOND_NS, _time(self.mtbf_s(view))
         if view.tier is Tier.MEMORY:
             because = f"a copy blocks {_time(view.save_blocked_ns / SECOND_NS)}"

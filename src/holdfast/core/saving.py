@@ -11,7 +11,7 @@ order follows at once, so that it reaches the ranks while they work on the steps
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.core import agree_events as news
 from holdfast.core.agree import Agreement, Phase, lead_steps, step, wake_at_ns
@@ -33,8 +33,12 @@ NO_FAILURES = (0, 0)
 RECENT = 3  # of the last so many failures the distances count: two could be chance
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCost:
+# Of news: those of a set that has become durable, and those after which a save may be due.
+DURABLE = (news.Committed, news.DurableBeside)
+MOVES = (news.Progress, news.Snapped)
+
+
+class SaveCost(NamedTuple):
     """What the last save took: training blocked for it, and order to durable."""
 
     blocked_ns: int = 0
@@ -63,7 +67,7 @@ class Saving:
         self.tier = MemoryTier(ranks)
         self.cost = SaveCost()
         self._blocked_ns: deque[int] = deque(maxlen=COSTS)
-        self.reason = ""
+        self._asked_last: tuple[SavePolicy, SaveView] | None = None
         self.pace = Pace()
         self.failures_seen, self.observed_ns = NO_FAILURES
         self.losses_seen = 0  # of the failures: those that took the memory along
@@ -84,7 +88,7 @@ class Saving:
         self.agreement = Agreement.start(self.ranks, committed_step, resumed_step=resume.step)
         self.tier.begin(at_ns, attempt, resume)
         self.joined: tuple[int, ...] = ()
-        self._asked: tuple[str, bool] | None = None  # a request that cannot be ordered yet
+        self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
         self._started_ns = at_ns
         self._resumed_step = resume.step
         self._committed_ns = at_ns
@@ -119,7 +123,15 @@ class Saving:
     @property
     def slowest_step(self) -> int:
         """The largest boundary that all ranks have published."""
-        return min(rank.step for rank in self.agreement.ranks)
+        return self.agreement.slowest_step
+
+    @property
+    def reason(self) -> str:
+        """Why a save was due when that was last asked, or was not; empty: it never was."""
+        if self._asked_last is None:
+            return ""
+        policy, view = self._asked_last
+        return policy.decide(view)[1]
 
     @property
     def is_active(self) -> bool:
@@ -190,17 +202,19 @@ class Saving:
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
         actions = self._step(what)
-        if isinstance(what, news.Committed | news.DurableBeside):
+        if isinstance(what, DURABLE):
             self._note_commit(what)
-        if isinstance(what, news.Snapped):
+        elif isinstance(what, news.Snapped):
             self._ordered_ns = what.at_ns
-        if isinstance(what, news.Progress):
-            self.pace.note(what.at_ns, self.slowest_step, self.fastest_step, self._resumed_step)
+        elif isinstance(what, news.Progress):
+            slowest = self.slowest_step
+            self.pace.note(what.at_ns, slowest, self.fastest_step, self._resumed_step)
             self.pace.beside(self.tier.drains.under_way is not None)
-            if self.slowest_step > self._resumed_step:
+            if slowest > self._resumed_step:
                 self.tier.all_restored()
-        actions += self._ask_as_asked(what.at_ns)
-        if isinstance(what, news.Progress | news.Snapped):
+        if self._request is not None:
+            actions += self._ask_as_asked(what.at_ns)
+        if isinstance(what, MOVES):
             actions += self._ask_if_due(what.at_ns)
         return actions
 
@@ -211,16 +225,18 @@ class Saving:
     def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
         """The same of an attempt that is being killed: it counts, and nothing more is asked."""
         actions = self._step(what)
-        if isinstance(what, news.Committed | news.DurableBeside):
+        if isinstance(what, DURABLE):
             self._note_commit(what)
         return actions
 
     def _step(self, what: news.Event) -> tuple[news.Action, ...]:
         before = self.agreement
         if self.tier.is_there:
-            before = replace(before, free_buffers=self.tier.free)
+            before = before._replace(free_buffers=self.tier.free)
         self.agreement, actions = step(before, what)
-        if self.fastest_step > before.fastest_step:
+        if self.agreement is before:
+            return actions
+        if self.agreement.ranks is not before.ranks and self.fastest_step > before.fastest_step:
             self._known_ns = what.at_ns
         for action in actions:
             if isinstance(action, news.Seal):
@@ -240,14 +256,14 @@ class Saving:
         self._committed_ns = what.at_ns
         if isinstance(what, news.Committed) and self.agreement.buffer is None:
             total_ns = what.at_ns - self._ordered_ns
-            self.cost = replace(self.cost, total_ns=max(1, total_ns))  # 0: not measured
+            self.cost = self.cost._replace(total_ns=max(1, total_ns))  # 0: not measured
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.
 
         `in_step`: a script asks, and waits with its step until the order is there.
         """
-        self._asked = why, in_step
+        self._request = why, in_step
         return self._ask_as_asked(at_ns)
 
     def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
@@ -256,9 +272,9 @@ class Saving:
             agreement.phase is Phase.COLLECTING and agreement.in_memory
         )
         idle = idle and agreement.stop is None
-        if self._asked is None or not idle or agreement.is_saved:
+        if self._request is None or not idle or agreement.is_saved:
             return ()
-        (why, in_step), self._asked = self._asked, None
+        (why, in_step), self._request = self._request, None
         lead = 1 if in_step else self._request_lead()
         return self.hear(news.SaveAsked(at_ns, why, lead))
 
@@ -275,7 +291,7 @@ class Saving:
 
     def note_cost(self, blocked_ns: int) -> None:
         """A rank was blocked this long by the last copy."""
-        self.cost = replace(self.cost, blocked_ns=blocked_ns)
+        self.cost = self.cost._replace(blocked_ns=blocked_ns)
         self._blocked_ns.append(blocked_ns)
 
     # --- what is due ------------------------------------------------------------------------
@@ -292,40 +308,44 @@ class Saving:
         if in_memory:  # the order must be there before the ranks are
             nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
             furthest = max(nearest, furthest)
-        due, self.reason = self._due(at_ns, furthest)
-        if not due:
+        policy, view = self._asked_last = self._question(at_ns, furthest)
+        if not policy.is_due(view):
             return ()
+        why = policy.why(view)
         # The nearest boundary at which it is due: being due never ends by waiting.
         while nearest < furthest:
             middle = (nearest + furthest) // 2
-            if self._due(at_ns, middle)[0]:
+            if self._is_due(at_ns, middle):
                 furthest = middle
             else:
                 nearest = middle + 1
-        return self.hear(news.SaveAsked(at_ns, self.reason, nearest, in_memory))
+        return self.hear(news.SaveAsked(at_ns, why, nearest, in_memory))
 
-    def _due(self, at_ns: int, lead: int) -> tuple[bool, str]:
+    def _is_due(self, at_ns: int, lead: int) -> bool:
+        policy, view = self._question(at_ns, lead)
+        return policy.is_due(view)
+
+    def _question(self, at_ns: int, lead: int) -> tuple[SavePolicy, SaveView]:
+        """What decides whether a save is due so many boundaries ahead."""
         if self.tier.is_there:
-            return self._due_at(max(at_ns, self._known_ns + lead * self.step_time_ns), lead)
-        return self._due_at(at_ns + (lead - 1) * self.step_time_ns, lead)
+            return self._question_at(max(at_ns, self._known_ns + lead * self.step_time_ns), lead)
+        return self._question_at(at_ns + (lead - 1) * self.step_time_ns, lead)
 
-    def _due_at(self, at_ns: int, lead: int) -> tuple[bool, str]:
+    def _question_at(self, at_ns: int, lead: int) -> tuple[SavePolicy, SaveView]:
         """The same, of a boundary that is reached then."""
         if not self.tier.is_there:
-            return self.policy.decide(self.view(at_ns, lead))
+            return self.policy, self.view(at_ns, lead)
         nearest_ns = at_ns + self.step_time_ns // 2  # the nearest boundary, not the next one
-        due, reason = self.memory_policy.decide(self.memory_view(nearest_ns, lead))
-        if due:
-            return due, reason
+        in_memory = self.memory_policy, self.memory_view(nearest_ns, lead)
+        if in_memory[0].is_due(in_memory[1]):
+            return in_memory
         # A durable save that no set in memory will do for: at a certain step, or none is ever made.
         tier = self.tier
-        view = replace(
-            self.durable_view(at_ns, self.fastest_step + lead),
+        view = self.durable_view(at_ns, self.fastest_step + lead)._replace(
             last_committed_step=max(self.committed_step, tier.copied_step),
             last_committed_ns=max(self._committed_ns, tier.copied_ns),
         )
-        due, durable = self.policy.decide(view)
-        return due, durable if due else reason
+        return (self.policy, view) if self.policy.is_due(view) else in_memory
 
     @property
     def may_order(self) -> bool:
@@ -339,37 +359,39 @@ class Saving:
         """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""
         if self.tier.is_there:
             at_ns += self.step_time_ns
-        return self._due_at(at_ns, step - self.fastest_step)[0]
+        policy, view = self._question_at(at_ns, step - self.fastest_step)
+        return policy.is_due(view)
 
     def _is_held(self, at_ns: int) -> bool:
         return self._held_from_ns is not None and at_ns >= self._held_from_ns
 
     def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
-        """Whether that step, which is in memory, should become durable now; and why."""
+        """Whether that step, which is in memory, should become durable now; and why, if so."""
         if self._is_held(at_ns):
             return False, "a save that was announced is at hand"
-        return self.policy.decide(self.durable_view(at_ns, step))
+        view = self.durable_view(at_ns, step)
+        return self.policy.decide(view) if self.policy.is_due(view) else (False, "")
 
     def is_next_drain_due(self, at_ns: int, began_ns: int, step: int) -> bool:
         """Whether, but for that step's drain, which began then, another one should be under way."""
         view = self.durable_view(at_ns, self.fastest_step)
         done = max(step, view.last_committed_step)
-        view = replace(view, last_committed_step=done, last_committed_ns=began_ns)
-        return self.policy.decide(view)[0]
+        view = view._replace(last_committed_step=done, last_committed_ns=began_ns)
+        return self.policy.is_due(view)
 
     def view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the durable tier's policy sees where there is no memory tier."""
+        agreement, cost = self.agreement, self.cost
         return SaveView(
-            now_ns=at_ns,
-            step=self.fastest_step + lead,
-            last_committed_step=self.committed_step,
-            last_committed_ns=self._committed_ns,
-            step_time_ns=self.step_time_ns,
-            save_blocked_ns=self.cost.blocked_ns,
-            save_total_ns=self.cost.total_ns,
+            at_ns,
+            agreement.fastest_step + lead,
+            agreement.committed_step,
+            self._committed_ns,
+            step_time_ns=self.pace.step_time_ns,
+            save_blocked_ns=cost.blocked_ns,
+            save_total_ns=cost.total_ns,
             failures_seen=self.failures_seen,
             observed_ns=self.observed_ns + (at_ns - self._started_ns),
-            save_under_way=False,
         )
 
     def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:
@@ -377,8 +399,7 @@ class Saving:
         tier = self.tier
         observed_ns = self.observed_ns + (at_ns - self._started_ns)
         blocked_ns = median(self._blocked_ns)
-        return replace(
-            self.view(at_ns, lead),
+        return self.view(at_ns, lead)._replace(
             save_blocked_ns=blocked_ns,
             last_committed_step=tier.copied_step,
             last_committed_ns=tier.copied_ns,
@@ -396,8 +417,7 @@ class Saving:
 
     def durable_view(self, at_ns: int, step: int) -> SaveView:
         """What the durable tier's policy sees behind a memory tier: drains, and lost memory."""
-        return replace(
-            self.view(at_ns),
+        return self.view(at_ns)._replace(
             step=step,
             save_blocked_ns=0,
             save_total_ns=self.tier.drain_ns,

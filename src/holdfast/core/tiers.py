@@ -26,6 +26,7 @@ class MemoryTier:
 
     def __init__(self, ranks: int) -> None:
         self.buffers = Buffers.start(ranks)
+        self.is_there = False  # whether every rank has a buffer
         self.drains = Drains(ranks)
         self.attempt = -1
         self.copied_step = 0  # the newest step that all ranks have copied, or resumed from
@@ -53,6 +54,7 @@ class MemoryTier:
                 ):
                     restored = kept
         self.buffers = self.buffers.begin(restored)
+        self.is_there = False
         self.drains = self.drains.forget()
 
     @property
@@ -72,11 +74,6 @@ class MemoryTier:
         return median(self._drains_ns)
 
     @property
-    def is_there(self) -> bool:
-        """Whether every rank has a buffer."""
-        return self.buffers.count > 0
-
-    @property
     def free(self) -> tuple[int, ...]:
         """Buffers that an order may name now, the best first."""
         return self.buffers.free(self.drains.pinned)
@@ -89,6 +86,7 @@ class MemoryTier:
     def has(self, rank: int, count: int) -> None:
         """A rank has so many buffers."""
         self.buffers = self.buffers.has(rank, count)
+        self.is_there = self.buffers.in_all > 0
 
     def all_restored(self) -> None:
         """Every rank is past its start, so none reads what it was restored from any more."""
