@@ -222,7 +222,7 @@ def test_finds_a_controller_that_does_not_compare_the_steps(monkeypatch):
         if any(rank.answer is None for rank in state.ranks):
             return state, ()
         step = state.ranks[0].answer
-        return moves.commit_if_complete(state._replace(phase=agree.Phase.WRITING, step=step))
+        return moves.written(state._replace(step=step))
 
     monkeypatch.setattr(agree_model, "at_boundary", rank_rule("n >= S"))
     monkeypatch.setattr(moves, "judge", judge)

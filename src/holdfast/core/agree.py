@@ -171,7 +171,7 @@ def _durable(state: Agreement, event: Durable) -> Result:
     state = moves.with_rank(state, event.rank, answer=event.step, durable=True)
     if state.phase is Phase.COLLECTING:
         return moves.judge(state, event.at_ns)
-    return moves.commit_if_complete(state)
+    return moves.written(state)
 
 
 def _save_failed(state: Agreement, event: SaveFailed) -> Result:
@@ -221,10 +221,10 @@ def _committed(state: Agreement, event: Committed) -> Result:
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
-    state = state._replace(committed_step=event.step, tries=0)
+    known = {"committed_step": event.step, "tries": 0}
     if state.is_stop:
-        return moves.end(state, words), (verdict,)
-    state, actions = moves.rest(state, event.at_ns)
+        return moves.end(state._replace(**known), words), (verdict,)
+    state, actions = moves.rest(state, event.at_ns, **known)
     return state, (verdict, *actions)
 
 

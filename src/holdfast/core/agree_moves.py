@@ -104,7 +104,7 @@ def judge(state: Agreement, at_ns: int) -> Result:
 def agreed(state: Agreement, at_ns: int) -> Result:
     """Every rank has copied the same step."""
     if state.buffer is None:
-        return commit_if_complete(state._replace(phase=Phase.WRITING))
+        return written(state)
     seal = Seal(state.epoch, state.step, state.buffer)
     others = tuple(b for b in state.free_buffers if b != state.buffer)
     state = state._replace(free_buffers=others)
@@ -122,11 +122,12 @@ def miss(state: Agreement, reason: str) -> Result:
     return state, (*aborted, *actions)
 
 
-def commit_if_complete(state: Agreement) -> Result:
-    """All shards are durable, or some are still being written."""
-    if not all(rank.durable for rank in state.ranks):
-        return state, ()
-    return state._replace(phase=Phase.COMMITTING), (Commit(state.epoch, state.step),)
+def written(state: Agreement) -> Result:
+    """Every rank has copied: all shards are durable, or some are still being written."""
+    for rank in state.ranks:
+        if not rank.durable:
+            return state.at(Phase.WRITING), ()
+    return state.at(Phase.COMMITTING), (Commit(state.epoch, state.step),)
 
 
 # --- the ways on and out -------------------------------------------------------------------------
@@ -147,9 +148,12 @@ def fail(state: Agreement, at_ns: int, reason: str) -> Result:
     return state, (*aborted, *actions)
 
 
-def rest(state: Agreement, at_ns: int) -> Result:
-    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest."""
-    state = state._replace(phase=Phase.IDLE, is_stop=False, late_since_ns=None)
+def rest(state: Agreement, at_ns: int, **known: Any) -> Result:
+    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest.
+
+    `known`: what has changed besides.
+    """
+    state = state._replace(phase=Phase.IDLE, is_stop=False, late_since_ns=None, **known)
     for number, rank in enumerate(state.ranks):
         if rank.gone:
             return end(state, f"rank {number} is gone"), ()
@@ -174,7 +178,7 @@ def call_off(state: Agreement, reason: str) -> Result:
     """Nothing will come of what is under way, if anything is."""
     if state.phase in (Phase.IDLE, Phase.OVER):
         return state, ()
-    return state._replace(phase=Phase.IDLE), (Abort(state.epoch, state.step, reason),)
+    return state.at(Phase.IDLE), (Abort(state.epoch, state.step, reason),)
 
 
 def leave(state: Agreement, reason: str) -> Result:
@@ -202,9 +206,8 @@ def nothing_new(state: Agreement) -> str:
 
 def with_rank(state: Agreement, number: int, **known: Any) -> Agreement:
     """What is known of one rank by now."""
-    ranks = state.ranks
-    rank = ranks[number]._replace(**known)
-    return state._replace(ranks=(*ranks[:number], rank, *ranks[number + 1 :]))
+    rank = state.ranks[number]._replace(**known)
+    return state.with_ranks((*state.ranks[:number], rank, *state.ranks[number + 1 :]))
 
 
 def is_early_answered(state: Agreement) -> bool:

@@ -63,6 +63,18 @@ class Agreement(NamedTuple):
         step = committed_step if resumed_step is None else resumed_step
         return cls(Phase.IDLE, (RankView(step=step),) * ranks, committed_step, epoch)
 
+    # What nearly every event does; `_replace` takes three times as long.
+
+    def with_ranks(self, ranks: tuple[RankView, ...]) -> Agreement:
+        """That is known of them now."""
+        phase, _, *rest = self
+        return Agreement(phase, ranks, *rest)
+
+    def at(self, phase: Phase) -> Agreement:
+        """It stands there now."""
+        _, *rest = self
+        return Agreement(phase, *rest)
+
     @property
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""

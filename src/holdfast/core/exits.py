@@ -179,6 +179,8 @@ def _by_signal(end: Exit, cause: ExitCause) -> tuple[ExitCause, str]:
 
 
 def _says(cause: ExitCause, words: str) -> Callable[[Exit], tuple[ExitCause, str]]:
+    if "{" not in words:
+        return lambda _: (cause, words)
     return lambda end: (cause, words.format(code=end.code, signal=signal_name(_signal_of(end))))
 
 

@@ -20,11 +20,11 @@ LAST_WORDS = (agree_events.Committed, agree_events.Durable, agree_events.Snapped
 
 def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
-    answer = run.carry_out(run.saving.hear(event.news))
+    saving = run.saving
+    answer = run.carry_out(saving.hear(event.news))
     answer += run.keeping.drain_if_due(event.at_ns)
-    slowest = run.saving.slowest_step
-    run.high_water = max(run.high_water, slowest)
-    if slowest > run.resume.step:
+    run.high_water = max(run.high_water, saving.slowest_step)
+    if saving.slowest_step > run.resume.step:
         run.hangs.stepped(event.at_ns)
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
         answer += run.notices.look_again(event.at_ns)
@@ -65,7 +65,7 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
         run.saves_wake_ns = wake_ns
         timer = Timer.SAVES
         answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
-    if run.saving.is_over and run.stop is not None and not run.is_leaving:
+    if run.stop is not None and run.saving.is_over and not run.is_leaving:
         run.is_leaving = True
         answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
     return answer

@@ -36,6 +36,7 @@ RECENT = 3  # of the last so many failures the distances count: two could be cha
 # Of news: those of a set that has become durable, and those after which a save may be due.
 DURABLE = (news.Committed, news.DurableBeside)
 MOVES = (news.Progress, news.Snapped)
+STEPS = (*MOVES, news.LoopEnded)  # and those that may tell of a rank's step
 
 
 class SaveCost(NamedTuple):
@@ -86,6 +87,7 @@ class Saving:
         """
         resume = resume or Resume(None, committed_step, None)
         self.agreement = Agreement.start(self.ranks, committed_step, resumed_step=resume.step)
+        self._note_steps()
         self.tier.begin(at_ns, attempt, resume)
         self.joined: tuple[int, ...] = ()
         self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
@@ -114,16 +116,6 @@ class Saving:
     def committed_step(self) -> int:
         """The newest step known to be durable on all ranks."""
         return self.agreement.committed_step
-
-    @property
-    def fastest_step(self) -> int:
-        """The largest boundary any rank has published."""
-        return self.agreement.fastest_step
-
-    @property
-    def slowest_step(self) -> int:
-        """The largest boundary that all ranks have published."""
-        return self.agreement.slowest_step
 
     @property
     def reason(self) -> str:
@@ -201,10 +193,11 @@ class Saving:
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
+        was_copied = self.agreement.phase is not Phase.COLLECTING
         actions = self._step(what)
         if isinstance(what, DURABLE):
             self._note_commit(what)
-        elif isinstance(what, news.Snapped):
+        elif isinstance(what, news.Snapped) or (isinstance(what, news.Durable) and not was_copied):
             self._ordered_ns = what.at_ns
         elif isinstance(what, news.Progress):
             slowest = self.slowest_step
@@ -234,10 +227,11 @@ class Saving:
         if self.tier.is_there:
             before = before._replace(free_buffers=self.tier.free)
         self.agreement, actions = step(before, what)
-        if self.agreement is before:
-            return actions
-        if self.agreement.ranks is not before.ranks and self.fastest_step > before.fastest_step:
-            self._known_ns = what.at_ns
+        if isinstance(what, STEPS):
+            fastest = self.fastest_step
+            self._note_steps()
+            if self.fastest_step > fastest:
+                self._known_ns = what.at_ns
         for action in actions:
             if isinstance(action, news.Seal):
                 self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
@@ -249,6 +243,11 @@ class Saving:
         if self.agreement.in_memory and self.agreement.misses > before.misses:
             self._reaction_ns = min(2 * self._reaction_ns, REACTION_NS)
         return actions
+
+    def _note_steps(self) -> None:
+        """The largest boundaries that any rank, and that all ranks have published."""
+        self.fastest_step = self.agreement.fastest_step
+        self.slowest_step = self.agreement.slowest_step
 
     def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
         if what.step != self.committed_step:
@@ -353,7 +352,7 @@ class Saving:
         agreement = self.agreement
         if agreement.phase is not Phase.IDLE or agreement.stop is not None:
             return False
-        return bool(self.tier.free) or not self.tier.is_there
+        return not self.tier.is_there or bool(self.tier.free)
 
     def would_be_due(self, at_ns: int, step: int) -> bool:
         """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""
@@ -384,7 +383,7 @@ class Saving:
         agreement, cost = self.agreement, self.cost
         return SaveView(
             at_ns,
-            agreement.fastest_step + lead,
+            self.fastest_step + lead,
             agreement.committed_step,
             self._committed_ns,
             step_time_ns=self.pace.step_time_ns,

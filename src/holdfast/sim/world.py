@@ -309,8 +309,10 @@ class World:
         life.cadence = Cadence(life.training)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
-        for step in (1, 2):  # enough for the machine to know what a step takes
-            self._after(step * step_ns, life, self._progress)
+        is_known = self._machine.saving.step_time_ns and not self.scenario.fleet.elastic
+        if self.scenario.saves.memory or not is_known:
+            for step in (1, 2):  # enough for the machine to know what a step takes
+                self._after(step * step_ns, life, self._progress)
 
     def _progress(self) -> None:
         life = self._life
@@ -400,7 +402,11 @@ class World:
             life.cadence.saved(order.step)
 
         def copied() -> None:
-            self._feed(ev.SaveTook(self.now_ns, life.attempt, blocked_ns))
+            if blocked_ns != self._machine.saving.cost.blocked_ns:
+                self._feed(ev.SaveTook(self.now_ns, life.attempt, blocked_ns))
+            if buffer is None and not self._write_ns:
+                written()  # which says that it is copied too
+                return
             self._heard(life, news.Snapped(self.now_ns, 0, order.epoch, order.step))
             if buffer is None:
                 self._after(self._write_ns, life, written)
