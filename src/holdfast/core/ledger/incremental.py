@@ -286,7 +286,10 @@ class Ledger:
         record.changed()
 
     def _record(self, attempt: int) -> AttemptRecord:
-        return self._attempts.setdefault(attempt, AttemptRecord())
+        record = self._attempts.get(attempt)
+        if record is None:
+            record = self._attempts[attempt] = AttemptRecord()
+        return record
 
     def _kind(self, name: str) -> int:
         """The number of a kind of span or wait."""
