@@ -472,7 +472,7 @@ class House:
         stores: list[tuple[str, int]] = []
         for event in events:
             agreement, buffers, _ = known = self._controls[control_id]
-            if buffers.count:
+            if buffers.in_all:
                 agreement = agreement._replace(free_buffers=buffers.free(known.pinned))
             agreement, actions = agree.step(agreement, event)
             for action in actions:
@@ -482,7 +482,7 @@ class House:
                     buffer = buffer_of(action.flags)
                     newest = buffers.newest
                     buffers = buffers if buffer is None else buffers.ordered(buffer)
-                    if buffers.count > 1 and buffers.newest != newest:
+                    if buffers.in_all > 1 and buffers.newest != newest:
                         raise Broken(f"the newest set is given away: {newest}")
             control_id = self._control_id(known._replace(agreement=agreement, buffers=buffers))
             if isinstance(event, ev.DurableBeside):  # PublishCommitted

@@ -221,7 +221,7 @@ def _committed(state: Agreement, event: Committed) -> Result:
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
-    known = {"committed_step": event.step, "tries": 0}
+    known: dict[str, Any] = {"committed_step": event.step, "tries": 0}
     if state.is_stop:
         return moves.end(state._replace(**known), words), (verdict,)
     state, actions = moves.rest(state, event.at_ns, **known)

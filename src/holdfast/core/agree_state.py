@@ -67,13 +67,11 @@ class Agreement(NamedTuple):
 
     def with_ranks(self, ranks: tuple[RankView, ...]) -> Agreement:
         """That is known of them now."""
-        phase, _, *rest = self
-        return Agreement(phase, ranks, *rest)
+        return self._make((self.phase, ranks, *self[2:]))
 
     def at(self, phase: Phase) -> Agreement:
         """It stands there now."""
-        _, *rest = self
-        return Agreement(phase, *rest)
+        return self._make((phase, *self[1:]))
 
     @property
     def fastest_step(self) -> int:

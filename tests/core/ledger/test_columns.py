@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.facts import AttemptFact, RunFact
-from holdfast.core.ledger.columns import Column, as_ints
+from holdfast.core.ledger.columns import FEW, Column, as_ints
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.spans import SpanColumns
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from few_rows import FEW_ROWS, plain_up_to
+
+sys.path.pop(0)
 
 Spans = list[tuple[int, int, int]]  # start, duration, kind
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 3)), max_size=14)
@@ -29,7 +37,12 @@ def winners(spans: Spans) -> list[int | None]:
     return shown
 
 
-def filed(batches: list[Spans]) -> SpanColumns:
+def filed(batches: list[Spans], few: int = FEW) -> SpanColumns:
+    with plain_up_to(few):
+        return _filed(batches)
+
+
+def _filed(batches: list[Spans]) -> SpanColumns:
     columns, order = SpanColumns(), 0
     for batch in batches:
         if batch:
@@ -41,9 +54,11 @@ def filed(batches: list[Spans]) -> SpanColumns:
     return columns
 
 
-@given(st.lists(SPANS, min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 40))
-def test_spans_show_as_if_every_moment_were_asked(batches: list[Spans], a: int, b: int) -> None:
-    columns = filed(batches)
+@given(st.lists(SPANS, min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 40), FEW_ROWS)
+def test_spans_show_as_if_every_moment_were_asked(
+    batches: list[Spans], a: int, b: int, few: int
+) -> None:
+    columns = filed(batches, few)
     shown = winners([span for batch in batches for span in batch])
     assert columns.covered_until(a) == sum(kind is not None for kind in shown[:a])
     moments = np.arange(45)
@@ -63,9 +78,11 @@ def test_nested_spans_by_the_thousand() -> None:
     assert columns.kinds_between(3, 13) == {0: 1 + 3, 1: 2}
 
 
-def test_a_column_grows_and_is_cut() -> None:
+@pytest.mark.parametrize("put", [0, 7])
+def test_a_column_grows_and_is_cut(put: int) -> None:
     column = Column()
-    for i in range(300):
+    column.put(range(put))
+    for i in range(put, 300):
         column.extend(np.array([i]))
     assert len(column) == 300
     assert column.view.tolist() == list(range(300))
@@ -113,7 +130,9 @@ class Spy(Column):
     """A column that notes how many values were summed up anew."""
 
     def __init__(self, column: Column, touched: list[int]) -> None:
-        self._data, self._size = column.view.copy(), len(column)
+        super().__init__()
+        self._touched: list[int] = []
+        self.extend(column.view)
         self._touched = touched
 
     def grow(self, count: int) -> np.ndarray:

@@ -274,9 +274,13 @@ class Ledger:
 
     def _file(self, batch: _Batch) -> None:
         for attempt, rows in batch.steps.items():
-            self.add_steps(attempt, *np.array(rows, dtype=np.int64).T)
+            record = self._record(attempt)
+            record.steps.add_rows(rows)
+            record.changed()
         for attempt, marks in batch.spans.items():
-            self._file_spans(attempt, *np.array(marks, dtype=np.int64).T)
+            record = self._record(attempt)
+            record.spans.add_rows(marks)
+            record.changed()
 
     def _file_spans(
         self, attempt: int, start_ns: object, end_ns: object, kind: Ints, order: Ints

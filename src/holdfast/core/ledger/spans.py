@@ -8,11 +8,14 @@ by numpy, the others by that stack.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
 
-from holdfast.core.ledger.columns import Column, Ints
+from holdfast.core.ledger.columns import FEW, Column, Ints
 
 Totals: TypeAlias = dict[int, int]  # kind → nanoseconds
 
@@ -56,6 +59,9 @@ class SpanColumns:
         """File spans, in any order; `order` decides between spans that are equal otherwise."""
         if not len(start):
             return
+        if self.start.few is not None and len(self) + len(start) <= FEW:
+            self._add_few(zip(*(c.tolist() for c in (start, end, kind, order)), strict=True))
+            return
         news = [start, end, kind, order]
         columns = [self.start, self.end, self.kind, self.order]
         position = len(self)
@@ -78,10 +84,29 @@ class SpanColumns:
             position -= 1  # to where nothing before reaches into
         self._dirty = position if self._dirty is None else min(self._dirty, position)
 
+    def add_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
+        """The same, of rows (start, end, kind, order)."""
+        if self.start.few is not None and len(self) + len(rows) <= FEW:
+            self._add_few(rows)
+        else:
+            self.add(*np.array(rows, dtype=np.int64).T)
+
+    def _add_few(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        """The same, where they stay few."""
+        columns = [self.start, self.end, self.kind, self.order]
+        known = zip(*(column.few or () for column in columns), strict=True)
+        by_start = sorted([*known, *rows], key=itemgetter(0))
+        for column, values in zip(columns, zip(*by_start, strict=True), strict=True):
+            column.put(values)
+        self.reach.put(accumulate(self.end.few or (), max))
+        self._dirty = 0
+
     def settle(self) -> int | None:
         """Flatten; returns the moment from which the cover may have changed, or None."""
         if self._dirty is None:
             return None
+        if self.start.few is not None:
+            return self._settle_few()
         first, self._dirty = self._dirty, None
         changed_ns = self.start[first]
         keep = self.shown_start.left(changed_ns)
@@ -102,6 +127,19 @@ class SpanColumns:
         for kind, ns in self._sum(keep, len(self.shown_start)).items():
             self._totals[kind] = self._totals.get(kind, 0) + ns
         return changed_ns
+
+    def _settle_few(self) -> int:
+        """The same, of few spans: all of them anew."""
+        self._dirty = None
+        spans = [(self.start[i], -self.end[i], self.order[i], i) for i in range(len(self))]
+        shown = _stack((start, -end, i) for start, end, _, i in sorted(spans))
+        self.shown_start.put([start for start, _, _ in shown])
+        self.shown_end.put([end for _, end, _ in shown])
+        self.shown_kind.put([self.kind[i] for *_, i in shown])
+        self.shown_source.put([i for *_, i in shown])
+        self.covered.put(accumulate(end - start for start, end, _ in shown))
+        self._totals = self._sum(0, len(shown))
+        return self.start[0]
 
     def covered_until(self, at_ns: int) -> int:
         """How long, before `at_ns`, some span was open."""
@@ -144,6 +182,13 @@ class SpanColumns:
         """Nanoseconds of whole stretches by kind."""
         if low >= high:
             return {}
+        kinds = self.shown_kind.few
+        if kinds is not None:
+            totals: Totals = {}
+            for i in range(low, high):
+                kind = kinds[i]
+                totals[kind] = totals.get(kind, 0) + self.shown_end[i] - self.shown_start[i]
+            return totals
         length = self.shown_end.view[low:high] - self.shown_start.view[low:high]
         return sum_by_kind(self.shown_kind.view[low:high], length)
 
@@ -165,8 +210,9 @@ def _flatten(start: Ints, end: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
     mixed = np.flatnonzero(~alone)
     if not len(mixed):
         return start[shown], end[shown], shown
-    rank = np.lexsort((order[mixed], -end[mixed], start[mixed]))
-    stretches = _stack(start, end, mixed[rank])
+    rank = mixed[np.lexsort((order[mixed], -end[mixed], start[mixed]))]
+    spans = zip(start[rank].tolist(), end[rank].tolist(), rank.tolist(), strict=True)
+    stretches = np.array(_stack(spans), dtype=np.int64).reshape(-1, 3)
     starts = np.concatenate((start[shown], stretches[:, 0]))
     by_start = np.argsort(starts, kind="stable")
     ends = np.concatenate((end[shown], stretches[:, 1]))
@@ -174,8 +220,8 @@ def _flatten(start: Ints, end: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
     return starts[by_start], ends[by_start], sources[by_start]
 
 
-def _stack(start: Ints, end: Ints, spans: Ints) -> Ints:
-    """The stretches of overlapping spans, given so that each beats all before it: n × 3."""
+def _stack(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The stretches in which spans (start, end, number) show; each beats all before it."""
     stretches: list[tuple[int, int, int]] = []
     stack: list[tuple[int, int]] = []  # (end, span), the winner last
     at = 0
@@ -192,11 +238,9 @@ def _stack(start: Ints, end: Ints, spans: Ints) -> Ints:
             stretches.append((at, stop, span))
             at = stop
 
-    for begin, finish, span in zip(
-        start[spans].tolist(), end[spans].tolist(), spans.tolist(), strict=True
-    ):
+    for begin, finish, span in spans:
         advance(begin)
         at = begin
         stack.append((finish, span))
     advance(None)
-    return np.array(stretches, dtype=np.int64).reshape(-1, 3)
+    return stretches

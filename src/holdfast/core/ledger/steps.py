@@ -6,11 +6,14 @@ here: the kept steps of a part are its first so many, and their time is a differ
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 
-from holdfast.core.ledger.columns import Column, Ints
+from holdfast.core.ledger.columns import FEW, Column, Ints
 from holdfast.core.ledger.rows import boundary_ns, completed_until
 from holdfast.core.ledger.spans import SpanColumns
 
@@ -34,6 +37,9 @@ class StepColumns:
         """File rows, in any order; they overlap neither one another nor rows that are here."""
         if not len(start):
             return
+        if self.start.few is not None and len(self) + len(start) <= FEW:
+            self._add_few(zip(*(c.tolist() for c in (first, last, start, end)), strict=True))
+            return
         news = [first, last, start, end]
         columns = [self.first, self.last, self.start, self.end]
         position = len(self)
@@ -55,6 +61,24 @@ class StepColumns:
         falls_back = self.first.view[low + 1 :] <= self.last.view[low:-1]
         self.breaks += (np.flatnonzero(falls_back) + low + 1).tolist()
 
+    def add_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
+        """The same, of rows (first, last, start, end)."""
+        if self.start.few is not None and len(self) + len(rows) <= FEW:
+            self._add_few(rows)
+        else:
+            self.add(*np.array(rows, dtype=np.int64).T)
+
+    def _add_few(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        """The same, where they stay few."""
+        columns = [self.first, self.last, self.start, self.end]
+        known = zip(*(column.few or () for column in columns), strict=True)
+        by_time = sorted([*known, *rows], key=_time_and_number)
+        for column, values in zip(columns, zip(*by_time, strict=True), strict=True):
+            column.put(values)
+        self._settled = 0
+        lasts = enumerate((last for _, last, *_ in by_time), 1)
+        self.breaks = [i for i, last in lasts if i < len(by_time) and by_time[i][0] <= last]
+
     def add_cut_row(self, first: int, done: int, count: int, start_ns: int, end_ns: int) -> None:
         """File, as the last one, a row of `count` steps of which only the first `done` count.
 
@@ -73,6 +97,9 @@ class StepColumns:
         low = self._settled
         if low == len(self):
             return
+        if self.start.few is not None:
+            self._settle_few(spans)
+            return
         for column, begin, end in (
             (self.own, self.start.view[low:], self.end.view[low:]),
             (self.count, self.first.view[low:], self.last.view[low:]),
@@ -88,6 +115,17 @@ class StepColumns:
                 sums += spans.covered_until_each(begin)
             np.cumsum(sums, out=sums)
             sums += before
+        self._settled = len(self)
+
+    def _settle_few(self, spans: SpanColumns) -> None:
+        """The same, of few rows: all of them anew."""
+        own = [
+            end - start - (spans.covered_until(end) - spans.covered_until(start))
+            for start, end in zip(self.start.few or (), self.end.few or (), strict=True)
+        ]
+        bounds = zip(self.first.few or (), self.last.few or (), strict=True)
+        self.own.put(accumulate(own))
+        self.count.put(accumulate(last - first + 1 for first, last in bounds))
         self._settled = len(self)
 
     def own_until(self, at_ns: int, spans: SpanColumns) -> int:
@@ -116,7 +154,7 @@ class StepColumns:
 
         The number counts from the attempt's first step.
         """
-        row = low + int(self.last.view[low:high].searchsorted(step, "right"))
+        row = self._row_of(low, high, step, "right")
         done = self.count[row - 1] if row else 0
         if row < high and self.first[row] <= step:
             inside = step - self.first[row] + 1
@@ -125,8 +163,15 @@ class StepColumns:
 
     def has(self, low: int, high: int, step: int) -> bool:
         """Whether rows low..high, of rising steps, contain the step."""
-        row = low + int(self.last.view[low:high].searchsorted(step, "left"))
+        row = self._row_of(low, high, step, "left")
         return row < high and self.first[row] <= step
+
+    def _row_of(self, low: int, high: int, step: int, side: Literal["left", "right"]) -> int:
+        """Before which of rows low..high, of rising steps, a row that ends with it would go."""
+        few = self.last.few
+        if few is not None:
+            return (bisect_left if side == "left" else bisect_right)(few, step, low, high)
+        return low + int(self.last.view[low:high].searchsorted(step, side))
 
     def first_step_ns(self) -> tuple[int, int]:
         """Start and end of the first step."""
@@ -155,3 +200,8 @@ class StepColumns:
         if self._cut_row is not None and row == len(self) - 1:
             return self.start[row], *self._cut_row
         return self.start[row], self.end[row], self.last[row] - self.first[row] + 1
+
+
+def _time_and_number(row: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    first, _, start, end = row
+    return start, end, first
