@@ -67,11 +67,11 @@ class Agreement(NamedTuple):
 
     def with_ranks(self, ranks: tuple[RankView, ...]) -> Agreement:
         """That is known of them now."""
-        return self._make((self.phase, ranks, *self[2:]))
+        return Agreement._make((self.phase, ranks, *self[2:]))
 
     def at(self, phase: Phase) -> Agreement:
         """It stands there now."""
-        return self._make((phase, *self[1:]))
+        return Agreement._make((phase, *self[1:]))
 
     @property
     def fastest_step(self) -> int:
