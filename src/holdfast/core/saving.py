@@ -380,17 +380,17 @@ class Saving:
 
     def view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the durable tier's policy sees where there is no memory tier."""
-        agreement, cost = self.agreement, self.cost
-        return SaveView(
+        blocked_ns, total_ns = self.cost
+        return SaveView(  # in the order of its fields, for it is made for every question
             at_ns,
             self.fastest_step + lead,
-            agreement.committed_step,
+            self.agreement.committed_step,
             self._committed_ns,
-            step_time_ns=self.pace.step_time_ns,
-            save_blocked_ns=cost.blocked_ns,
-            save_total_ns=cost.total_ns,
-            failures_seen=self.failures_seen,
-            observed_ns=self.observed_ns + (at_ns - self._started_ns),
+            self.pace.step_time_ns,
+            blocked_ns,
+            total_ns,
+            self.failures_seen,
+            self.observed_ns + (at_ns - self._started_ns),
         )
 
     def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:

@@ -15,11 +15,22 @@ from holdfast.sim.training import Training
 DRIFT = 20  # a fold is no longer than a twentieth of what was seen: intervals follow from that
 
 
+class Habit:
+    """So many steps after the start, and after a save, the next one was due, the last time.
+
+    Of all attempts of a run: where to look first.
+    """
+
+    def __init__(self) -> None:
+        self.after_start = self.after_save = 0
+
+
 class Cadence:
     """Of one attempt that trains."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Training, habit: Habit) -> None:
         self._training = training
+        self._habit = habit
         self._saved: tuple[int, ...] = ()  # the last two steps that were saved
         self._due_after = 0  # so many steps after a save the next one was due, the last time
 
@@ -38,13 +49,14 @@ class Cadence:
 
         low = max(training.completed(now_ns), training.anchor_step) + 1
         high = training.last_before(until_ns)
-        if high < low or not is_due(high):
-            return None
-        guess = training.anchor_step + self._due_after  # most likely: as the last time
+        habit = self._habit.after_save if self._saved else self._habit.after_start
+        guess = training.anchor_step + habit
         if low < guess <= high and is_due(guess):
             high = guess
             if not is_due(guess - 1):
                 return guess
+        elif high < low or not is_due(high):
+            return None
         while low < high:
             middle = (low + high) // 2
             if is_due(middle):
@@ -60,6 +72,10 @@ class Cadence:
         """
         due_after, known = step - self._training.anchor_step, self._due_after
         self._due_after = due_after
+        if self._saved:
+            self._habit.after_save = due_after
+        else:
+            self._habit.after_start = due_after
         if len(self._saved) < 2 or due_after != known:
             return False
         return self._saved[1] - self._saved[0] == due_after

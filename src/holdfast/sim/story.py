@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,9 @@ class Story:
         self.attempts[attempt] = AttemptFact(attempt, fact["at_ns"], None, None)
 
     def _attempt_end(self, fact: Mapping[str, Any]) -> None:
-        known = self.attempts[fact["attempt"]]
-        self.attempts[fact["attempt"]] = replace(known, end_ns=fact["at_ns"], cause=fact["cause"])
+        attempt = fact["attempt"]
+        start_ns = self.attempts[attempt].start_ns
+        self.attempts[attempt] = AttemptFact(attempt, start_ns, fact["at_ns"], fact["cause"])
 
     def _fault(self, fact: Mapping[str, Any]) -> None:
         self.add(FaultFact(fact["attempt"], fact["at_ns"], fact["detected_ns"], fact["cause"]))

@@ -30,7 +30,7 @@ from holdfast.core.run_state import State
 from holdfast.core.saves import Optimal
 from holdfast.core.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
-from holdfast.sim.cadence import Cadence
+from holdfast.sim.cadence import Cadence, Habit
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
 from holdfast.sim.faults import TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
@@ -93,6 +93,7 @@ class World:
             does = Does(self._run_is, self._go_on, self._stop_for_slices)
             self._watch = Watch(self._slices, self._hosts, self._clock, faults, does)
         self._folds = folds
+        self._habit = Habit()
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._life: Life | None = None
@@ -306,7 +307,7 @@ class World:
         step_ns = self._step_ns if self._slices is None else self._slices.longer(self._step_ns)
         idle_ns = int(step_ns * self.scenario.idle)
         life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
-        life.cadence = Cadence(life.training)
+        life.cadence = Cadence(life.training, self._habit)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
         is_known = self._machine.saving.step_time_ns and not self.scenario.fleet.elastic
