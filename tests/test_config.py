@@ -334,7 +334,7 @@ def test_policies_follow_the_settings() -> None:
     both = Settings(save_every_s=10, save_every_steps=7).save_policy()
     view = saves.SaveView(now_ns=0, step=8, last_committed_step=0, last_committed_ns=0)
     assert both.decide(view)[0]
-    assert not both.decide(replace(view, step=3))[0]
+    assert not both.decide(view._replace(step=3))[0]
     failed = [
         restart.Failure(
             n, restart.ExitCause.KILLED, str(n), completed_before=5, completed_after=5, at_ns=n
