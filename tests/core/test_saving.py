@@ -34,9 +34,12 @@ class Watched(SavePolicy):
     policy: SavePolicy
     asked: list[SaveView]
 
-    def decide(self, view: SaveView) -> tuple[bool, str]:
+    def holds(self, view: SaveView) -> bool:
         self.asked.append(view)
-        return self.policy.decide(view)
+        return self.policy.holds(view)
+
+    def why(self, view: SaveView) -> str:
+        return self.policy.why(view)
 
 
 leaves = st.one_of(
