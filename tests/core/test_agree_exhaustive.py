@@ -286,7 +286,7 @@ def test_finds_a_buffer_that_is_overwritten_while_it_is_drained(monkeypatch):
 def test_finds_the_newest_set_overwritten(monkeypatch):
     def free(buffers, pinned=()):
         sealing = [kept.buffer for kept in buffers.sealing]
-        return tuple(b for b in range(buffers.count) if b not in (*pinned, *sealing))
+        return tuple(b for b in range(buffers.in_all) if b not in (*pinned, *sealing))
 
     monkeypatch.setattr(Buffers, "free", free)
     with pytest.raises(Broken, match="the newest set is given away"):
