@@ -1,0 +1,52 @@
+"""What every provider of machines can do.
+
+Four verbs, each one question or one order. An order says whether it was taken; what came of it is
+seen by describing. None of them waits but `wait`, and none decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from holdfast.core.fleet import Resource
+from holdfast.core.machines import Machines
+from holdfast.core.recover import Outcome
+from holdfast.errors import HoldfastError
+
+RUN_LABEL = "holdfast-run"  # its value is the run's id
+
+
+class ProviderTrouble(HoldfastError):
+    """A provider did not answer, or with an error: nothing is known, and nothing is decided."""
+
+    exit_code = 69
+
+
+class Answer(NamedTuple):
+    """What a provider said to an order. `operation`: what to wait for, if it takes time."""
+
+    outcome: Outcome
+    words: str = ""
+    operation: str = ""
+
+
+class Provider(Protocol):
+    """One provider's machines of one project and zone."""
+
+    def describe(self, machines: Machines) -> tuple[Resource, ...]:
+        """All that carry the run's label, and those of the run's names that do not.
+
+        Empty: the provider has none, and has said so. Raises ProviderTrouble.
+        """
+
+    def describe_all(self) -> tuple[Resource, ...]:
+        """Everything of that project and zone. Raises ProviderTrouble."""
+
+    def delete(self, name: str) -> Answer:
+        """Have it deleted, its slices with it; one that is not there is deleted."""
+
+    def create(self, machines: Machines, name: str) -> Answer:
+        """Have it made under that name; one of that name that is there is left as it is."""
+
+    def wait(self, operation: str, limit_s: float) -> Answer | None:
+        """What came of an order; None: it is still being carried out after `limit_s`."""
