@@ -45,7 +45,7 @@ INDEPENDENT = ("notices", "engines", "provision")  # their modules never import 
 SHARED = {  # but for what is there for all of them
     f"holdfast.notices.{name}"
     for name in ("fetch", "found", "listener", "protocol", "registry", "together")
-}
+} | {"holdfast.provision.protocol"}
 
 # The standard library's pure parts: no clock, no chance, no input or output.
 # fmt: off
@@ -59,7 +59,7 @@ NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
-    "altair", "jinja2", "vl_convert",
+    "altair", "jinja2", "vl_convert", "grpc", "google",
 }  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}

@@ -33,7 +33,8 @@ class Machines:
     """One resource of a provider, and what it is made of.
 
     `prefix` begins the names of its generations; `owner` is the run's id, which is its label.
-    `is_queued`: asked for through the provider's queue, as several slices always are.
+    `is_queued`: asked for through the provider's queue, as several slices always are. `api`: which
+    version of the provider's interface makes them.
     """
 
     provider: str
@@ -46,6 +47,7 @@ class Machines:
     runtime: str
     slices: int = 1
     is_queued: bool = False
+    api: str = "v2alpha1"
     buy: Buy = Buy.ON_DEMAND
     autocheckpoint: bool = True
     script: str = ""

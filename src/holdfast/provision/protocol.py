@@ -1,7 +1,7 @@
 """What every provider of machines can do.
 
-Four verbs, each one question or one order. An order says whether it was taken; what came of it is
-seen by describing. None of them waits but `wait`, and none decides anything.
+Questions and orders. An order says whether it was taken; what came of it is seen by describing, and
+why it failed by its progress. None of them waits, and none decides anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 RUN_LABEL = "holdfast-run"  # its value is the run's id
 
 
-class ProviderTrouble(HoldfastError):
+class ProviderError(HoldfastError):
     """A provider did not answer, or with an error: nothing is known, and nothing is decided."""
 
     exit_code = 69
@@ -33,20 +33,21 @@ class Answer(NamedTuple):
 class Provider(Protocol):
     """One provider's machines of one project and zone."""
 
-    def describe(self, machines: Machines) -> tuple[Resource, ...]:
-        """All that carry the run's label, and those of the run's names that do not.
+    def describe(self, machines: Machines, name: str) -> tuple[Resource, ...]:
+        """All that carry the run's label or one of its names; `name` is asked for by itself too.
 
-        Empty: the provider has none, and has said so. Raises ProviderTrouble.
+        A list may lag behind; what neither it nor the question by name knows is not there. Raises
+        ProviderError when that cannot be said of all.
         """
 
     def describe_all(self) -> tuple[Resource, ...]:
-        """Everything of that project and zone. Raises ProviderTrouble."""
+        """Everything of that project and zone. Raises ProviderError."""
 
-    def delete(self, name: str) -> Answer:
+    def delete(self, machines: Machines, name: str) -> Answer:
         """Have it deleted, its slices with it; one that is not there is deleted."""
 
     def create(self, machines: Machines, name: str) -> Answer:
         """Have it made under that name; one of that name that is there is left as it is."""
 
-    def wait(self, operation: str, limit_s: float) -> Answer | None:
-        """What came of an order; None: it is still being carried out after `limit_s`."""
+    def progress(self, operation: str) -> Answer | None:
+        """What came of an order; None: it is still being carried out, or nobody can say."""

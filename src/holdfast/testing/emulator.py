@@ -5,25 +5,23 @@
         gce.do("fail", "html", "2")          # how its next two answers fail
         gce.play("at 0.5 preempted TRUE")    # the same later, by a script
 
-A subclass gives `name`, a method `answer(request) -> Reply`, and its verbs: methods `verb_NAME`,
-underscores for hyphens, which take strings. What they change they change under `self.changed`, and
-so do answers that hang until something does (`wait_for`). The verb `fail` is everybody's: see
-`FAULTS`.
+A subclass gives `name`, a method `answer(request) -> Reply`, and its verbs (see
+`holdfast.testing.told`). The verb `fail` is everybody's: see `FAULTS`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shlex
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Self
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.testing.told import EmulatorError, Told
 
 GIANT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 16
@@ -50,22 +48,14 @@ class Reply:
     stream: Iterable[bytes] | None = None
 
 
-class EmulatorError(ValueError):
-    """A script says something that the emulator does not know."""
-
-
-class Emulator:
+class Emulator(Told):
     """One service. It listens from the start, and until `close`."""
 
-    name: ClassVar[str] = "emulator"
-
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        super().__init__()
         self.requests: list[Request] = []
         self.delay_s = 0.0
         self._faults: deque[tuple[Fault, str]] = deque()
-        self._is_closed = False
-        self._players: list[threading.Thread] = []
         handler = type("Handler", (_Handler,), {"emulator": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
@@ -74,22 +64,13 @@ class Emulator:
         self._thread.daemon = True
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Answer nobody any more; what hangs is let go."""
-        with self.changed:
-            self._is_closed = True
-            self.changed.notify_all()
+        super().close()
         self._server.shutdown()
         self._server.server_close()
         self._server.hang_up()
-        for thread in [self._thread, *self._players]:
-            thread.join()
+        self._thread.join()
 
     # --- what a subclass gives, and uses ----------------------------------------------------
 
@@ -97,26 +78,7 @@ class Emulator:
         """What the service says to that; called from a thread of the request's own."""
         raise NotImplementedError
 
-    def wait_for(self, is_so: Callable[[], bool], limit_s: float) -> bool:
-        """Until `is_so()`, which is asked whenever something changes; False: it never was."""
-        with self.changed:
-            self.changed.wait_for(lambda: self._is_closed or is_so(), limit_s)
-            return is_so()
-
     # --- what it is told --------------------------------------------------------------------
-
-    def do(self, verb: str, *words: str) -> None:
-        """Do one thing now; raises EmulatorError for a verb or words that cannot be meant."""
-        method = getattr(self, f"verb_{verb.replace('-', '_')}", None)
-        if method is None:
-            known = sorted(one[5:].replace("_", "-") for one in dir(self) if one[:5] == "verb_")
-            raise EmulatorError(f"{verb!r} is no verb of the {self.name}; {', '.join(known)} are")
-        with self.changed:
-            try:
-                method(*words)
-            except (TypeError, ValueError) as error:
-                raise EmulatorError(f"{' '.join([verb, *words])!r}: {error}") from error
-            self.changed.notify_all()
 
     def verb_fail(self, how: str, times: str = "1", what: str = "") -> None:
         """Answer the next `times` requests with a fault of `FAULTS`, instead of answering."""
@@ -137,24 +99,6 @@ class Emulator:
         self.delay_s = 0.0
         self._faults.clear()
 
-    def play(self, script: str) -> None:
-        """Do as a script says, in a thread beside; one line each: `at SECONDS VERB WORDS…`.
-
-        Seconds count from now. Raises EmulatorError at once for a line that cannot be meant.
-        """
-        player = threading.Thread(target=self._play, args=(parsed(script),), daemon=True)
-        self._players.append(player)
-        player.start()
-
-    def _play(self, steps: list[tuple[float, list[str]]]) -> None:
-        began_s = time.monotonic()
-        for at_s, words in steps:
-            with self.changed:
-                left_s = began_s + at_s - time.monotonic()
-                if self.changed.wait_for(lambda: self._is_closed, max(0.0, left_s)):
-                    return
-            self.do(*words)
-
     # --- the server -------------------------------------------------------------------------
 
     def serve(self, handler: _Handler, request: Request) -> None:
@@ -163,7 +107,7 @@ class Emulator:
         with self.changed:
             fault, what = self._faults.popleft() if self._faults else (None, "")
             if self.delay_s:
-                self.changed.wait_for(lambda: self._is_closed, self.delay_s)
+                self.changed.wait_for(lambda: self.is_closed, self.delay_s)
         if fault is not None:
             fault(self, handler, what)
         else:
@@ -172,24 +116,7 @@ class Emulator:
     def hang(self) -> None:
         """Until the emulator is closed."""
         with self.changed:
-            self.changed.wait_for(lambda: self._is_closed)
-
-
-def parsed(script: str) -> list[tuple[float, list[str]]]:
-    """A script's lines: when, and what; `#` begins a comment. Raises EmulatorError."""
-    steps = []
-    for line in script.splitlines():
-        words = shlex.split(line, comments=True)
-        if not words:
-            continue
-        try:
-            at_s = float(words[1])
-        except (IndexError, ValueError):
-            at_s = -1.0
-        if words[0] != "at" or len(words) < 3 or at_s < 0:
-            raise EmulatorError(f"{line.strip()!r} is no line of a script: `at SECONDS VERB …`")
-        steps.append((at_s, words[2:]))
-    return sorted(steps, key=lambda step: step[0])
+            self.changed.wait_for(lambda: self.is_closed)
 
 
 class _Server(ThreadingHTTPServer):

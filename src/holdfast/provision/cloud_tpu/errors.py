@@ -1,0 +1,34 @@
+"""What went wrong, told apart: quota, stock-out, a refusal, or nothing that says anything.
+
+Both a quota and a stock-out come as RESOURCE_EXHAUSTED (8). A quota's error carries a QuotaFailure
+or says so; that of too many requests in a minute is neither, and is over by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.core.recover import Outcome
+
+NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
+# Asked again as it is, it is refused again: INVALID_ARGUMENT, PERMISSION_DENIED, OUT_OF_RANGE,
+# UNIMPLEMENTED, UNAUTHENTICATED.
+_REFUSED = (3, 7, 11, 12, 16)
+_RATE = ("per minute", "rate_limit_exceeded", "rate limit")
+_QUOTA = ("quota",)
+
+
+def outcome_of(code: int, message: str, details: Iterable[Any] = ()) -> Outcome:
+    """What an error with that code of google.rpc.Code means for an order."""
+    if code in _REFUSED:
+        return Outcome.REFUSED
+    if code != EXHAUSTED:
+        return Outcome.TROUBLE
+    reasons = [str(getattr(one, "reason", "")).lower() for one in details]
+    words = " ".join([message.lower(), *reasons])
+    if any(one in words for one in _RATE):
+        return Outcome.TROUBLE
+    has_failure = any(type(one).__name__ == "QuotaFailure" for one in details)
+    is_quota = has_failure or any(one in words for one in _QUOTA)
+    return Outcome.QUOTA if is_quota else Outcome.STOCKOUT
