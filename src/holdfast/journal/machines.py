@@ -1,0 +1,184 @@
+"""A run's machines in its store: what they are made of, and what is under way with them.
+
+    machines/machines.json   what they are made of; created once
+             record.json     the intent, written under the run's lease before each act
+             seen.json       the last condition seen, and since when: for time limits alone
+
+The intent is fenced: it says under which lease it was written, and one of an earlier lease never
+replaces one of a later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.fleet import Condition
+from holdfast.core.machines import Machines
+from holdfast.core.recover import Phase, Record
+from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.journal.atomic import (
+    create_exclusive,
+    encode_json,
+    make_part,
+    read_json,
+    write_atomic,
+)
+from holdfast.journal.fields import field as raw_field
+from holdfast.journal.fields import text, whole
+from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.remote import refresh
+from holdfast.journal.store import RunFolder
+
+FOLDER = "machines"
+MACHINES_FILE, RECORD_FILE, SEEN_FILE = "machines.json", "record.json", "seen.json"
+
+
+def read_machines(folder: RunFolder) -> Machines:
+    """What the run's machines are made of.
+
+    Raises ConfigurationError when it has none, StoreUnavailable when they cannot be read.
+    """
+    path = _path(folder, MACHINES_FILE)
+    refresh(folder.path)
+    try:
+        return Machines.from_json(read_json(path))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"run {folder.name!r} has no machines of its own; make them with holdfast up"
+        ) from None
+    except (ValueError, ConfigurationError) as error:
+        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
+
+
+def write_machines(folder: RunFolder, machines: Machines) -> None:
+    """Write them down, once; raises ConfigurationError when the run has others."""
+    path = _path(folder, MACHINES_FILE)
+    make_part(path.parent)
+    try:
+        create_exclusive(path, encode_json(machines.to_json()))
+    except FileExistsError:
+        if read_machines(folder) != machines:
+            raise ConfigurationError(
+                f"run {folder.name!r} has machines already, made of something else; "
+                "use another name, or recover those"
+            ) from None
+
+
+@dataclass(slots=True)
+class MachinesBook:
+    """The record of one run; see `holdfast.provision.recovery.Book`."""
+
+    folder: RunFolder
+    on_wait: Callable[[str], None] = lambda _words: None
+    _lease: Lease | None = field(default=None, repr=False)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the run's lease."""
+        return self._lease is not None
+
+    def load(self) -> Record:
+        """The record; a new one where none was written. Raises StoreUnavailable."""
+        record, _ = self._read()
+        return record
+
+    def hold(self) -> None:
+        """Take the run's lease; raises RunHeld, StoreUnavailable."""
+        if self._lease is None:
+            self._lease = acquire(self.folder, on_wait=self.on_wait)
+
+    def renew(self) -> None:
+        """Show life, if the lease is held; raises RunHeld when it was taken over."""
+        if self._lease is not None:
+            self._lease.renew()
+
+    def save(self, record: Record) -> None:
+        """Write an intent; raises RunHeld when a later lease has written one, StoreUnavailable."""
+        if self._lease is None:
+            raise RunHeld(f"the lease of run {self.folder.name!r} is not held; nothing is written")
+        self._lease.check()
+        _, epoch = self._read()
+        if epoch > self._lease.epoch:
+            raise RunHeld(
+                f"the machines of run {self.folder.name!r} were looked after under lease {epoch} "
+                f"while this process held lease {self._lease.epoch}; it must stop now"
+            )
+        self.note(record)
+        path = _path(self.folder, RECORD_FILE)
+        write_atomic(path, encode_json(_to_json(record, self._lease.epoch)))
+
+    def note(self, record: Record) -> None:
+        """Write down what was seen; raises StoreUnavailable."""
+        seen = _path(self.folder, SEEN_FILE)
+        before = self._read()[0]
+        if (record.condition, record.since_unix_ns) != (before.condition, before.since_unix_ns):
+            make_part(seen.parent)
+            raw = {
+                "generation": record.generation,
+                "condition": str(record.condition),
+                "since_unix_ns": record.since_unix_ns,
+            }
+            write_atomic(seen, encode_json(raw), durable=False)
+
+    def release(self) -> None:
+        """Give the lease back; again is harmless. Raises StoreUnavailable."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _read(self) -> tuple[Record, int]:
+        """The record, and the lease under which it was written."""
+        refresh(self.folder.path)
+        record, epoch = _parsed(_path(self.folder, RECORD_FILE), _record, (Record(), 0))
+        return _parsed(_path(self.folder, SEEN_FILE), lambda raw: _seen(record, raw), record), epoch
+
+
+def _parsed(path: Path, parse: Callable[[dict[str, Any]], Any], default: Any) -> Any:
+    try:
+        return parse(read_json(path))
+    except FileNotFoundError:
+        return default
+    except ValueError as error:
+        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
+
+
+def _to_json(record: Record, epoch: int) -> dict[str, Any]:
+    return {
+        "epoch": epoch,
+        "phase": str(record.phase),
+        "generation": record.generation,
+        "deleted_unix_ns": list(record.deleted_unix_ns),
+        "not_before_unix_ns": record.not_before_unix_ns,
+        "wait_ns": record.wait_ns,
+        "why": record.why,
+    }
+
+
+def _record(raw: dict[str, Any]) -> tuple[Record, int]:
+    deleted = raw_field(raw, "deleted_unix_ns")
+    if not isinstance(deleted, list):
+        raise ValueError("its deleted_unix_ns is no list")
+    record = Record(
+        phase=Phase(text(raw, "phase")),
+        generation=whole(raw, "generation", low=1),
+        deleted_unix_ns=tuple(whole({"deleted_unix_ns": at}, "deleted_unix_ns") for at in deleted),
+        not_before_unix_ns=whole(raw, "not_before_unix_ns"),
+        wait_ns=whole(raw, "wait_ns"),
+        why=text(raw, "why"),
+    )
+    return record, whole(raw, "epoch")
+
+
+def _seen(record: Record, raw: dict[str, Any]) -> Record:
+    """The record with what was last seen, if that was of the same generation."""
+    if whole(raw, "generation", low=1) != record.generation:
+        return record
+    condition, since = Condition(text(raw, "condition")), whole(raw, "since_unix_ns")
+    return replace(record, condition=condition, since_unix_ns=since)
+
+
+def _path(folder: RunFolder, name: str) -> Path:
+    return folder.path / FOLDER / name

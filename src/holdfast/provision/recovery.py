@@ -1,0 +1,207 @@
+"""Carries out what `core.recover` decides: looks, writes the intent down, acts, and looks again.
+
+The order is the point. Before an act: the run's lease, the record read again under it, and the
+intent on disk. So an act is never decided by one and carried out by another, and what a crash
+leaves is an intent that the next look meets. The lease is given back as soon as the creation is
+taken: the job on the new machines wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from holdfast.core.machines import Machines
+from holdfast.core.recover import (
+    Act,
+    Action,
+    Decision,
+    Outcome,
+    Phase,
+    Record,
+    RecoverPolicy,
+    Seen,
+    Unseen,
+    answered,
+    decide,
+    name_of,
+)
+from holdfast.errors import RunHeld
+from holdfast.provision.protocol import Answer, Provider, ProviderError
+
+SECOND_NS = 1_000_000_000
+RENEW_S = 5.0
+
+
+class Book(Protocol):
+    """Where the record lies, and the right to change it: the run's lease."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the lease."""
+
+    def load(self) -> Record:
+        """The record as it was last written."""
+
+    def hold(self) -> None:
+        """Take the lease; raises RunHeld when the run shows life."""
+
+    def renew(self) -> None:
+        """Show life, if it is held; raises RunHeld when somebody took it over."""
+
+    def save(self, record: Record) -> None:
+        """Write an intent, durably. Raises RunHeld when the lease is somebody else's by now."""
+
+    def note(self, record: Record) -> None:
+        """Write down what was seen, and since when; nothing rests on it but time limits."""
+
+    def release(self) -> None:
+        """Give the lease back."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One run's machines, looked after by this process.
+
+    `clock` gives unix nanoseconds, `luck` numbers from [0, 1); `say` takes a level and a sentence.
+    """
+
+    machines: Machines
+    provider: Provider
+    policy: RecoverPolicy
+    book: Book
+    clock: Callable[[], int]
+    sleep: Callable[[float], None]
+    luck: Callable[[], float]
+    say: Callable[[str, str], None]
+    _operation: str = field(default="", repr=False)
+    _said: str = field(default="", repr=False)
+
+    def look(self) -> Decision:
+        """What is to be done now; nothing is done, and nothing written."""
+        record = self.book.load()
+        return decide(
+            self.policy,
+            (self.machines.prefix, self.machines.owner),
+            record,
+            self._seen(record),
+            self.clock(),
+        )
+
+    def step(self) -> Decision:
+        """Look, and do what is to be done now. Raises RunHeld when the lease was taken over."""
+        self._follow_up()
+        decision = self.look()
+        action = decision.action
+        if action.act not in (Act.DELETE, Act.CREATE) or action.is_forbidden:
+            if self.policy.may_create or self.policy.may_delete:
+                self.book.note(decision.record)
+            if action.act is Act.REST:
+                self.book.release()
+            return decision
+        if not self.book.is_held:
+            try:
+                self.book.hold()
+            except RunHeld as error:
+                return self._waiting(decision, f"{decision.reason}, but {error}")
+            decision = self.look()  # somebody may have acted before the lease was ours
+            if decision.action != action:
+                return self._waiting(decision, decision.reason)
+        self.book.save(decision.record)
+        self._say("warning", _words(decision))
+        return self._carried_out(decision)
+
+    def run(self, every_s: float, limit_s: float | None = None) -> Decision:
+        """Step until all is well, a person must see to it, or `limit_s` has passed."""
+        waited_s = 0.0
+        while True:
+            decision = self.step()
+            act = decision.action.act
+            if act in (Act.REST, Act.ASK) or decision.action.is_forbidden:
+                return decision
+            self._say("info", decision.reason)
+            if limit_s is not None and waited_s >= limit_s:
+                return decision
+            self.pause(every_s)
+            waited_s += every_s
+
+    def pause(self, duration_s: float) -> None:
+        """Wait, and show life meanwhile if the lease is held."""
+        while duration_s > 0:
+            self.book.renew()
+            self.sleep(min(duration_s, RENEW_S))
+            duration_s -= RENEW_S
+        self.book.renew()
+
+    def _seen(self, record: Record) -> Seen | Unseen:
+        name = name_of(self.machines.prefix, record.generation)
+        try:
+            return Seen(self.provider.describe(self.machines, name))
+        except ProviderError as error:
+            return Unseen(str(error))
+
+    def _carried_out(self, decision: Decision) -> Decision:
+        """The act itself, after its intent is on disk."""
+        action, record, _ = decision
+        if action.act is Act.DELETE:
+            answer = self.provider.delete(self.machines, action.name)
+        else:
+            answer = self.provider.create(self.machines, action.name)
+            self._operation = answer.operation
+        return self._after(decision, record, answer)
+
+    def _after(self, decision: Decision, record: Record, answer: Answer) -> Decision:
+        act, outcome = decision.action.act, answer.outcome
+        after = answered(record, act, outcome, self.clock(), self.luck())
+        if after != record:
+            self.book.save(after)
+        if outcome is Outcome.ACCEPTED:
+            if act is Act.CREATE:
+                self.book.release()
+            return decision
+        reason = f"{decision.action.name} could not be {act}d ({outcome}: {answer.words})"
+        self._say("warning", reason)
+        if outcome is Outcome.REFUSED:
+            self.book.release()
+            return Decision(replace(decision.action, act=Act.ASK), after, reason)
+        return self._waiting(decision, reason)
+
+    def _follow_up(self) -> None:
+        """A creation that was accepted may fail later: then the next one waits."""
+        if not self._operation:
+            return
+        answer = self.provider.progress(self._operation)
+        if answer is None:
+            return
+        self._operation = ""
+        if answer.outcome is Outcome.ACCEPTED:
+            return
+        try:
+            self.book.hold()
+        except RunHeld:
+            return  # whoever holds the run looks after its machines, or trains on them
+        record = self.book.load()
+        if record.phase is Phase.CREATING:
+            name = name_of(self.machines.prefix, record.generation)
+            decision = Decision(Action(Act.CREATE, name), record, "")
+            self._after(decision, record, answer)
+
+    def _waiting(self, decision: Decision, reason: str) -> Decision:
+        return Decision(replace(decision.action, act=Act.WAIT), decision.record, reason)
+
+    def _say(self, level: str, words: str) -> None:
+        """Each sentence once, until there is another."""
+        if words != self._said:
+            self._said = words
+            self.say(level, words)
+
+
+def _words(decision: Decision) -> str:
+    """What is done, and why; those that are well and go too are named before they do."""
+    action = decision.action
+    doing = {Act.DELETE: "deleting", Act.CREATE: "creating"}[action.act]
+    words = f"{doing} {action.name}: {decision.reason}"
+    if action.healthy:
+        words += f"; {', '.join(action.healthy)}, which is healthy, goes with it"
+    return words

@@ -1,0 +1,250 @@
+"""The loop that carries decisions out: the intent first, the lease first, and nothing twice."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.core.fleet import Resource, ResourceState, Slice, SliceHealth, SliceState
+from holdfast.core.machines import Machines
+from holdfast.core.recover import Act, Outcome, Phase, RecoverPolicy
+from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.journal.lease import acquire
+from holdfast.journal.machines import MachinesBook, read_machines, write_machines
+from holdfast.journal.store import RunStore
+from holdfast.provision.protocol import Answer, ProviderError
+from holdfast.provision.recovery import Recovery
+
+FREE = RecoverPolicy(may_delete=True, may_create=True)
+S = 10**9
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Cloud:
+    """A provider in memory: what is made is up at the next look, what is deleted is gone then."""
+
+    def __init__(self, owner):
+        self.owner = owner
+        self.there = {}
+        self.orders = []
+        self.answers = []
+        self.later = None
+        self.crash_at = ""
+
+    def describe(self, machines, name):
+        if self.there.get("!"):
+            raise ProviderError("it does not answer")
+        self.there = {n: s for n, s in self.there.items() if s is not SliceState.DELETING}
+        return tuple(
+            Resource(
+                name,
+                ResourceState.UP,
+                self.owner,
+                (Slice(f"{name}-0", state), Slice(f"{name}-1", SliceState.READY)),
+            )
+            for name, state in self.there.items()
+        )
+
+    def _order(self, verb, name, state):
+        self._crash(f"before {verb}")
+        self.orders.append((verb, name))
+        answer = self.answers.pop(0) if self.answers else Answer(Outcome.ACCEPTED, operation="o")
+        if answer.outcome is Outcome.ACCEPTED and self.later is None:
+            self.there.setdefault(name, state)
+            self.there[name] = state
+        self._crash(f"after {verb}")
+        return answer
+
+    def _crash(self, where):
+        if self.crash_at == where:
+            self.crash_at = ""
+            raise Crash
+
+    def delete(self, machines, name):
+        return self._order("delete", name, SliceState.DELETING)
+
+    def create(self, machines, name):
+        return self._order("create", name, SliceState.READY)
+
+    def progress(self, operation):
+        return self.later or Answer(Outcome.ACCEPTED)
+
+
+class House:
+    """A run with machines in a store, and one process that looks after them."""
+
+    def __init__(self, place):
+        self.folder = RunStore.at(place).create("lm")
+        self.owner = self.folder.identity.run_id
+        self.machines = Machines(
+            "cloud-tpu", "lm", self.owner, "lm", "p", "z", "v5litepod-8", "v2-alpha"
+        )
+        write_machines(self.folder, self.machines)
+        self.cloud = Cloud(self.owner)
+        self.said = []
+        self.now = 10**18
+        self.born()
+
+    def born(self, policy=FREE):
+        """A new process: the old one's lease is that of the dead."""
+        if getattr(self, "book", None) is not None:
+            self.book.release()
+        self.book = MachinesBook(self.folder)
+        self.recovery = Recovery(
+            self.machines, self.cloud, policy, self.book,
+            clock=lambda: self.now, sleep=self.sleep, luck=lambda: 0.5,
+            say=lambda level, words: self.said.append(words),
+        )  # fmt: skip
+        return self.recovery
+
+    def sleep(self, duration_s):
+        self.now += int(duration_s * S)
+
+    def settle(self):
+        return self.recovery.run(every_s=10, limit_s=4000)
+
+
+@pytest.fixture
+def house(tmp_path):
+    one = House(tmp_path / "store")
+    yield one
+    one.book.release()
+
+
+def test_first_made_then_taken_then_made_again(house):
+    assert house.settle().action.act is Act.REST
+    assert (house.cloud.orders, house.book.is_held) == ([("create", "lm-g1")], False)
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    assert house.settle().action.act is Act.REST
+    assert house.cloud.orders[1:] == [("delete", "lm-g1"), ("create", "lm-g2")]
+    assert list(house.cloud.there) == ["lm-g2"]
+    words = "deleting lm-g1: lm-g1-0 was preempted; lm-g1-1, which is healthy, goes with it"
+    assert words in house.said
+
+
+def test_by_default_nothing_is_done_and_nothing_written(house):
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.born(RecoverPolicy())
+    before = sorted(house.folder.path.rglob("*"))
+    decision = house.settle()
+    assert (decision.action.act, decision.action.is_forbidden) == (Act.DELETE, True)
+    assert house.cloud.orders == []
+    assert sorted(house.folder.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "where", ["before delete", "after delete", "before create", "after create"]
+)
+def test_a_crash_anywhere_doubles_nothing_and_forgets_nothing(house, where):
+    house.settle()
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.cloud.crash_at = where
+    with pytest.raises(Crash):
+        house.settle()
+    assert house.book.load().phase is (Phase.DELETING if "delete" in where else Phase.CREATING)
+    house.born()
+    assert house.settle().action.act is Act.REST
+    assert list(house.cloud.there) == ["lm-g2"]
+    assert house.cloud.orders.count(("delete", "lm-g1")) == 1
+    assert house.cloud.orders.count(("create", "lm-g2")) == 1
+
+
+def test_a_run_that_shows_life_keeps_its_machines(house):
+    house.settle()
+    lease = acquire(house.folder)
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    decision = house.recovery.step()
+    assert decision.action.act is Act.WAIT
+    assert "is held by" in decision.reason
+    assert house.cloud.orders == [("create", "lm-g1")]
+    lease.release()
+    assert house.settle().action.act is Act.REST
+
+
+def test_who_was_taken_over_does_nothing_more(house):
+    house.settle()
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.book.hold()
+    claim = house.folder.lease_dir / f"{house.book._lease.epoch + 1:06d}.json"
+    claim.write_text("{}")
+    with pytest.raises(RunHeld):
+        house.recovery.step()
+    assert house.cloud.orders == [("create", "lm-g1")]
+    claim.unlink()
+
+
+def test_creations_that_fail_are_tried_again_later_and_later(house):
+    house.cloud.answers = [
+        Answer(Outcome.QUOTA, "no quota"),
+        Answer(Outcome.STOCKOUT, "no machines"),
+        Answer(Outcome.TROUBLE, "no answer"),
+    ]
+    times = []
+    create = house.cloud.create
+    house.cloud.create = lambda *a: times.append(house.now) or create(*a)
+    assert house.settle().action.act is Act.REST
+    waits = [(b - a) // S for a, b in itertools.pairwise(times)]
+    assert waits[0] >= 300
+    assert house.said[1] == "lm-g1 could not be created (quota: no quota)"
+    assert house.book.load().wait_ns > 0
+
+
+def test_a_creation_that_fails_later_is_a_stock_out_too(house):
+    house.cloud.later = Answer(Outcome.STOCKOUT, "no more capacity")
+    house.recovery.step()
+    assert house.recovery.step().action.act is Act.WAIT
+    assert "lm-g1 could not be created (stock-out: no more capacity)" in house.said
+    assert len(house.cloud.orders) == 1
+    house.cloud.later = None
+    assert house.settle().action.act is Act.REST
+    assert house.cloud.orders == [("create", "lm-g1")] * 2
+
+
+def test_what_is_refused_is_a_persons_matter(house):
+    house.cloud.answers = [Answer(Outcome.REFUSED, "permission denied")]
+    decision = house.settle()
+    assert decision.action.act is Act.ASK
+    assert (len(house.cloud.orders), house.book.is_held) == (1, False)
+
+
+def test_limits_outlive_the_process(house):
+    house.settle()
+    sick = Slice("lm-g1-0", SliceState.READY, SliceHealth.SILENT)
+    resource = Resource("lm-g1", ResourceState.UP, house.owner, (sick,))
+    describe, house.cloud.describe = house.cloud.describe, lambda *a: (resource,)
+    assert house.recovery.step().action.act is Act.WAIT
+    house.now += FREE.sick_limit_ns
+    house.born()
+    assert house.recovery.step().action.act is Act.DELETE
+    house.cloud.describe = describe
+
+
+def test_no_answer_is_waited_out(house):
+    house.settle()
+    house.cloud.there = {"!": True}
+    decision = house.recovery.step()
+    assert (decision.action.act, decision.reason) == (
+        Act.WAIT,
+        "it does not answer; nothing is decided on that",
+    )
+
+
+def test_what_is_written_is_read_and_damage_is_told(house):
+    assert read_machines(house.folder) == house.machines
+    write_machines(house.folder, house.machines)
+    other = Machines("cloud-tpu", "lm", house.owner, "lm", "p", "z", "v6e-8", "v2-alpha")
+    with pytest.raises(ConfigurationError, match="has machines already"):
+        write_machines(house.folder, other)
+    path = house.folder.path / "machines" / "record.json"
+    for rubbish in ("{}", '{"epoch": 1}', "[", '{"deleted_unix_ns": 1}'):
+        path.write_text(rubbish)
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            house.book.load()
+    path.unlink()
+    path.with_name("machines.json").write_text('{"provider": 1}')
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        read_machines(house.folder)
