@@ -81,14 +81,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         memory = _memory(settings, folder, screen)
         job = Job(
             command=Command(command, place, inherited_environment()),
-            policy=RunPolicy(
-                ranks=settings.ranks,
-                save=settings.save_policy(),
-                save_in_memory=settings.snapshot_policy(),
-                restart=settings.restart_policy(),
-                hang=settings.hang_policy(),
-                notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
-            ),
+            policy=run_policy(settings, around),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
             chips=settings.total_chips,
@@ -105,6 +98,18 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         with contextlib.suppress(HoldfastError):
             lease.release()
         carrier.close(CARRY_LIMIT_S)
+
+
+def run_policy(settings: Settings, around: Surroundings) -> RunPolicy:
+    """What the run's machine decides by, on a host with these surroundings."""
+    return RunPolicy(
+        ranks=settings.ranks,
+        save=settings.save_policy(),
+        save_in_memory=settings.snapshot_policy(),
+        restart=settings.restart_policy(),
+        hang=settings.hang_policy(),
+        notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
+    )
 
 
 def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:

@@ -1,0 +1,229 @@
+"""`holdfast rehearse`: a warning, a kill or a hang, on this host, with a report."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.supervise import run_policy
+from holdfast.config.settings import TABLE
+from holdfast.errors import EXIT_DONE, EXIT_USER_FAILURE, ConfigurationError, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.rehearse.script import Script
+    from holdfast.rehearse.story import Story
+    from holdfast.testing.registry import Row
+
+F = TypeVar("F", bound=Callable[..., Any])
+NAME = "rehearsal"
+
+
+def _shared(command: F) -> F:
+    """The options that every rehearsal has."""
+    for option in (
+        click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True),
+        click.option("--limit", type=float, default=600.0, metavar="S", help="Give up after that."),
+        click.option(
+            "--then",
+            "go_on_steps",
+            type=click.IntRange(min=1),
+            default=3,
+            metavar="N",
+            help="New steps that it must make afterwards; 3.",
+        ),
+        click.option("--ranks", type=int, metavar="N", help="Training processes; 1."),
+        click.option("--store", metavar="FOLDER", help="Keep the run there; else it is removed."),
+        click.option(
+            "--after",
+            default="10",
+            metavar="WHEN",
+            help="Steps until it happens, or seconds after the first one (5s); 10.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _announced(command: F) -> F:
+    """And those of rehearsals in which a service tells of it."""
+    for option in (
+        click.option("--grace", "grace_s", type=float, metavar="S", help="As of holdfast run."),
+        click.option("--script", metavar="FILE", help="What the emulator says, and how it fails."),
+        click.option("--source", required=True, metavar="NAME", help="Which service tells: gce."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(no_args_is_help=True)
+def rehearse() -> None:
+    """Do to a run what clouds do to it, here and now, and say what came of it.
+
+    COMMAND runs under `holdfast run` in a store of its own, with real processes and real signals.
+    What warns it is an emulator on this host's loopback; no other address is asked. Other settings
+    come from holdfast.toml and variables, as always. Exit codes: 0 where no step was lost that
+    could have been saved, and it went on; else 1.
+    """
+
+
+@rehearse.command(short_help="Announce maintenance.")
+@_announced
+@click.option("--in", "in_s", type=float, metavar="S", help="Ahead of it; the service's own lead.")
+@_shared
+def maintenance(in_s: float | None, command: Sequence[str], **flags: Any) -> None:
+    """Announce maintenance, see the run save and leave, and start it again."""
+    row = _row(flags["source"])
+    usual = row.maintenance
+    if in_s is not None:
+        if not row.dated:
+            raise ConfigurationError(f"--in: {flags['source']} names no date of its maintenance")
+        usual = row.dated
+    _rehearse("maintenance", command, usual=usual, in_s=in_s, **flags)
+
+
+@rehearse.command(short_help="Announce a preemption.")
+@_announced
+@_shared
+def preemption(command: Sequence[str], **flags: Any) -> None:
+    """Announce a preemption, see the run save and leave, and start it again."""
+    _rehearse("preemption", command, usual=_row(flags["source"]).preemption, **flags)
+
+
+@rehearse.command(short_help="Kill a rank.")
+@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0.")
+@_shared
+def kill(command: Sequence[str], **flags: Any) -> None:
+    """Send a rank SIGKILL, and see the run go on by itself."""
+    _rehearse("kill", command, **flags)
+
+
+@rehearse.command(short_help="Have a rank hang.")
+@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0.")
+@click.option("--hang", default="auto:5", metavar="S", help="As of holdfast run; auto:5.")
+@_shared
+def hang(command: Sequence[str], **flags: Any) -> None:
+    """Send a rank SIGSTOP, see that noticed, and the run go on by itself."""
+    _rehearse("hang", command, **flags)
+
+
+def _row(source: str) -> Row:
+    from holdfast.testing.registry import EMULATORS
+
+    if source not in EMULATORS:
+        known = ", ".join(EMULATORS)
+        raise ConfigurationError(f"--source {source}: there is an emulator of {known}")
+    return EMULATORS[source]
+
+
+def _rehearse(
+    word: str,
+    command: Sequence[str],
+    *,
+    usual: str = "",
+    in_s: float | None = None,
+    source: str | None = None,
+    script: str | None = None,
+    store: str | None,
+    after: str,
+    go_on_steps: int,
+    limit: float,
+    rank: int = 0,
+    **flags: Any,
+) -> None:
+    from holdfast.config import inherited_environment, resolve
+    from holdfast.notices.protocol import Surroundings
+    from holdfast.rehearse.perform import Plan, perform
+    from holdfast.rehearse.script import Moment
+    from holdfast.rehearse.stage import Stage
+    from holdfast.rehearse.story import What
+
+    moment, played = Moment.of(after), _script(script, usual)
+    settings = resolve(flags).settings
+    if not 0 <= rank < settings.ranks:
+        raise ConfigurationError(f"--rank {rank}: the run has ranks 0 to {settings.ranks - 1}")
+    with contextlib.ExitStack() as later:
+        emulator = None if source is None else later.enter_context(_row(source).start())
+        place = _place(store, later)
+        memory = _folder(settings.memory_dir, later)
+        notice = "off" if emulator is None else f"{source}:{emulator.url}"
+        policy = run_policy(settings, Surroundings(inherited_environment()))
+        options = [*_options(flags), "--notice", notice, "--memory-dir", str(memory)]
+        stage = Stage(place, NAME, options, command, policy)
+        plan = Plan(What(word), moment, played, in_s, rank, go_on_steps, limit, memory)
+        story = perform(plan, stage, emulator, _say)
+        _report(place)
+        code = _tell(story)
+    sys.exit(code)
+
+
+def _script(path: str | None, usual: str) -> Script:
+    from holdfast.rehearse.script import Script, read_script
+
+    script = Script() if path is None else read_script(Path(path))
+    return script.or_usual(tuple(usual.split())) if usual else script
+
+
+def _options(flags: Mapping[str, Any]) -> list[str]:
+    """Flags of `holdfast run` by the names of their settings."""
+    rows = {row.name: row.flag for row in TABLE}
+    return [
+        word
+        for name, value in flags.items()
+        if value is not None
+        for word in (rows[name], str(value))
+    ]
+
+
+def _place(store: str | None, later: contextlib.ExitStack) -> Path:
+    """The rehearsal's own store; raises ConfigurationError where it has been rehearsed before."""
+    if store is None:
+        return _folder(None, later)
+    if "://" in store:
+        raise ConfigurationError(f"--store {store}: a rehearsal is kept in a folder of this host")
+    place = Path(store).expanduser().absolute()
+    if (place / NAME).exists():
+        raise ConfigurationError(
+            f"--store {store} holds a rehearsal already: remove {place / NAME}, or name another"
+        )
+    return place
+
+
+def _folder(base: str | None, later: contextlib.ExitStack) -> Path:
+    """A new folder that is removed at the end."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-rehearsal-", dir=base))
+    except OSError as error:
+        raise ConfigurationError(f"no folder can be made in {base}: {error.strerror}") from None
+    later.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _say(words: str) -> None:
+    click.echo(f"holdfast: rehearsal: {words}", err=True)
+
+
+def _report(place: Path) -> None:
+    """The ordinary one, of the rehearsal's run."""
+    from holdfast.cli.report import report
+
+    with contextlib.suppress(HoldfastError):  # it never came that far
+        click.get_current_context().invoke(report, run=NAME, store=str(place), history=None)
+
+
+def _tell(story: Story) -> int:
+    """Print what came of it; the exit code."""
+    from holdfast.rehearse.story import lines, verdict
+
+    is_well, why = verdict(story)
+    click.echo("")
+    for line in lines(story):
+        click.echo(f"  {line}")
+    click.echo(f"{'well' if is_well else 'not well'}: {why}")
+    return EXIT_DONE if is_well else EXIT_USER_FAILURE

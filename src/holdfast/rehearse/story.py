@@ -1,0 +1,121 @@
+"""What came of a rehearsal: its verdict, and the sentences that tell it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.rehearse.tale import Tale
+
+SECOND_NS = 1_000_000_000
+
+
+class What(StrEnum):
+    """What is rehearsed."""
+
+    MAINTENANCE = "maintenance"
+    PREEMPTION = "preemption"
+    KILL = "kill"
+    HANG = "hang"
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether a source of notices tells of it."""
+        return self in (What.MAINTENANCE, What.PREEMPTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`done_ns`: when it was done; None: the command ended before. `at_step`: how far it was then.
+
+    `exit_code`: of the supervisor that was warned; None: it was not the one to leave.
+    `is_taken`: it had not left by the deadline, and was ended as the host would have been.
+    `resumed_step`: what the next attempt began after; None: none did. `new_steps`: that it made.
+    `lost_steps`: None: nothing is known of them.
+    """
+
+    what: What
+    done_ns: int | None
+    tale: Tale
+    at_step: int = 0
+    exit_code: int | None = None
+    is_taken: bool = False
+    resumed_step: int | None = None
+    new_steps: int = 0
+    lost_steps: int | None = None
+
+
+def verdict(story: Story) -> tuple[bool, str]:
+    """Whether all is well, and why."""
+    tale, lost = story.tale, story.lost_steps
+    if story.done_ns is None:
+        return False, "the command ended before anything was done to it: try a smaller --after"
+    if not story.at_step:
+        return False, "it made no step that Holdfast could see, so there was nothing to save"
+    if tale.heard_ns is None:
+        return False, "nobody noticed it"
+    if story.what.is_announced and story.exit_code is None and not story.is_taken:
+        why = "the notice was withdrawn" if tale.is_withdrawn else "nothing dated ends the run"
+        return True, f"{why}, and training went on"
+    if story.resumed_step is None or not story.new_steps:
+        return False, "it did not go on afterwards"
+    if not story.what.is_announced:
+        return True, "it went on by itself"
+    if not lost:
+        return True, "no step was lost"
+    if tale.leeway_ns is not None and 0 < tale.leeway_ns < tale.need_ns:
+        return True, f"{_steps(lost)} lost: the deadline left less time than a save needs"
+    return False, f"{_steps(lost)} lost, though the deadline allowed a save"
+
+
+def lines(story: Story) -> list[str]:
+    """The story in its order, a sentence a line."""
+    tale, done_ns = story.tale, story.done_ns
+    told = []
+    if done_ns is not None:
+        told.append(f"{story.what} at step {story.at_step}")
+    if tale.heard_ns is not None and done_ns is not None:
+        verb = "notice heard" if story.what.is_announced else "noticed"
+        told.append(f"{verb} after {_ms(tale.heard_ns - done_ns)}")
+    if tale.leeway_ns is not None:
+        need = f"; a save needs {_s(tale.need_ns)}" if tale.need_ns else "; no save measured yet"
+        told.append(f"deadline {_s(tale.leeway_ns)} after that{need}")
+    if tale.is_withdrawn:
+        told.append("withdrawn again")
+    if tale.agreed_step is not None and tale.ordered_ns is not None:
+        told.append(f"all ranks agreed on step {tale.agreed_step}")
+        told.append(_saved(tale, tale.ordered_ns))
+    if story.is_taken:
+        told.append("still there at the deadline: killed, as the host would have been")
+    elif story.exit_code is not None:
+        again = " (start me again)" if story.exit_code == EXIT_SAVED_START_ME_AGAIN else ""
+        told.append(f"left with exit code {story.exit_code}{again}")
+    if story.resumed_step is not None:
+        after = f"from step {story.resumed_step}" if story.resumed_step else "from the beginning"
+        told.append(f"resumed {after}")
+    if story.lost_steps is not None:
+        told.append(f"{_steps(story.lost_steps)} lost")
+    return told
+
+
+def _saved(tale: Tale, ordered_ns: int) -> str:
+    if tale.saved_ns is None:
+        return "that step was not saved"
+    left = ""
+    if tale.told_deadline_ns is not None:
+        left_ns = tale.told_deadline_ns - tale.saved_ns
+        left = f", {_s(abs(left_ns))} {'before' if left_ns >= 0 else 'after'} the deadline"
+    return f"saved {_s(tale.saved_ns - ordered_ns)} after the order{left}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}" if count else "no step"
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:.0f} ms" if ns < SECOND_NS else _s(ns)
+
+
+def _s(ns: int) -> str:
+    return f"{ns / SECOND_NS:.3g} s"
