@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -148,6 +149,8 @@ def _rehearse(
     settings = resolve(flags).settings
     if not 0 <= rank < settings.ranks:
         raise ConfigurationError(f"--rank {rank}: the run has ranks 0 to {settings.ranks - 1}")
+    # Whoever ends a rehearsal ends its run as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as later:
         emulator = None if source is None else later.enter_context(_row(source).start())
         place = _place(store, later)

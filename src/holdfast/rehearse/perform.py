@@ -25,6 +25,7 @@ from holdfast.testing.emulator import Emulator
 
 LOOK_S = 0.1
 LEAD_S = 60.0
+HEAR_LIMIT_S = 75.0  # a source that fails is asked again within a minute
 SIGNALS = {What.KILL: signal.SIGKILL, What.HANG: signal.SIGSTOP}
 Say = Callable[[str], None]
 
@@ -141,6 +142,9 @@ class _Performance:
     def _announce_and_watch(self) -> int | None:
         """Tell the emulator what the script says, until the run has left or goes on for good."""
         began_s, done_ns = time.monotonic(), None
+        deaf_s = (
+            began_s + HEAR_LIMIT_S + max((one.at_s for one in self.plan.script.lines), default=0)
+        )
         rest = list(self.plan.script.lines)
         end_step: int | None = None
         while True:
@@ -154,6 +158,8 @@ class _Performance:
                 self.say("the deadline has come: the host is taken")
                 self.stage.kill()
                 self.story = replace(self.story, is_taken=True)
+                return done_ns
+            if self.tale.heard_ns is None and time.monotonic() > deaf_s:
                 return done_ns
             is_quiet = not rest and self.tale.heard_ns is not None and not self.tale.deadline_ns
             end_step = end_step or self.tale.step + self.plan.go_on_steps if is_quiet else None

@@ -84,8 +84,10 @@ def read_script(path: Path) -> Script:
     try:
         with path.open("rb") as file:
             text = file.read(SCRIPT_MAX_BYTES + 1).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the script {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise ConfigurationError(f"the script {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"the script {path} is no text in UTF-8") from None
     if len(text) > SCRIPT_MAX_BYTES:
         raise ConfigurationError(f"the script {path} has more than {SCRIPT_MAX_BYTES} bytes")
     loads: Callable[[str], Any] = json.loads if path.suffix == ".json" else tomllib.loads
