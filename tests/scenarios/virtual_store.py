@@ -41,24 +41,27 @@ class Store:
     def choose(self, wish: Wish | None, memory: Memory) -> tuple[ev.Resume, str]:
         """As `snapshot.catalog` does: a set in memory goes before the same one on disk."""
         chain = self.chain()
-        in_memory = [(b, one) for b, one in memory.sets() if one.name not in self.spoilt]
+        buffers = {one.name: b for b, one in memory.sets() if one.name not in self.spoilt}
+        durable = {one.name for one in self.sets}
+        known = [
+            *self.sets,
+            *(one for _, one in memory.sets() if one.name in buffers.keys() - durable),
+        ]
+        lost = {name: why for name, why in self.rejected.items() if name not in buffers}
         if wish is None:
-            known = [*self.sets, *(one for _, one in in_memory)]
-            chosen, words = choose(known, chain, self.rejected)
+            chosen, words = choose(known, chain, lost)
         else:
-            in_memory = []
-            chosen, words = choose_back(wish.to, self.sets, chain, self.rejected, {})
+            chosen, words = choose_back(wish.to, known, chain, lost, {})
         name = chosen.name if chosen else None
         skip = skip_from(self.attempts, name) if wish is None else wish.skip_batches
         if chosen is None:
             return ev.Resume(None, 0, None, skip), words
         resume = ev.Resume(chosen.name, chosen.step, chosen.attempt, skip)
-        buffers = [buffer for buffer, one in in_memory if one.name == chosen.name]
-        if not buffers:
+        if chosen.name not in buffers:
             return resume, words
-        durable = [one for one in newest_first(self.sets, chain) if one.step <= chosen.step]
-        step = durable[0].step if durable else 0
-        return replace(resume, buffer=buffers[0], committed_step=step), words
+        good = [one for one in self.sets if one.name not in self.rejected]
+        steps = (one.step for one in newest_first(good, chain) if one.step <= chosen.step)
+        return replace(resume, buffer=buffers[chosen.name], committed_step=next(steps, 0)), words
 
     def recover(self) -> None:
         """It is well: what it took meanwhile is done."""

@@ -182,12 +182,12 @@ class Watch:
             for one in store.sets
             if one.name not in store.rejected and is_on_lineage(store, one.attempt, one.step)
         }
+        good |= {
+            (one.attempt, one.step)
+            for _, one in world.memory.sets()
+            if one.name not in store.spoilt and is_on_lineage(store, one.attempt, one.step)
+        }
         if wish is None:
-            good |= {
-                (one.attempt, one.step)
-                for _, one in world.memory.sets()
-                if one.name not in store.spoilt and is_on_lineage(store, one.attempt, one.step)
-            }
             newest = max(good, default=None)
             found = None if resume.set_name is None else (resume.parent, resume.step)
             require(found == newest, f"{found} was chosen, and {newest} is the newest")

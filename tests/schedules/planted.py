@@ -66,19 +66,19 @@ def _steps_are_not_compared() -> Patches:
     def judge(state: Any, at_ns: int) -> Any:
         answers = [rank.answer for rank in state.ranks]
         return (
-            (state, ()) if None in answers else moves.agreed(replace(state, step=answers[0]), at_ns)
+            (state, ()) if None in answers else moves.agreed(state._replace(step=answers[0]), at_ns)
         )
 
     return [(virtual_ranks, "at_boundary", at_boundary), (moves, "judge", judge)]
 
 
 def _commits_when_the_first_is_durable() -> Patches:
-    def commit_if_complete(state: Any) -> Any:
+    def written(state: Any) -> Any:
         if not any(rank.durable for rank in state.ranks):
             return state, ()
-        return replace(state, phase=Phase.COMMITTING), (news.Commit(state.epoch, state.step),)
+        return state.at(Phase.COMMITTING), (news.Commit(state.epoch, state.step),)
 
-    return [(moves, "commit_if_complete", commit_if_complete)]
+    return [(moves, "written", written)]
 
 
 def _ranks_leave_before_the_commit() -> Patches:
@@ -98,7 +98,7 @@ def _an_epoch_is_used_twice() -> Patches:
 
 def _overwrites_what_is_sealed() -> Patches:
     free = Buffers.free
-    return [(Buffers, "free", lambda self, pinned=(): free(replace(self, sealing=()), pinned))]
+    return [(Buffers, "free", lambda self, pinned=(): free(self._replace(sealing=()), pinned))]
 
 
 def _overwrites_what_is_drained() -> Patches:
@@ -108,12 +108,12 @@ def _overwrites_what_is_drained() -> Patches:
 
 def _gives_the_newest_away() -> Patches:
     free = Buffers.free
-    return [(Buffers, "free", lambda self, pinned=(): free(replace(self, sealed=()), pinned))]
+    return [(Buffers, "free", lambda self, pinned=(): free(self._replace(sealed=()), pinned))]
 
 
 def _drains_another_branch() -> Patches:
     def begin(self: Buffers, restored: Any) -> Buffers:
-        return replace(self, ready=(0,) * len(self.ready), opened=None)
+        return self._replace(ready=(0,) * len(self.ready), opened=None)
 
     return [(Buffers, "begin", begin)]
 
@@ -154,7 +154,10 @@ def _budget_is_one_too_large() -> Patches:
 
 
 def _the_fastest_rank_is_progress() -> Patches:
-    return [(Saving, "slowest_step", Saving.fastest_step)]
+    def note_steps(self: Saving) -> None:
+        self.fastest_step = self.slowest_step = self.agreement.fastest_step
+
+    return [(Saving, "_note_steps", note_steps)]
 
 
 def _a_wish_is_granted_twice() -> Patches:
