@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.notices import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices import file, gce, registry
+from holdfast.notices import aws, azure, file, gce, registry
 from holdfast.notices.protocol import Surroundings, Trouble
 
 S = 10**9
@@ -48,7 +48,7 @@ def test_a_live_migration_is_told_from_an_end(text: str, action: NoticeAction) -
 def test_a_window_in_camel_or_snake_case_or_wrapped(told: dict[str, object]) -> None:
     said = gce.upcoming_maintenance(json.dumps(told), action=END)
     assert said is not None
-    assert (said.window_unix_ns, said.state) == (OPENS, NoticeState.SCHEDULED)
+    assert (said.at_unix_ns, said.state) == (OPENS, NoticeState.SCHEDULED)
 
 
 def test_a_window_that_is_open_says_no_date_and_one_that_is_over_nothing() -> None:
@@ -56,7 +56,7 @@ def test_a_window_that_is_open_says_no_date_and_one_that_is_over_nothing() -> No
         json.dumps({**WINDOW, "maintenanceStatus": "ONGOING"}), action=END
     )
     assert said is not None
-    assert (said.window_unix_ns, said.state) == (None, NoticeState.STARTED)
+    assert (said.at_unix_ns, said.state) == (None, NoticeState.STARTED)
     over = json.dumps({**WINDOW, "maintenanceStatus": "COMPLETE"})
     assert gce.upcoming_maintenance(over, action=END) is None
 
@@ -74,6 +74,74 @@ def test_a_window_that_is_open_says_no_date_and_one_that_is_over_nothing() -> No
     ],
 )
 def test_nonsense_is_trouble(read, text) -> None:
+    with pytest.raises(Trouble):
+        read(text)
+
+
+ON_AWS = {"Code": "system-reboot", "EventId": "e1", "State": "active", "Description": "a reboot"}
+
+
+@pytest.mark.parametrize("date", ["20 Nov 2026 19:00:01 GMT", "2026-11-20T19:00:01Z"])
+def test_dates_of_amazons_and_what_has_come_but_is_not_over(date: str) -> None:
+    text = json.dumps([{**ON_AWS, "NotBefore": date}])
+    ahead = aws.scheduled(text, OPENS - S)["e1"]
+    assert (ahead.action, ahead.state) == (NoticeAction.REBOOT, NoticeState.SCHEDULED)
+    assert ahead.at_unix_ns == OPENS
+    here = aws.scheduled(text, OPENS)["e1"]
+    assert (here.state, here.at_unix_ns) == (NoticeState.STARTED, None)
+
+
+def test_scheduled_events_that_are_over_or_called_off_say_nothing_and_new_ones_the_worst() -> None:
+    listed = [
+        {**ON_AWS, "State": "canceled"},
+        {**ON_AWS, "EventId": "e2", "State": "completed"},
+        {**ON_AWS, "EventId": "e3", "Code": "instance-melts"},
+    ]
+    says = aws.scheduled(json.dumps(listed), 0)
+    assert [(one, said.action) for one, said in says.items()] == [("e3", END)]
+
+
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_amazons_ways_of_saying_nothing(text: str) -> None:
+    assert (aws.spot_action(text), aws.rebalance(text)) == ({}, {})
+    assert aws.scheduled("[]" if text else "", 0) == {}
+
+
+def test_scheduled_events_of_azure_are_told_apart() -> None:
+    one = {"EventStatus": "Scheduled", "Resources": ["VM"], "NotBefore": ""}
+    kinds = ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "Melt"]
+    listed = [{**one, "EventId": kind, "EventType": kind} for kind in kinds]
+    listed += [{**one, "EventId": "x", "Resources": other} for other in (["vm2"], None, "vm")]
+    listed[1]["NotBefore"] = "Fri, 20 Nov 2026 19:00:01 GMT"
+    says = azure.events({"DocumentIncarnation": 1, "Events": listed}, "vm")
+    assert list(says) == kinds
+    assert [kind for kind, said in says.items() if not said.action.is_end] == ["Freeze"]
+    assert says["Reboot"].at_unix_ns == OPENS
+    leads = [said.lead_ns // S for said in says.values() if said.lead_ns]
+    assert leads == [900, 900, 600, 30, 300]
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (aws.spot_action, "<html>"),
+        (aws.spot_action, "[]"),
+        (aws.spot_action, '{"time": "soon"}'),
+        (aws.spot_action, '{"time": 7}'),
+        (aws.spot_action, "[" * 100_000),
+        (aws.rebalance, "7"),
+        (lambda text: aws.scheduled(text, 0), "{}"),
+        (lambda text: aws.scheduled(text, 0), "[1]"),
+        (lambda text: aws.scheduled(text, 0), '[{"NotBefore": "20 Nov 2026 21:00:40"}]'),
+        (lambda text: azure.events(json.loads(text), "vm"), "{}"),
+        (lambda text: azure.events(json.loads(text), "vm"), '{"Events": [1]}'),
+        (
+            lambda text: azure.events(json.loads(text), "vm"),
+            '{"Events": [{"Resources": ["vm"], "NotBefore": "soon"}]}',
+        ),
+    ],
+)
+def test_nonsense_of_other_clouds_is_trouble(read, text) -> None:
     with pytest.raises(Trouble):
         read(text)
 
@@ -122,6 +190,9 @@ def test_where_this_host_is(tmp_path: Path) -> None:
     from holdfast.notices import found
 
     assert found.aws(surroundings(tmp_path / "a", {"sys_vendor": "Amazon EC2"}))
+    xen = {"sys_vendor": "Xen", "bios_version": "4.11.amazon"}
+    assert found.aws(surroundings(tmp_path / "x", xen)) == "the firmware is called 4.11.amazon"
+    assert not found.aws(surroundings(tmp_path / "x", AWS_EC2_METADATA_DISABLED="true"))
     assert found.azure(surroundings(tmp_path / "b", {"chassis_asset_tag": found.AZURE_CHASSIS}))
     assert not found.azure(surroundings(tmp_path / "c", {"chassis_asset_tag": "7783"}))
     assert found.slurm(surroundings(tmp_path, SLURM_JOB_ID="7")) == "SLURM_JOB_ID is set"
@@ -136,7 +207,7 @@ def test_where_this_host_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("gcp", "'gcp' is no source of notices; there are file, gce, "),
+        ("gcp", "'gcp' is no source of notices; there are aws, azure, "),
         ("off,gce", "'off' is no source"),
         ("file", "file needs a path: write file:PATH"),
         ("signal", "write signal:USR1=120"),

@@ -29,7 +29,8 @@ MOST_ANNOUNCED = 20  # at a time, on record
 class NoticeAction(StrEnum):
     """What will be done to the host."""
 
-    LIVE_MIGRATION = "live migration"  # it pauses; processes and memory survive
+    FREEZE = "freeze"  # it stands still for seconds; processes, memory and devices survive
+    LIVE_MIGRATION = "live migration"  # it pauses; processes and memory survive, devices may not
     REBOOT = "reboot"
     TERMINATE = "terminate"
     TIME_LIMIT = "time limit"  # the job's time is over; the host stays

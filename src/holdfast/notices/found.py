@@ -23,11 +23,17 @@ def gce(around: Surroundings) -> str:
 
 
 def aws(around: Surroundings) -> str:
-    """A virtual machine of EC2; Amazon's own libraries take the variable, too."""
+    """A virtual machine of EC2; Amazon's own libraries take the variables, too."""
+    if around.environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return ""
     if variable := _variable(around, "AWS_EC2_METADATA_SERVICE_ENDPOINT"):
         return variable
     vendor = around.read(f"{DMI}/sys_vendor")
-    return f"the vendor is called {vendor}" if vendor.startswith("Amazon EC2") else ""
+    if vendor.startswith("Amazon EC2"):
+        return f"the vendor is called {vendor}"
+    # Older machine types run on Xen, whose firmware Amazon has marked.
+    firmware = around.read(f"{DMI}/bios_version") if vendor == "Xen" else ""
+    return f"the firmware is called {firmware}" if "amazon" in firmware.lower() else ""
 
 
 def azure(around: Surroundings) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.said import Memory, Said
 from holdfast.notices.together import together
 
 if TYPE_CHECKING:
@@ -34,17 +34,6 @@ GPU_MAINTENANCE_LEAD_NS = 3600 * SECOND_NS
 PREEMPTION_LEAD_NS = 30 * SECOND_NS
 STOP_LEAD_NS = 30 * SECOND_NS  # a graceful stop may leave more, which no key of these says
 NOTHING = ("", "NONE", "FALSE", "UNSPECIFIED", "STOP_STATE_UNSPECIFIED", "{}", "NULL")
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a key says; `window_unix_ns`: when the window of the maintenance opens, if told."""
-
-    action: NoticeAction
-    words: str
-    state: NoticeState = NoticeState.SCHEDULED
-    window_unix_ns: int | None = None
-    lead_ns: int | None = None
 
 
 def is_nothing(text: str) -> bool:
@@ -108,7 +97,7 @@ def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
     words = " ".join(filter(None, (kind, "maintenance")))
     if status == "ONGOING":
         return Said(action, words, NoticeState.STARTED)
-    return Said(action, words, window_unix_ns=_moment(fields.get("windowstarttime")))
+    return Said(action, words, at_unix_ns=_moment(fields.get("windowstarttime")))
 
 
 def _fields(told: Any) -> dict[str, Any]:
@@ -144,7 +133,7 @@ class Gce:
         self._server, self._tools = server, tools
         self._lead_ns = GPU_MAINTENANCE_LEAD_NS if has_gpu else MAINTENANCE_LEAD_NS
         self._etags: dict[str, str] = {}
-        self._told: dict[str, tuple[Said, Notice]] = {}
+        self._memory = Memory(self.name, tools)
         self._upcoming = NoticeAction.TERMINATE
 
     async def watch(self) -> AsyncGenerator[Notice, None]:
@@ -179,41 +168,15 @@ class Gce:
             answer = await self._ask(key, query)
             is_there = answer.status == 200
             now = answer.headers.get("etag", "") if is_there else ""
-            notice = self._notice(key, understood(answer.text if is_there else ""), answer)
+            said = understood(answer.text if is_there else "")
             self._tools.answered()
-            if notice is not None:
+            for notice in self._memory.news(key, said, answer.date_unix_ns):
                 yield notice
             self._etags[key] = now  # only now: what was not understood is read again
             if not now:
                 await self._tools.sleep(ABSENT_S)
             elif now == etag and self._tools.now_ns() - asked_ns < SECOND_NS:
                 await self._tools.sleep(HASTE_S)
-
-    def _notice(self, key: str, said: Said | None, answer: Answer) -> Notice | None:
-        """What is new in what a key says; None: nothing."""
-        before, known = self._told.get(key, (None, None))
-        if said == before:
-            return None
-        now_ns = self._tools.now_ns()
-        if said is None:
-            del self._told[key]
-            gone = NoticeState.WITHDRAWN
-            return replace(known, state=gone, received_ns=now_ns) if known else None
-        unix_ns, deadline_ns = said.window_unix_ns, None
-        if unix_ns is not None:
-            deadline_ns = self._tools.on_our_clock(unix_ns, answer.date_unix_ns)
-        notice = Notice(
-            self.name,
-            said.action,
-            now_ns,
-            said.state,
-            topic=key,
-            deadline_ns=deadline_ns,
-            lead_ns=said.lead_ns,
-            words=said.words,
-        )
-        self._told[key] = said, notice
-        return notice
 
     async def _ask(self, key: str, query: Mapping[str, str]) -> Answer:
         from holdfast.notices.fetch import fetch

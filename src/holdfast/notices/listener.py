@@ -113,10 +113,12 @@ class Listener:
         heard: Callable[[Notice], None],
         say: Say,
         grace_ns: int,
+        sleep: Sleep = asyncio.sleep,
         backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
     ) -> None:
         """Nothing is opened yet; raises ConfigurationError for options that cannot be meant."""
         lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
+        lent["sleep"] = sleep
         self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
         self._say = say
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -27,8 +27,8 @@ A `Source` has a `name` and `watch()`, an async generator of `core.notices.Notic
 - Whatever runs for long (a thread, a process, a connection) ends when `watch()` is closed: use
   `async with` and `finally`.
 
-Modules beside the sources (`fetch`, `listener`, this one) are shared; a source never imports
-another one. For each there is an emulator in `holdfast.testing`, and tests that run both.
+Modules beside the sources (`fetch`, `said`, `listener`, this one) are shared; a source never
+imports another one. For each there is an emulator in `holdfast.testing`, and tests that run both.
 """
 
 from __future__ import annotations

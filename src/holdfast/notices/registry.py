@@ -22,6 +22,8 @@ class Row(NamedTuple):
 
 # One line a source, by the name that users write.
 SOURCES: dict[str, Row] = {
+    "aws": Row("aws", found.aws),
+    "azure": Row("azure", found.azure),
     "file": Row("file", found.nowhere),
     "gce": Row("gce", found.gce),
     "signal": Row("signals", found.nowhere),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,10 @@ def clocks() -> Clocks:
 
 
 class Listening:
-    """To the sources of a setting's text. `skew_ns`: by how much this host's calendar is ahead."""
+    """To the sources of a setting's text. `skew_ns`: by how much this host's calendar is ahead.
+
+    `naps`: sleeps between polls take a millisecond, and the run's clock goes on by what was slept.
+    """
 
     def __init__(
         self,
@@ -30,7 +34,10 @@ class Listening:
         environment: Mapping[str, str] | None = None,
         root: Path = Path("/nowhere"),
         skew_ns: int = 0,
+        *,
+        naps: bool = False,
     ) -> None:
+        self.slept_ns = 0
         self.notices: list[Notice] = []
         self.said: list[tuple[str, str]] = []
         self._changed = threading.Condition()
@@ -38,13 +45,18 @@ class Listening:
         self.listener = listener.Listener(
             wanted(text, around),
             around,
-            clock=lambda: Clocks(now_ns(), clocks().unix_ns + skew_ns),
+            clock=lambda: Clocks(now_ns() + self.slept_ns, clocks().unix_ns + skew_ns),
+            sleep=self._nap if naps else asyncio.sleep,
             heard=self._heard,
             say=lambda *words: self.said.append(words),
             grace_ns=30 * 10**9,
             backoff=HASTE,
         )
         self.listener.start()
+
+    async def _nap(self, seconds: float) -> None:
+        self.slept_ns += int(seconds * 10**9)
+        await asyncio.sleep(0.001)
 
     def _heard(self, notice: Notice) -> None:
         with self._changed:

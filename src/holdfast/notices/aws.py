@@ -1,0 +1,190 @@
+"""Amazon EC2's metadata service (IMDSv2): Spot interruptions, rebalance advice, scheduled events.
+
+Three items are asked for again and again, as Amazon's documents on Spot interruption notices, on
+rebalance recommendations and on scheduled events have it; each is answered with 404 while there is
+nothing. Every question carries a token, which is fetched by PUT and is good for hours, or until the
+service says 401.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.said import Memory, Said
+
+if TYPE_CHECKING:
+    from holdfast.notices.fetch import Answer, Server
+
+ADDRESS = "http://169.254.169.254"
+ROOT = "/latest/meta-data/"
+TOKEN = "/latest/api/token"  # noqa: S105 - a path
+TOKEN_LIFE_S = 21600  # the longest that may be asked for
+SPOT, REBALANCE, SCHEDULED = (
+    "spot/instance-action",
+    "events/recommendations/rebalance",
+    "events/maintenance/scheduled",
+)
+POLL_S = 5.0  # what Amazon recommends for Spot interruptions
+SELDOM_NS = 60 * SECOND_NS  # of what comes hours ahead, or asks for nothing at once
+
+SPOT_LEAD_NS = 120 * SECOND_NS
+OVER = ("completed", "canceled")
+SCHEDULED_ACTIONS = {
+    "instance-reboot": NoticeAction.REBOOT,
+    "system-reboot": NoticeAction.REBOOT,
+    # Of the power: the machine is rebooted. Of the network: its ranks lose one another.
+    "system-maintenance": NoticeAction.REBOOT,
+    "instance-stop": NoticeAction.TERMINATE,
+    "instance-retirement": NoticeAction.TERMINATE,
+}
+
+
+def spot_action(text: str) -> dict[str, Said]:
+    """`spot/instance-action`: terminate, stop or hibernate, and when; two minutes ahead.
+
+    A hibernation begins at once, and is told with no time to spare.
+    """
+    told = _object(text, SPOT)
+    if not told:
+        return {}
+    at_unix_ns, action = _moment(told.get("time")), str(told.get("action", "terminate"))
+    words = f"Spot interruption: {action}"
+    return {SPOT: Said(NoticeAction.TERMINATE, words, at_unix_ns=at_unix_ns, lead_ns=SPOT_LEAD_NS)}
+
+
+def rebalance(text: str) -> dict[str, Said]:
+    """`events/recommendations/rebalance`: the machine is more likely to be taken than others."""
+    told = _object(text, REBALANCE)
+    return (
+        {REBALANCE: Said(NoticeAction.REBALANCE, "Spot rebalance recommendation")} if told else {}
+    )
+
+
+def scheduled(text: str, now_unix_ns: int) -> dict[str, Said]:
+    """`events/maintenance/scheduled`: a list, with what is over or canceled for a while in it.
+
+    An event stays active after its date, until it is done or called off: it has started then. A
+    code that is not known is taken for the worst.
+    """
+    try:
+        told = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        raise Trouble(f"{SCHEDULED} says {text[:40]!r} instead of JSON") from None
+    if not isinstance(told, list) or not all(isinstance(one, Mapping) for one in told):
+        raise Trouble(f"{SCHEDULED} says {text[:40]!r} instead of a list of events")
+    says = {}
+    for event in told:
+        if str(event.get("State", "active")).lower() in OVER:
+            continue
+        code, event_id = str(event.get("Code", "")), str(event.get("EventId", ""))
+        at_unix_ns = _moment(event.get("NotBefore"))
+        has_come = at_unix_ns is not None and at_unix_ns <= now_unix_ns
+        says[event_id or code] = Said(
+            SCHEDULED_ACTIONS.get(code, NoticeAction.TERMINATE),
+            str(event.get("Description") or code),
+            NoticeState.STARTED if has_come else NoticeState.SCHEDULED,
+            at_unix_ns=None if has_come else at_unix_ns,
+            event_id=event_id,
+        )
+    return says
+
+
+def _object(text: str, item: str) -> Mapping[str, Any]:
+    try:
+        told = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, Mapping):
+        raise Trouble(f"{item} says {text[:40]!r} instead of an object of JSON")
+    return told
+
+
+def _moment(text: object) -> int | None:
+    """A date as 2026-11-20T21:00:40Z, or as 20 Nov 2026 21:00:40 GMT; None: none is told."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(str(text))
+        except (ValueError, TypeError, OverflowError):
+            raise Trouble(f"{str(text)[:40]!r} is no date") from None
+    if moment.tzinfo is None:
+        raise Trouble(f"{str(text)[:40]!r} is a date without its zone")
+    return int(moment.timestamp()) * SECOND_NS
+
+
+class Aws:
+    """The metadata service of this instance."""
+
+    name = "aws"
+
+    def __init__(self, server: Server, tools: Tools) -> None:
+        self._server, self._tools = server, tools
+        self._token, self._renew_ns = "", 0
+        self._spot, self._seldom = Memory(self.name, tools), Memory(self.name, tools)
+        self._seldom_ns: int | None = None  # when what changes seldom was asked for
+
+    async def watch(self) -> AsyncGenerator[Notice, None]:
+        """What any of the items says."""
+        while True:
+            answer = await self._item(SPOT)
+            for notice in self._spot.all_news(spot_action(answer.text), answer.date_unix_ns):
+                yield notice
+            now_ns = self._tools.now_ns()
+            if self._seldom_ns is None or now_ns - self._seldom_ns >= SELDOM_NS:
+                advice = rebalance((await self._item(REBALANCE)).text)
+                answer = await self._item(SCHEDULED)
+                now_unix_ns = answer.date_unix_ns or self._tools.clock().unix_ns
+                says = advice | scheduled(answer.text, now_unix_ns)
+                for notice in self._seldom.all_news(says, answer.date_unix_ns):
+                    yield notice
+                self._seldom_ns = now_ns
+            self._tools.answered()
+            await self._tools.sleep(POLL_S)
+
+    async def _item(self, item: str) -> Answer:
+        """The item, empty where there is none; with a new token if the old one is refused."""
+        from holdfast.notices.fetch import Answer, fetch
+
+        for is_last in (False, True):
+            token = {"X-aws-ec2-metadata-token": await self._good_token()}
+            answer = await fetch(self._server, ROOT + item, headers=token)
+            if answer.status == 404:
+                return Answer(404, answer.headers)
+            if answer.status == 200:
+                return answer
+            if answer.status != 401 or is_last:
+                break
+            self._token = ""
+        raise Trouble(f"{self._server} answers {item} with status {answer.status}")
+
+    async def _good_token(self) -> str:
+        from holdfast.notices.fetch import fetch
+
+        if self._token and self._tools.now_ns() < self._renew_ns:
+            return self._token
+        asked_ns = self._tools.now_ns()
+        life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFE_S)}
+        answer = await fetch(self._server, TOKEN, method="PUT", headers=life)
+        token = answer.text
+        if answer.status != 200 or not (token.isascii() and token.isprintable() and token):
+            what = f"status {answer.status}" if answer.status != 200 else "what is no token"
+            raise Trouble(f"{self._server} answers the request for a token with {what}")
+        self._token, self._renew_ns = token, asked_ns + TOKEN_LIFE_S // 2 * SECOND_NS
+        return token
+
+
+def make(option: str, tools: Tools, around: Surroundings) -> Aws:
+    """Of the service's address; the instance's own where none is given."""
+    from holdfast.notices.fetch import Server
+
+    named = around.environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
+    return Aws(Server.at(option or named or ADDRESS), tools)

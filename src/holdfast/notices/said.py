@@ -1,0 +1,71 @@
+"""What a vendor says of one thing, and what is new in it: for all sources that are asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.notices.protocol import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One thing, in the vendor's own times: so the same thing said again is equal to it.
+
+    `at_unix_ns`: when the host is disturbed, by the vendor's calendar; None: not told. `lead_ns`:
+    how long ahead the vendor promises to tell. `event_id`: its own name of the event.
+    """
+
+    action: NoticeAction
+    words: str
+    state: NoticeState = NoticeState.SCHEDULED
+    at_unix_ns: int | None = None
+    lead_ns: int | None = None
+    event_id: str = ""
+
+
+class Memory:
+    """What one source has told so far, by topic."""
+
+    def __init__(self, source: str, tools: Tools) -> None:
+        self._source, self._tools = source, tools
+        self._told: dict[str, tuple[Said, Notice]] = {}
+
+    def news(self, topic: str, said: Said | None, their_unix_ns: int | None = None) -> list[Notice]:
+        """The notice of what is new about a topic; `said` None: nothing is said of it any more.
+
+        `their_unix_ns`: the vendor's calendar now, if its answer has told it.
+        """
+        before, known = self._told.get(topic, (None, None))
+        if said == before:
+            return []
+        now_ns = self._tools.now_ns()
+        if said is None:
+            del self._told[topic]
+            gone = NoticeState.WITHDRAWN
+            return [replace(known, state=gone, received_ns=now_ns)] if known else []
+        at_ns = None
+        if said.at_unix_ns is not None:
+            at_ns = self._tools.on_our_clock(said.at_unix_ns, their_unix_ns)
+        notice = Notice(
+            self._source,
+            said.action,
+            now_ns,
+            said.state,
+            said.event_id,
+            topic,
+            deadline_ns=at_ns,
+            lead_ns=said.lead_ns,
+            words=said.words,
+        )
+        self._told[topic] = said, notice
+        return [notice]
+
+    def all_news(self, says: Mapping[str, Said], their_unix_ns: int | None = None) -> list[Notice]:
+        """What is new in all that is said now: what is missing from it is withdrawn."""
+        gone = [topic for topic in self._told if topic not in says]
+        notices = [notice for topic in gone for notice in self.news(topic, None)]
+        for topic, said in says.items():
+            notices += self.news(topic, said, their_unix_ns)
+        return notices
