@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.notices import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices import aws, azure, file, gce, registry
+from holdfast.notices import aws, azure, file, gce, kubernetes, registry
 from holdfast.notices.protocol import Surroundings, Trouble
 
 S = 10**9
@@ -121,9 +121,38 @@ def test_scheduled_events_of_azure_are_told_apart() -> None:
     assert leads == [900, 900, 600, 30, 300]
 
 
+def node(text: object = "", *taints: object, **labels: str) -> dict[str, object]:
+    label = {kubernetes.MAINTENANCE_AT: text} if text else {}
+    return {"metadata": {"labels": label | labels}, "spec": {"taints": list(taints)}}
+
+
+def test_a_nodes_maintenance_is_ahead_until_its_date_and_other_taints_say_nothing() -> None:
+    text = str(OPENS // S)
+    said = kubernetes.node_says(node(text, {"key": "nvidia.com/gpu"}, "?"), OPENS - 1)
+    assert list(said) == ["maintenance"]
+    assert (said["maintenance"].at_unix_ns, said["maintenance"].state) == (
+        OPENS,
+        NoticeState.SCHEDULED,
+    )
+    assert kubernetes.node_says(node(text), OPENS)["maintenance"].state is NoticeState.STARTED
+    ongoing = node(text, **{kubernetes.MAINTENANCE_NOW: "ONGOING"})
+    assert kubernetes.node_says(ongoing, 0)["maintenance"].state is NoticeState.STARTED
+    assert kubernetes.node_says({}, 0) == kubernetes.pod_says({}, 0) == {}
+
+
+@pytest.mark.parametrize("text", ["soon", "-5", "1e9", "9" * 12, 5])
+def test_a_maintenance_time_that_is_none_is_trouble(text: object) -> None:
+    with pytest.raises(Trouble):
+        kubernetes.node_says(node(text), 0)
+
+
 @pytest.mark.parametrize(
     ("read", "text"),
     [
+        (
+            lambda text: kubernetes.pod_says(json.loads(text), 0),
+            '{"metadata": {"deletionTimestamp": 5}}',
+        ),
         (aws.spot_action, "<html>"),
         (aws.spot_action, "[]"),
         (aws.spot_action, '{"time": "soon"}'),

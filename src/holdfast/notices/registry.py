@@ -26,6 +26,7 @@ SOURCES: dict[str, Row] = {
     "azure": Row("azure", found.azure),
     "file": Row("file", found.nowhere),
     "gce": Row("gce", found.gce),
+    "kubernetes": Row("kubernetes", found.kubernetes),
     "signal": Row("signals", found.nowhere),
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +52,7 @@ class Reply:
 class Emulator(Told):
     """One service. It listens from the start, and until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.requests: list[Request] = []
         self.delay_s = 0.0
@@ -59,7 +60,11 @@ class Emulator(Told):
         handler = type("Handler", (_Handler,), {"emulator": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        if tls is not None:  # the handshake is for the request's own thread
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.daemon = True
         self._thread.start()

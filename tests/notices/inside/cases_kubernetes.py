@@ -1,0 +1,176 @@
+"""A pod's cluster: watches that end, are forgotten or forbidden, tokens that change, TLS."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import time
+
+import pytest
+
+from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.testing.kubernetes import NODE, NODES, POD, PODS, KubernetesEmulator
+
+S = 10**9
+IMPENDING = "cloud.google.com/impending-node-termination"
+AT, ACTIVE = (
+    f"cloud.google.com/{name}" for name in ("scheduled-maintenance-time", "active-node-maintenance")
+)
+ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@pytest.fixture
+def account(tmp_path):
+    folder = tmp_path / ACCOUNT
+    folder.mkdir(parents=True)
+    (folder / "token").write_text("first\n")
+    (folder / "namespace").write_text("ml")
+    return folder
+
+
+@pytest.fixture
+def cluster():
+    with KubernetesEmulator() as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def watching(cluster, account, listening, tmp_path):
+    """`watching()`: listens, and the watches are open."""
+
+    def begin(folders=frozenset({PODS, NODES}), **more):
+        option = f"kubernetes:{cluster.url}"
+        ears = listening(option, environment={"HOSTNAME": POD}, root=tmp_path, naps=True, **more)
+        ears.until(lambda: watches(cluster) >= folders)
+        return ears
+
+    return begin
+
+
+def watches(cluster):
+    return {request.path for request in cluster.requests if "watch" in request.query}
+
+
+def left_s(told):
+    return (told.deadline_ns - told.received_ns) / S
+
+
+def test_what_the_node_and_the_pod_announce_is_told_once(cluster, watching):
+    ears = watching()
+    cluster.do("taint", "example.com/of-no-interest")
+    cluster.do("taint", IMPENDING)
+    (told,) = ears.heard(1)
+    assert (told.action, told.lead_ns) == (NoticeAction.TERMINATE, 30 * S)
+    cluster.do("taint", IMPENDING, "-")
+    assert ears.heard(2)[1].state is NoticeState.WITHDRAWN
+    cluster.do("label", AT, str(int(time.time()) + 3600))
+    told = ears.heard(3)[2]
+    assert left_s(told) == pytest.approx(3600, abs=5)
+    cluster.do("label", ACTIVE, "ONGOING")
+    on = ears.heard(4)[3]
+    assert (on.key, on.state, on.deadline_ns) == (told.key, NoticeState.STARTED, None)
+    cluster.do("delete-pod", "60", "PreemptionByScheduler")
+    told = ears.heard(5)[4]
+    assert left_s(told) == pytest.approx(60, abs=5)
+    assert told.words == "the pod is deleted: PreemptionByScheduler"
+    cluster.do("remove-pod")
+    on = ears.heard(6)[5]
+    assert (on.key, on.state) == (told.key, NoticeState.STARTED)
+    assert (len(ears.notices), ears.said) == (6, [])
+
+
+def test_a_watch_goes_on_from_where_it_ended_and_from_the_start_where_that_is_forgotten(
+    cluster, watching
+):
+    def lists():
+        return sum("watch" not in request.query for request in cluster.requests)
+
+    ears = watching()
+    listed = lists()
+    asked = len(cluster.requests)
+    cluster.do("bookmark")
+    cluster.do("end")
+    ears.until(lambda: len(cluster.requests) >= asked + 2)
+    cluster.do("taint", IMPENDING)
+    ears.heard(1)
+    assert lists() == listed
+    cluster.do("compact")
+    ears.until(lambda: lists() >= listed + 2)
+    cluster.do("taint", IMPENDING, "-")
+    ears.heard(2)
+    assert (len(ears.notices), ears.said) == (2, [])
+
+
+def test_what_happened_while_the_connection_was_lost_is_told(cluster, watching, account):
+    ears = watching()
+    cluster.do("rotate", "second")  # the kubelet writes it a little later
+    cluster.do("taint", "karpenter.sh/disrupted")
+    assert ears.heard(1)[0].action is NoticeAction.DRAIN
+    cluster.do("drop")
+    ears.until(lambda: "status 401" in ears.standing.trouble)
+    cluster.do("delete-pod")
+    (account / "token").write_text("second")
+    assert ears.heard(2)[1].words == "the pod is deleted"
+    ears.answered()
+
+
+def test_where_nodes_are_forbidden_it_is_said_once_and_the_pod_is_watched(cluster, watching):
+    cluster.do("forbid", "nodes")
+    cluster.do("taint", IMPENDING)
+    ears = watching({PODS})
+    cluster.do("delete-pod")
+    assert ears.heard(1)[0].words == "the pod is deleted"
+    ears.until(lambda: sum(request.path == NODES for request in cluster.requests) > 5)
+    assert [level for level, _ in ears.said] == ["warning"]
+    assert "may not list and watch /api/v1/nodes" in ears.said[0][1]
+    cluster.do("allow", "nodes")
+    assert ears.heard(2)[1].words == f"taint {IMPENDING}"
+    assert [level for level, _ in ears.said] == ["warning", "info"]
+
+
+@pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])
+def test_trouble_is_counted_said_once_and_over(cluster, watching, how):
+    ears = watching()
+    cluster.do("fail", how, "2")
+    cluster.do("drop")
+    ears.until(lambda: ears.standing.failures >= 1)
+    ears.answered()
+    assert not any(request.path == "/elsewhere" for request in cluster.requests)
+    cluster.do("delete-pod")
+    assert ears.heard(1)
+
+
+def test_dates_are_put_on_our_clock_by_the_clusters_calendar(cluster, watching):
+    ears = watching(skew_ns=7200 * S)
+    cluster.do("delete-pod", "60")
+    assert left_s(ears.heard(1)[0]) == pytest.approx(60, abs=5)
+
+
+def test_a_cluster_is_believed_by_its_own_authority_alone(account, listening, tmp_path):
+    for name in ("ca", "other"):
+        _certificate(tmp_path, name)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "ca.pem", tmp_path / "ca.key")
+    (account / "ca.crt").write_bytes((tmp_path / "other.pem").read_bytes())
+    with KubernetesEmulator(tls=tls) as cluster:
+        environment = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(cluster.port),
+            "POD_NAME": POD,
+            "NODE_NAME": NODE,
+        }
+        ears = listening("auto", environment=environment, root=tmp_path, naps=True)
+        ears.until(lambda: ears.standing.failures > 1)
+        assert "certificate verify failed" in ears.said[0][1]
+        assert cluster.requests == []
+        (account / "ca.crt").write_bytes((tmp_path / "ca.pem").read_bytes())
+        ears.until(lambda: watches(cluster) >= {PODS, NODES})
+        cluster.do("taint", IMPENDING)
+        ears.heard(1)
+
+
+def _certificate(folder, name):
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
+    subprocess.run([*command.split(), *subject, *files], check=True, capture_output=True)
