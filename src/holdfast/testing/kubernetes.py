@@ -145,7 +145,7 @@ class KubernetesEmulator(Emulator):
             yield _line({"type": "ERROR", "object": error})
             return
         end_s = time.monotonic() + float(request.query.get("timeoutSeconds", "1800"))
-        while self.ended == ended and not self._is_closed and time.monotonic() < end_s:
+        while self.ended == ended and not self.is_closed and time.monotonic() < end_s:
             for event in self._after(seen, ended, end_s - time.monotonic()):
                 seen, fields = event.version, json.loads(event.fields)
                 is_theirs = fields["metadata"].get("name") == name or event.kind == "BOOKMARK"
