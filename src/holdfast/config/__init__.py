@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
+TPU_VARIABLE = "HOLDFAST_TPU_ENDPOINT"
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
 
 
@@ -39,7 +41,7 @@ def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None =
 def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
     known = {row.variable for row in TABLE} | set(_RANK_VARIABLES.values())
-    known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE}
+    known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)
 
@@ -206,6 +208,21 @@ def uses_plain_http(scheme: str) -> bool:
 def debugging() -> bool:
     """Whether errors come with their traceback: HOLDFAST_DEBUG is set, and not to 0."""
     return os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
+
+
+def tpu_endpoint() -> str | None:
+    """Where an emulator of Cloud TPU's API listens on this machine; None: the real one is asked.
+
+    It is spoken to without credentials or encryption, so no other machine may be named. Raises
+    ConfigurationError.
+    """
+    place = os.environ.get(TPU_VARIABLE, "")
+    if place and not _LOOPBACK.fullmatch(place):
+        raise ConfigurationError(
+            f"{TPU_VARIABLE} is {shown(place)}: it names an emulator on this machine, such as "
+            "127.0.0.1:8080; unset it to use Cloud TPU itself"
+        )
+    return place or None
 
 
 def inherited_environment() -> dict[str, str]:

@@ -58,8 +58,8 @@ class Machines:
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""
-        plain = asdict(self)
-        return plain | {"labels": dict(self.labels), "metadata": dict(self.metadata)}
+        pairs = {"labels": dict(self.labels), "metadata": dict(self.metadata)}
+        return asdict(self) | pairs | {"buy": str(self.buy)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Machines:

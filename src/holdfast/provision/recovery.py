@@ -120,7 +120,8 @@ class Recovery:
             act = decision.action.act
             if act in (Act.REST, Act.ASK) or decision.action.is_forbidden:
                 return decision
-            self._say("info", decision.reason)
+            if act is Act.WAIT:
+                self._say("info", decision.reason)
             if limit_s is not None and waited_s >= limit_s:
                 return decision
             self.pause(every_s)

@@ -65,7 +65,7 @@ class TpuEmulator(Told):
         self.calls: list[str] = []
         self.creating_s = self.deleting_s = 0.01
         self.unreachable: list[str] = []
-        self.scripts = scripts
+        self.scripts = None if scripts is None else scripts.resolve()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._operations: dict[str, Any] = {}
         self._numbers = itertools.count(1)

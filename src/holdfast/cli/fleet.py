@@ -1,0 +1,167 @@
+"""What the commands about machines share: the provider, who looks after them, and a table."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from holdfast.config import tpu_endpoint
+from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
+from holdfast.core.machines import Machines
+from holdfast.core.recover import Act, Decision, RecoverPolicy
+from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
+from holdfast.journal.machines import MachinesBook
+from holdfast.journal.store import RunFolder
+from holdfast.provision.cloud_tpu.client import CloudTpu
+from holdfast.provision.recovery import Recovery
+
+
+@contextmanager
+def cloud(project: str, zone: str, api: str) -> Iterator[CloudTpu]:
+    """Cloud TPU, or its emulator where one is named."""
+    client = CloudTpu(project, zone, api=api, endpoint=tpu_endpoint())
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def looked_after(
+    folder: RunFolder, machines: Machines, policy: RecoverPolicy
+) -> Iterator[Recovery]:
+    """The run's machines, looked after by this process; its lease is given back at the end."""
+    book = MachinesBook(folder, on_wait=lambda words: tell("info", words))
+    with cloud(machines.project, machines.zone, machines.api) as provider:
+        try:
+            yield Recovery(
+                machines,
+                provider,
+                policy,
+                book,
+                clock=time.time_ns,
+                sleep=time.sleep,
+                luck=random.random,
+                say=tell,
+            )
+        finally:
+            book.release()
+
+
+def tell(level: str, words: str) -> None:
+    """One sentence about what goes on."""
+    del level
+    click.echo(f"holdfast: {words}", err=True)
+
+
+def concluded(decision: Decision) -> int:
+    """Say how it stands; the exit code."""
+    action, _, reason = decision
+    if action.is_forbidden:
+        flag = {Act.DELETE: "--delete", Act.CREATE: "--create or --delete"}[action.act]
+        words = f"would {action.act} {action.name}: {reason}; nothing was done, see {flag}"
+        if action.healthy:
+            words += f" ({', '.join(action.healthy)}, which is healthy, would go with it)"
+        click.echo(words)
+    elif action.act is Act.ASK:
+        click.echo(f"somebody must see to it: {reason}")
+    else:
+        click.echo(reason)
+    return EXIT_DONE if action.act in (Act.REST, Act.WAIT) else EXIT_UNAVAILABLE
+
+
+def rows(resources: Sequence[Resource]) -> list[dict[str, Any]]:
+    """One row a slice, and one for a resource that has none yet."""
+    found: list[dict[str, Any]] = []
+    for one in resources:
+        base = {"resource": one.name, "accelerator": one.accelerator, "owner": one.owner}
+        for part in one.slices:
+            condition, _ = diagnose_slice(part)
+            found.append(
+                base
+                | {
+                    "name": part.name,
+                    "state": str(part.state),
+                    "health": str(part.health),
+                    "condition": str(condition),
+                    "maintenance": _window(part.maintenance),
+                    "autocheckpoint": part.autocheckpoint,
+                    "symptoms": list(part.symptoms),
+                    "words": part.words,
+                }
+            )
+        if len(one.slices) < one.slices_wanted:
+            condition, _ = diagnose(one)
+            missing = one.slices_wanted - len(one.slices)
+            found.append(
+                base
+                | {
+                    "name": one.name,
+                    "state": str(one.state),
+                    "health": "untold",
+                    "condition": str(condition),
+                    "maintenance": None,
+                    "autocheckpoint": None,
+                    "symptoms": [],
+                    "words": one.words or f"{missing} of {one.slices_wanted} slices are not there",
+                }
+            )
+    return found
+
+
+def _window(maintenance: Maintenance | None) -> dict[str, Any] | None:
+    if maintenance is None:
+        return None
+    return {
+        "is_ongoing": maintenance.is_ongoing,
+        "start_unix_ns": maintenance.start_unix_ns,
+        "end_unix_ns": maintenance.end_unix_ns,
+    }
+
+
+_STYLES = {"healthy": "green", "creating": "", "waiting": "", "in maintenance": "yellow"}
+
+
+def show(found: Sequence[dict[str, Any]]) -> None:
+    """The rows as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for heading in ("name", "type", "state", "health", "maintenance", "autocheckpoint"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("")
+    for row in found:
+        words = "; ".join([*row["symptoms"], *filter(None, [row["words"]])])
+        table.add_row(
+            Text(row["name"], style="bold"),
+            Text(row["accelerator"]),
+            Text(row["state"], style=_STYLES.get(row["condition"], "bold red")),
+            Text(row["health"]),
+            _when(row["maintenance"]),
+            {True: "on", False: "off", None: "–"}[row["autocheckpoint"]],
+            Text(words, style="dim"),
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def _when(window: dict[str, Any] | None) -> str:
+    if window is None:
+        return "–"
+    if window["is_ongoing"]:
+        return "now"
+    start = window["start_unix_ns"]
+    return (
+        "announced"
+        if start is None
+        else f"{datetime.fromtimestamp(start / 1e9, UTC):%d %b %H:%M} UTC"
+    )

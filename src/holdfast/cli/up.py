@@ -1,0 +1,142 @@
+"""`holdfast up`: the first machines of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from holdfast.cli.fleet import concluded, looked_after
+from holdfast.cli.places import store_option
+from holdfast.config import run_store
+from holdfast.core.machines import Buy, Machines, checked, prefix_for
+from holdfast.core.recover import Act, RecoverPolicy, name_of
+from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError
+from holdfast.journal.machines import write_machines
+from holdfast.journal.names import check_name
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.provision.startup import startup_script
+
+PROVIDER = "cloud-tpu"
+
+
+@click.command(short_help="Make the machines of RUN, which then train it.")
+@click.argument("run")
+@store_option
+@click.option("--project", required=True, metavar="NAME", help="The project that pays.")
+@click.option("--zone", required=True, metavar="ZONE", help="Such as us-west4-a.")
+@click.option("--type", "accelerator", required=True, metavar="TYPE", help="Such as v5litepod-8.")
+@click.option("--runtime", required=True, metavar="VERSION", help="The machines' software.")
+@click.option("--slices", type=int, default=1, metavar="N", help="More than one need --queued.")
+@click.option("--queued", is_flag=True, help="Through the queue: a queued resource, not a node.")
+@click.option(
+    "--buy",
+    type=click.Choice([str(one) for one in Buy]),
+    default=str(Buy.ON_DEMAND),
+    help="How they are paid for.",
+)
+@click.option("--setup", metavar="FILE", help="A shell script that each machine runs first.")
+@click.option("--service-account", default="", metavar="EMAIL", help="The machines' account.")
+@click.option("--network", default="", metavar="NAME", help="Their network.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label more.")
+@click.option("--no-autocheckpoint", is_flag=True, help="Without a warning ahead of maintenance.")
+@click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
+@click.option("--dry-run", is_flag=True, help="Show what would be made, and its script.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.01),
+    default=15.0,
+    metavar="S",
+    help="Seconds between two looks.",
+)
+@click.option("--limit", type=float, metavar="S", help="Wait so long at most, then exit with 69.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def up(
+    run: str,
+    store: str | None,
+    project: str,
+    zone: str,
+    accelerator: str,
+    runtime: str,
+    slices: int,
+    queued: bool,
+    buy: str,
+    setup: str | None,
+    service_account: str,
+    network: str,
+    labels: Sequence[str],
+    no_autocheckpoint: bool,
+    api: str,
+    dry_run: bool,
+    every: float,
+    limit: float | None,
+    command: Sequence[str],
+) -> None:
+    """Make the machines of RUN, which then train it.
+
+    Write the command after `--`. The machines carry the run's label; at each start they run a
+    script that ends in `holdfast run`, in the same store: name one that they can reach. Asked
+    again, it makes what is not there yet and nothing twice.
+    """
+    place = run_store(store)
+    script = startup_script(check_name(run), place, command, _setup(setup))
+    runs = RunStore.at(place)
+
+    def machines(run_id: str) -> Machines:
+        return checked(
+            Machines(
+                provider=PROVIDER,
+                prefix=prefix_for(run, run_id),
+                owner=run_id,
+                run=run,
+                project=project,
+                zone=zone,
+                accelerator=accelerator,
+                runtime=runtime,
+                slices=slices,
+                is_queued=queued,
+                api=api,
+                buy=Buy(buy),
+                autocheckpoint=not no_autocheckpoint,
+                script=script,
+                service_account=service_account,
+                network=network,
+                labels=tuple(map(_label, labels)),
+            )
+        )
+
+    wanted = machines("0" * 12)  # what cannot be is said before anything is made
+    if dry_run:
+        what = f"{slices} slices" if slices > 1 else "one slice"
+        click.echo(f"would make {name_of(wanted.prefix, 1)}: {what} of {accelerator}, {buy}\n")
+        click.echo(script, nl=False)
+        return
+    folder = runs.open(run, command=command)
+    sys.exit(_made(folder, machines(folder.identity.run_id), every, limit))
+
+
+def _made(folder: RunFolder, machines: Machines, every_s: float, limit_s: float | None) -> int:
+    write_machines(folder, machines)
+    policy = RecoverPolicy(may_create=True)
+    with looked_after(folder, machines, policy) as recovery:
+        decision = recovery.run(every_s, limit_s)
+        code = concluded(decision)
+        return EXIT_UNAVAILABLE if decision.action.act is Act.WAIT else code
+
+
+def _setup(path: str | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the script {path} cannot be read ({error})") from error
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigurationError(f"{text!r} is no label; write KEY=VALUE")
+    return key, value

@@ -1,0 +1,146 @@
+"""The whole story: made, trained on, taken, found, deleted, made again, and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.health import health
+from holdfast.cli.recover import recover
+from holdfast.cli.report import report
+from holdfast.cli.up import up
+from holdfast.testing.tpu import TpuEmulator
+
+LIMIT_S = 60.0
+TRAINER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import holdfast as hf
+
+until, seen = Path(sys.argv[1]), Path(sys.argv[2])
+run = hf.start()
+state = run.restore(init=lambda: {"w": np.zeros(3)})
+with seen.open("a") as file:
+    file.write("life\\n")
+for step in run.steps(int(until.read_text())):
+    time.sleep(0.01)
+    assert state["w"][0] == step - 1
+    state["w"] += 1
+    run.done(step, state)
+    with seen.open("a") as file:
+        file.write(f"{step}\\n")
+"""
+
+
+class Story:
+    """A user's folder, his store, and a cloud."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.last, self.seen = folder / "last", folder / "seen"
+        self.seen.touch()
+        (folder / "train.py").write_text(TRAINER)
+        (folder / "setup.sh").write_text(f'export PATH="{Path(sys.executable).parent}:$PATH"\n')
+        machine = folder / "machine"
+        machine.mkdir()
+        self.tpu = TpuEmulator(scripts=machine)
+
+    def ask(self, command, *words, code=0):
+        result = CliRunner().invoke(command, [str(word) for word in words])
+        assert result.exit_code == code, (result.output, self.log())
+        return result.output
+
+    def up(self, *more, code=0):
+        wanted = ("--project", "p", "--zone", "z", "--type", "v5litepod-8", "--runtime", "v2")
+        train = ("--", sys.executable, self.folder / "train.py", self.last, self.seen)
+        setup = ("--setup", self.folder / "setup.sh", "--every", 0.05)
+        return self.ask(up, "lm", *wanted, *setup, *more, *train, code=code)
+
+    def log(self):
+        return "".join(path.read_text() for path in sorted(self.folder.glob("machine/*.log")))
+
+    def until(self, is_so):
+        end_s = time.monotonic() + LIMIT_S
+        while not is_so():
+            assert time.monotonic() < end_s, self.log()
+            self.tpu.wait_for(lambda: False, 0.01)
+
+    def lives(self):
+        """The steps of each start of the script."""
+        return [[int(n) for n in life.split()] for life in self.seen.read_text().split("life")[1:]]
+
+
+@pytest.fixture
+def story(tmp_path, monkeypatch):
+    for name, value in {
+        "STORE": tmp_path / "store", "SCRATCH": tmp_path / "scratch", "MEMORY": "off",
+        "STANDBY": "off", "NOTICE": "off", "SAVE_EVERY_STEPS": "1", "COMPILE_CACHE": "off",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"HOLDFAST_{name}", str(value))
+    one = Story(tmp_path)
+    monkeypatch.setenv("HOLDFAST_TPU_ENDPOINT", one.tpu.endpoint)
+    yield one
+    one.tpu.close()
+
+
+def test_a_run_outlives_its_machine(story):
+    story.last.write_text("1000000")
+    assert "is healthy" in story.up()
+    (first,) = (name.rpartition("/")[2] for name in story.tpu.nodes)
+    assert first.endswith("-g1")
+    assert "is healthy" in story.ask(recover, "lm")
+    sets = Path(os.environ["HOLDFAST_STORE"]) / "lm" / "ckpt"
+    story.until(lambda: len(list(sets.glob("*/manifest.json"))) > 1)
+
+    story.tpu.do("preempt", first)
+    saved = max(int(path.parent.name[-12:]) for path in sets.glob("*/manifest.json"))
+    (row,) = json.loads(story.ask(health, "lm", "--json"))["machines"]
+    assert (row["name"], row["state"], row["autocheckpoint"]) == (first, "preempted", True)
+    assert f"{first} was preempted; nothing was done" in story.ask(recover, "lm", code=69)
+    assert f"would delete {first}" in story.ask(recover, "lm", "--create", code=69)
+    assert list(story.tpu.nodes) == [f"projects/p/locations/z/nodes/{first}"]
+
+    story.tpu.do("stockout")  # the first creation fails: another is made later
+    story.tpu.do("fail", "UNAVAILABLE", "2", "ListNodes")
+    last = saved + 100
+    story.last.write_text(str(last))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.core.recover._BACKOFF", dict.fromkeys(_outcomes(), _quick()))
+        said = story.ask(recover, "lm", "--delete", "--every", 0.05)
+    assert f"deleting {first}: {first} was preempted" in said
+    assert "stock-out: There is no more capacity" in said
+    (second,) = (name.rpartition("/")[2] for name in story.tpu.nodes)
+    assert second == f"{first[:-1]}2"
+    story.until(lambda: "done" in story.log())
+    before, after = story.lives()
+    assert before == list(range(1, len(before) + 1))
+    assert after == list(range(after[0], last + 1))
+    assert saved < after[0] <= len(before) + 1  # its last words may have been written meanwhile
+    second_attempt = json.loads((sets.parent / "attempts" / "0001" / "attempt.json").read_text())
+    assert (second_attempt["parent"], second_attempt["resume_step"]) == (0, after[0] - 1)
+
+    told = json.loads(story.ask(report, "lm", "--json"))
+    assert told["badput_s"]["reschedule"] > 0
+    assert told["lost_steps"] - (len(before) - after[0] + 1) in (0, 1)
+    assert "healthy" in story.ask(health, "lm")
+    calls = story.tpu.calls
+    assert (calls.count("DeleteNode"), calls.count("CreateNode")) == (1, 3)
+
+
+def _outcomes():
+    from holdfast.core.recover import _BACKOFF
+
+    return list(_BACKOFF)
+
+
+def _quick():
+    from holdfast.core.backoff import Backoff
+
+    return Backoff(1, 1)
