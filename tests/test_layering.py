@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "sim": BASE | {"journal"},
     "report": BASE | {"journal"},
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
+    "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
     "rehearse": BASE | {"agent", "journal", "testing"},
     "compat": BASE | {"session", "snapshot"},
     "": BASE | {"session", "snapshot"},  # the public face, holdfast/__init__.py

@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "Say what goodput to expect of a run, how often to save, and what would raise it.",
     "simulate": "Run a training job in virtual time, and say what came of it.",
     "rehearse": "Do to a run what clouds do to it, here and now, and say what came of it.",
+    "doctor": "Say what on this host will hurt a run, why, and what to do about it.",
     "config": "Show every setting and where its value came from.",
 }
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -1,0 +1,88 @@
+"""What is said of a script's habits. Pure; `holdfast.doctor.script` finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.doctor.facts import Facts, Habit
+from holdfast.doctor.finding import Finding, Severity
+
+
+class Said(NamedTuple):
+    """What follows from a habit."""
+
+    severity: Severity
+    what: str
+    why: str
+    fix: str
+
+
+KEEP = (
+    "keep what signal.signal returns, and call it from your handler; or leave SIGTERM to Holdfast"
+)
+RAISE = "catch Exception instead, or end the handler with a bare `raise`"
+SAYS: dict[Habit, Said] = {
+    Habit.HANDLER_REPLACES: Said(
+        Severity.WARNING,
+        "replaces the SIGTERM handler and forgets the one before it",
+        "a bare `python` run does not hear of its preemption any more",
+        KEEP,
+    ),
+    Habit.IGNORES_SIGTERM: Said(
+        Severity.ERROR,
+        "has SIGTERM ignored",
+        "nothing that wants to end this process gently can, and it is killed with nothing saved",
+        "remove it",
+    ),
+    Habit.DIES_OF_SIGTERM: Said(
+        Severity.WARNING,
+        "has SIGTERM end the process at once",
+        "a signal to the process itself costs all that was done since the last save",
+        "remove it",
+    ),
+    Habit.HANDLER_EXITS: Said(
+        Severity.ERROR,
+        "leaves by os._exit from a signal handler",
+        "no save is made, and no `finally` runs",
+        "set a flag in the handler, and leave the loop by it; or use run.stopping",
+    ),
+    Habit.HANDLER_RAISES: Said(
+        Severity.WARNING,
+        "leaves by an exception from a signal handler",
+        "it strikes in the middle of a step or of a save",
+        "set a flag in the handler, and leave the loop by it; or use run.stopping",
+    ),
+    Habit.EXITS_HARD: Said(
+        Severity.NOTE,
+        "leaves by os._exit",
+        "what is written beside the training (saves, the journal's end) is cut off",
+        "leave by sys.exit, or by the end of the script",
+    ),
+    Habit.SWALLOWS_STOP: Said(
+        Severity.ERROR,
+        "catches hf.Stop around a boundary of the training",
+        "hf.Stop is a SystemExit: the run is told to leave, and trains on until it is killed",
+        RAISE,
+    ),
+    Habit.SWALLOWS_EXIT: Said(
+        Severity.NOTE,
+        "catches SystemExit, and goes on",
+        "where the loop runs below it, hf.Stop ends there, and the process does not leave",
+        RAISE,
+    ),
+    Habit.JAX_REPLACES: Said(
+        Severity.WARNING,
+        "has a SIGTERM handler, and calls jax.distributed.initialize without importing holdfast",
+        "JAX's preemption service replaces the handler in silence",
+        "import holdfast before it, or set JAX_ENABLE_PREEMPTION_SERVICE=false",
+    ),
+}
+
+
+def script(facts: Facts) -> Iterator[Finding]:
+    """Each habit of the script, where it is."""
+    for found in facts.habits:
+        said = SAYS[found.habit]
+        what = f"{facts.script}:{found.line} {said.what}: {found.words}"
+        yield Finding("script", said.severity, what, said.why, said.fix)

@@ -1,0 +1,128 @@
+"""What the checks know: one record of this host, of a run's past, and of a script. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What a run's journals and checkpoints tell. None: it was never measured.
+
+    `state_bytes`: of one checkpoint, all ranks together. `blocked_s`: for how long a save holds up
+    training, `write_s` how long its way to the run store then takes.
+    """
+
+    name: str
+    ranks: int = 1
+    state_bytes: int | None = None
+    step_s: float | None = None
+    blocked_s: float | None = None
+    write_s: float | None = None
+
+    @property
+    def need_s(self) -> float | None:
+        """From an order to the durable set: two steps, the copy and the write; as a notice has it.
+
+        See `core.notice_plan.SaveTime`.
+        """
+        if self.step_s is None or self.blocked_s is None or self.write_s is None:
+            return None
+        return 2 * self.step_s + self.blocked_s + self.write_s
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory tier: its folder, the room for it, whose limit that is; 0 buffers: it is off."""
+
+    folder: str
+    filesystem: str
+    buffers: int
+    room_bytes: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder that a run writes: `trouble` says why it cannot. None: not measured.
+
+    `skew_s`: by how much the clock that stamps its files is ahead of this host's.
+    """
+
+    path: str
+    filesystem: str = ""
+    is_remote: bool = False
+    trouble: str = ""
+    free_bytes: int | None = None
+    fsync_s: float | None = None
+    skew_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFact:
+    """A source of notices that is named or found (`why`), and what it said when it was asked."""
+
+    name: str
+    why: str
+    has_answered: bool
+    trouble: str = ""
+
+
+class Habit(StrEnum):
+    """What a script does that costs it its last save."""
+
+    HANDLER_REPLACES = "handler-replaces"  # a SIGTERM handler that forgets the one before it
+    IGNORES_SIGTERM = "ignores-sigterm"
+    DIES_OF_SIGTERM = "dies-of-sigterm"  # SIG_DFL
+    HANDLER_EXITS = "handler-exits"  # os._exit in a handler
+    HANDLER_RAISES = "handler-raises"  # sys.exit in a handler
+    EXITS_HARD = "exits-hard"  # os._exit elsewhere
+    SWALLOWS_STOP = "swallows-stop"  # around a boundary of ours
+    SWALLOWS_EXIT = "swallows-exit"  # anywhere else
+    JAX_REPLACES = "jax-replaces"  # jax.distributed.initialize takes SIGTERM over
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptHabit:
+    """Where a script does that; `words`: the code in a few words."""
+
+    line: int
+    habit: Habit
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the checks look at. None: this host does not say.
+
+    Limits are the soft ones; -1: unlimited. `versions`: of installed packages, by their names.
+    """
+
+    grace_s: float = 30.0
+    ranks: int = 1
+    keep_last: int = 3
+    run: RunRecord | None = None
+    state_bytes: int | None = None
+    memory: Memory | None = None
+    store: Place | None = None
+    scratch: Place | None = None
+    sources: tuple[SourceFact, ...] = ()
+    listens: bool = True  # --notice is not off
+    script: str | None = None
+    habits: tuple[ScriptHabit, ...] = ()
+    open_files: int | None = None
+    core_bytes: int | None = None
+    core_pattern: str = ""
+    locked_bytes: int | None = None
+    has_infiniband: bool = False
+    ptrace_scope: int | None = None
+    has_py_spy: bool = False
+    removes_ipc: bool = False
+    is_synchronised: bool | None = None
+    suspended_s: float = 0.0
+    python: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    jax_preemption: bool = False  # JAX_ENABLE_PREEMPTION_SERVICE is set by hand
+    torchrun_shares_store: bool = False  # under torchrun, without the way round its old store

@@ -1,0 +1,171 @@
+"""What this host says about itself. Each answer is optional: what cannot be read is not known."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from holdfast.config.settings import Settings
+from holdfast.doctor.facts import Memory, Place
+from holdfast.journal.scratch import BASES, filesystem_of, is_remote
+from holdfast.snapshot.ram_folder import ram_path
+from holdfast.snapshot.room import find_room
+
+PACKAGES = ("jax", "jaxlib", "torch", "numpy", "orbax-checkpoint")
+FSYNC_BYTES, FSYNC_TIMES = 64 << 10, 3
+LEAST_USER = 1000  # logind leaves system users alone
+TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+TIMEX_BYTES = 512  # more than struct timex has
+CONFIGURED = ("etc/systemd", "run/systemd", "usr/lib/systemd", "lib/systemd")
+
+
+def host_facts(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
+    """The fields of `Facts` that hold for any run on this host."""
+    return {
+        "open_files": _limit(resource.RLIMIT_NOFILE),
+        "core_bytes": _limit(resource.RLIMIT_CORE),
+        "core_pattern": _text(root / "proc/sys/kernel/core_pattern"),
+        "locked_bytes": _limit(resource.RLIMIT_MEMLOCK),
+        "has_infiniband": any((root / "dev/infiniband").glob("uverbs*")),
+        "ptrace_scope": _whole(_text(root / "proc/sys/kernel/yama/ptrace_scope")),
+        "has_py_spy": _py_spy() is not None,
+        "removes_ipc": removes_ipc(root, os.getuid()),
+        "is_synchronised": _is_synchronised(),
+        "suspended_s": time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
+        "python": sys.version.split()[0],
+        "versions": dict(_versions()),
+        "jax_preemption": environ.get("JAX_ENABLE_PREEMPTION_SERVICE", "").lower()
+        in ("1", "true", "yes", "on"),
+        "torchrun_shares_store": "TORCHELASTIC_RUN_ID" in environ
+        and environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+    }
+
+
+def store_place(store: str) -> Place | None:
+    """The run store, tried out in a file without a name; None for one in an object store."""
+    if "://" in store and not store.startswith("file://"):
+        return None
+    path = Path(store.removeprefix("file://")).expanduser().absolute()
+    there = _there(path)
+    kind = filesystem_of(there)
+    place = Place(str(path), kind, is_remote(kind))
+    try:
+        fsync_s, skew_s = _try_out(there)
+        found = os.statvfs(there)
+    except OSError as error:
+        return Place(str(path), kind, is_remote(kind), error.strerror or str(error))
+    free_bytes = found.f_bavail * found.f_frsize
+    return Place(place.path, kind, place.is_remote, "", free_bytes, fsync_s, skew_s)
+
+
+def scratch_place(scratch: str | None) -> Place:
+    """Where live journals will be written: as set, else the first of the usual places."""
+    places = [Path(scratch).expanduser().absolute()] if scratch else list(BASES)
+    for path in places:
+        there = _there(path)
+        kind = filesystem_of(there)
+        trouble = "" if os.access(there, os.W_OK | os.X_OK) else "this user may not write there"
+        if scratch or not (trouble or is_remote(kind)):
+            return Place(str(path), kind, is_remote(kind), trouble)
+    return Place(" and ".join(map(str, places)), trouble="neither is a local folder of ours")
+
+
+def memory_tier(settings: Settings, key: str = "") -> Memory:
+    """The memory tier as it would be now; `key`: of a run that may hold a part of it already."""
+    folder = Path(settings.memory_dir)
+    held_bytes = 0
+    if key:
+        for path in ram_path(folder, key).rglob("*"):
+            with contextlib.suppress(OSError):
+                held_bytes += path.lstat().st_blocks * 512
+    try:
+        room = find_room(folder, held_bytes)
+    except OSError:
+        return Memory(str(folder), "", settings.memory_buffers, None)
+    kind = filesystem_of(folder)
+    return Memory(str(folder), kind, settings.memory_buffers, room.nbytes, room.words)
+
+
+def removes_ipc(root: Path, uid: int) -> bool:
+    """Whether logind will empty /dev/shm of a user's files (RemoveIPC=, on where nobody says)."""
+    if uid < LEAST_USER or not (root / "run/systemd/seats").exists():
+        return False
+    for line in reversed(list(_logind_lines(root))):
+        name, _, value = line.partition("=")
+        if name.strip() == "RemoveIPC":
+            return value.strip().lower() in ("yes", "true", "on", "1")
+    return True
+
+
+def _logind_lines(root: Path) -> Iterator[str]:
+    """All lines of logind's configuration, the ones that count last."""
+    main = next((one for c in CONFIGURED if (one := root / c / "logind.conf").exists()), None)
+    drop_ins: dict[str, Path] = {}
+    for place in CONFIGURED:
+        for path in (root / place / "logind.conf.d").glob("*.conf"):
+            drop_ins.setdefault(path.name, path)
+    for found in [*filter(None, [main]), *(drop_ins[name] for name in sorted(drop_ins))]:
+        yield from _text(found).splitlines()
+
+
+def _try_out(folder: Path) -> tuple[float, float]:
+    """How long an fsync takes there, and how far its clock is ahead, in seconds."""
+    took_s = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(FSYNC_TIMES):
+            began_s = time.perf_counter()
+            file.write(bytes(FSYNC_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+            took_s.append(time.perf_counter() - began_s)
+        return median(took_s), os.fstat(file.fileno()).st_mtime - time.time()
+
+
+def _there(path: Path) -> Path:
+    """The path, or what of it is there already."""
+    return next((one for one in (path, *path.parents) if one.is_dir()), Path("/"))
+
+
+def _limit(which: int) -> int:
+    soft = resource.getrlimit(which)[0]
+    return -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def _is_synchronised() -> bool | None:
+    with contextlib.suppress(OSError, AttributeError):
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
+        return None if state < 0 else state != TIME_ERROR
+    return None
+
+
+def _py_spy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
