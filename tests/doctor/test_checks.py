@@ -89,6 +89,8 @@ def run(**changes):
         ({"locked_bytes": 65536}, ["memlock warning"]),
         ({"locked_bytes": 65536, "has_infiniband": False}, []),
         ({"ptrace_scope": 1}, ["stacks note"]),
+        ({"ptrace_scope": 2, "is_root": True}, []),
+        ({"ptrace_scope": 3, "is_root": True}, ["stacks note"]),
         ({"has_py_spy": False}, ["stacks note"]),
         ({"versions": {"jax": "0.10.2", "jaxlib": "0.9.1"}}, ["versions error"]),
         ({"versions": {"torch": "2.3.1", "jax": "0.5.0"}}, ["versions warning"] * 2),

@@ -21,6 +21,11 @@ HANDLER = "import signal\ndef stop(n, f):\n    global flag\n    flag = True\n"
         ("import signal\nsignal.signal(signal.SIGTERM, old)", ""),  # an old one is put back
         ("import signal as s\ns.signal(s.SIGTERM, lambda *_: 0)", "2 handler-replaces"),
         ("from signal import *", ""),
+        (HANDLER + "import holdfast as hf\nsignal.signal(15, stop)\nhf.start()", ""),
+        (
+            HANDLER + "import holdfast as hf\nhf.start()\nsignal.signal(15, stop)",
+            "7 handler-replaces",
+        ),
         (
             "from signal import SIGTERM, signal\nsignal(SIGTERM, lambda *_: 0)",
             "2 handler-replaces",

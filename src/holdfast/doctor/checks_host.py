@@ -11,6 +11,7 @@ from holdfast.doctor.finding import Finding, Severity
 FILES_BASE, FILES_PER_RANK = 512, 32
 SUSPENDED_S = 1.0
 UNLIMITED = -1
+NOBODY = 3  # of ptrace_scope: not even root
 LEAST_VERSIONS = {"jax": (0, 6), "torch": (2, 4)}  # as the extras of pyproject.toml have them
 
 
@@ -101,7 +102,7 @@ def stacks(facts: Facts) -> Iterator[Finding]:
             "of a hung rank that cannot answer any more, only the kernel's view is recorded",
             "pip install 'holdfast[stacks]'",
         )
-    elif facts.ptrace_scope is not None and facts.ptrace_scope >= 1:
+    elif facts.ptrace_scope is not None and facts.ptrace_scope >= (NOBODY if facts.is_root else 1):
         yield Finding(
             "stacks",
             Severity.NOTE,

@@ -18,15 +18,13 @@ class Said(NamedTuple):
     fix: str
 
 
-KEEP = (
-    "keep what signal.signal returns, and call it from your handler; or leave SIGTERM to Holdfast"
-)
+KEEP = "keep what signal.signal returns, and call it too; or set the handler before hf.start()"
 RAISE = "catch Exception instead, or end the handler with a bare `raise`"
 SAYS: dict[Habit, Said] = {
     Habit.HANDLER_REPLACES: Said(
         Severity.WARNING,
         "replaces the SIGTERM handler and forgets the one before it",
-        "a bare `python` run does not hear of its preemption any more",
+        "who listened before hears nothing: Holdfast in a bare `python` run, or a framework",
         KEEP,
     ),
     Habit.IGNORES_SIGTERM: Said(

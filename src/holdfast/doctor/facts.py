@@ -118,6 +118,7 @@ class Facts:
     locked_bytes: int | None = None
     has_infiniband: bool = False
     ptrace_scope: int | None = None
+    is_root: bool = False
     has_py_spy: bool = False
     removes_ipc: bool = False
     is_synchronised: bool | None = None

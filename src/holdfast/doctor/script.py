@@ -108,7 +108,12 @@ class _Script:
         )
 
     def _forgets(self, call: ast.Call, what: str) -> bool:
-        """Nobody keeps the old handler; a name that is no function may be an old one put back."""
+        """Nobody keeps the old handler, and Holdfast does not come after it, which chains.
+
+        A name that is no function of the script's may be an old handler that is put back.
+        """
+        if any(call.lineno < start.lineno for start in self.calls("holdfast.start")):
+            return False
         is_kept = not isinstance(self.parents.get(call), ast.Expr)
         is_own = isinstance(call.args[1], ast.Lambda) or what.split(".")[-1] in self.functions
         return is_own and not is_kept and not self.uses("signal.getsignal")
