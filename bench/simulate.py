@@ -27,7 +27,6 @@ import sys
 import time
 
 from holdfast.core.run import RunMachine
-from holdfast.sim.clock import to_ns
 from holdfast.sim.laws import Fixed
 from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
 from holdfast.sim.replicate import Runs, policy_of
@@ -90,15 +89,14 @@ def measured(name: str) -> dict[str, float]:
         return core_alone()
     scenario, _ = CASES[name]
     started_s, cpu_s = time.perf_counter(), time.process_time()
-    world = Runs("", scenario).world(1)
-    account = world.run().account(to_ns(scenario.duration_s))
+    one = Runs("", scenario).outcome(1)
     return {
         "seconds": time.perf_counter() - started_s,
         "cpu_s": time.process_time() - cpu_s,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "events": world.events,
-        "disruptions": len(account.disruptions),
-        "goodput": account.goodput or 0.0,
+        "events": one.events,
+        "disruptions": one.disruptions,
+        "goodput": one.goodput,
     }
 
 
