@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
-		-e '.[jax,torch,stacks,objects,gcp,dashboard,test]'
+		-e '.[jax,torch,stacks,objects,gcp,dashboard,metrics,test]'
 	$(COMPILE)
 	@touch $@
 

@@ -61,7 +61,7 @@ NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
-    "altair", "jinja2", "vl_convert", "grpc", "google",
+    "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client",
 }  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}

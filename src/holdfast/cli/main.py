@@ -36,6 +36,7 @@ COMMANDS = {
     "simulate": "Run a training job in virtual time, and say what came of it.",
     "rehearse": "Do to a run what clouds do to it, here and now, and say what came of it.",
     "doctor": "Say what on this host will hurt a run, why, and what to do about it.",
+    "agent": "Have jobs that Holdfast did not start save and leave before their host is taken.",
     "config": "Show every setting and where its value came from.",
 }
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -1,0 +1,239 @@
+"""The host agent's loop: notices in, signals out, and somebody who waits.
+
+It feeds `core.autocheckpoint` and carries out what that answers. While nothing is announced it
+sleeps until a source tells something: processes are looked at in a round alone.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.holders import Scan
+from holdfast.agent.host_state import StateFolder
+from holdfast.agent.host_status import Tally, status
+from holdfast.agent.pidfds import Pidfds
+from holdfast.agent.release import ReleaseStep
+from holdfast.agent.signals import watch
+from holdfast.agent.worker import Inbox
+from holdfast.core import autocheckpoint_events as ev
+from holdfast.core.autocheckpoint import Autocheckpoint
+from holdfast.core.notices import Notice
+from holdfast.journal.clocks import now_ns
+
+if TYPE_CHECKING:
+    from holdfast.notices.listener import Listener
+
+LISTENER_LIMIT_S = 2.0
+RELEASE_POLL_NS = 50_000_000
+SECOND_NS = 1_000_000_000
+Say = Callable[[str, str], None]
+
+
+class HostAgent:
+    """One host's. `say(level, words)` is called from the loop's thread alone."""
+
+    def __init__(
+        self,
+        machine: Autocheckpoint,
+        scan: Scan,
+        folder: StateFolder,
+        release: ReleaseStep,
+        say: Say,
+    ) -> None:
+        self.listener: Listener | None = None
+        self.snapshot: dict[str, Any] = {}  # replaced as a whole: other threads read it
+        self._machine, self._scan, self._folder = machine, scan, folder
+        self._release, self._say = release, say
+        self._tally = Tally()
+        self._last: ev.RoundReport | None = None
+        self._pidfds = Pidfds()
+        self._inbox: Inbox[Callable[[], None]] = Inbox()
+        self._selector = selectors.DefaultSelector()
+        self._unreadable_told = False
+        self._is_over = False
+        self._written_fails = False
+
+    def run(self) -> None:
+        """Until it is asked to leave by a signal."""
+        also = self.listener.signals if self.listener is not None else ()
+        ignore_signals = watch(lambda number: self._inbox.put(partial(self._arrived, number)), also)
+        self._selector.register(self._inbox, selectors.EVENT_READ)
+        if self.listener is not None:
+            self.listener.start()
+        self._write()
+        try:
+            while not self._is_over:
+                self._selector.select(self._wait_s())
+                self._turn()
+        finally:
+            ignore_signals()
+            if self.listener is not None:
+                self.listener.close(LISTENER_LIMIT_S)
+            self._let_go()
+            self._release.close()
+            self._selector.close()
+            self._write()
+
+    def noticed(self, notice: Notice) -> None:
+        """A source of notices has told something; called from its thread."""
+        self._inbox.put(lambda: self._feed(ev.Noticed(now_ns(), notice)))
+
+    def say_later(self, level: str, words: str) -> None:
+        """Say something; called from any thread."""
+
+        def said() -> None:
+            self._say(level, words)
+            self._write()  # it is about a source, and `status` shows them
+
+        self._inbox.put(said)
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    def _wait_s(self) -> float | None:
+        now = now_ns()
+        moments = [self._machine.next_ns()]
+        if self._release.deadline_ns is not None:
+            moments.append(now + RELEASE_POLL_NS)
+        known = [at_ns for at_ns in moments if at_ns is not None]
+        return max(0, min(known) - now) / SECOND_NS if known else None
+
+    def _turn(self) -> None:
+        for item in self._inbox.take():
+            item()
+        for process in self._pidfds.ended():
+            self._drop(process)
+            self._feed(ev.Ended(now_ns(), process))
+        if (done := self._release.poll(now_ns())) is not None:
+            self._released(*done)
+        next_ns = self._machine.next_ns()
+        if next_ns is not None and next_ns <= now_ns():
+            self._feed(ev.TimeCame(now_ns()))
+
+    def _arrived(self, number: int) -> None:
+        if self.listener is not None and self.listener.signal(number):
+            return
+        name = signal.Signals(number).name
+        if number == signal.SIGUSR1:
+            self._say(
+                "info", f"{name} means nothing here: --notice signal:USR1=SECONDS gives it one"
+            )
+            return
+        self._say("info", f"{name}: the agent leaves")
+        self._is_over = True
+
+    def _feed(self, event: ev.Event) -> None:
+        """Decide, write down, act; and the same with what comes of it."""
+        events: deque[ev.Event] = deque([event])
+        while events:
+            actions = self._machine.handle(events.popleft())
+            if any(isinstance(one, ev.Signal) for one in actions):
+                self._write()  # BEFORE they are sent
+            for action in actions:
+                events.extend(self._do(action))
+        self._write()
+
+    def _do(self, action: ev.Action) -> Iterable[ev.Event]:
+        if isinstance(action, ev.Look):
+            return [self._look(action.is_thorough)]
+        if isinstance(action, ev.Signal):
+            return self._signal(action.holder)
+        if isinstance(action, ev.Report):
+            self._report(action.round)
+        elif isinstance(action, ev.Release):
+            self._say("info", f"releasing the host: {self._release.words}")
+            if (done := self._release.start(now_ns())) is not None:
+                self._released(*done)
+        else:
+            self._say(action.level, action.words)
+        return ()
+
+    # --- what is done ---------------------------------------------------------------------------
+
+    def _look(self, is_thorough: bool) -> ev.Looked:
+        began_ns = now_ns()
+        sight = self._scan.look(is_thorough=is_thorough)
+        holders = tuple(one for one in sight.holders if self._hold(one))
+        self._tally.looks += 1
+        self._tally.look_ns = now_ns() - began_ns
+        self._tally.sight = sight
+        if sight.unreadable and not self._unreadable_told:
+            self._unreadable_told = True
+            self._say(
+                "warning",
+                f"permission denied: {sight.unreadable} of {sight.processes} processes may not be "
+                "looked at; what they hold is not known (root sees all)",
+            )
+        return ev.Looked(now_ns(), began_ns, holders, is_thorough, sight.unreadable)
+
+    def _hold(self, holder: ev.Holder) -> bool:
+        """Have its descriptor watched; False when it is not there any more."""
+        process = holder.process
+        if process in self._pidfds:
+            return True
+        if not self._pidfds.take(process, partial(self._scan.is_holder, process)):
+            return False
+        self._selector.register(self._pidfds.descriptor(process), selectors.EVENT_READ)
+        return True
+
+    def _signal(self, holder: ev.Holder) -> Iterable[ev.Event]:
+        pid, devices = holder.process.pid, ", ".join(holder.devices)
+        refused = self._pidfds.terminate(holder.process)
+        if refused:
+            self._tally.refused += 1
+            return [ev.Refused(now_ns(), holder.process, refused)]
+        self._tally.signalled += 1
+        self._say("info", f"SIGTERM to process {pid} ({holder.command}), which holds {devices}")
+        return ()
+
+    def _report(self, report: ev.RoundReport) -> None:
+        self._last = report
+        self._tally.rounds[report.outcome] += 1
+        left = report.left_behind
+        counts = f"{len(report.entries) - len(left)} of {len(report.entries)}"
+        took_s = (report.over_ns - report.began_ns) / SECOND_NS
+        words = f"{report.outcome} after {took_s:.1f} s: {counts} processes have ended"
+        if report.outcome is ev.Outcome.WITHDRAWN:
+            words = f"the notice is withdrawn after {took_s:.1f} s: nothing is released"
+        else:
+            self._tally.left_behind += len(left)
+        self._say("warning" if left else "info", words)
+        for one in left:
+            process = one.holder.process
+            self._say("warning", f"process {process.pid} ({one.holder.command}) {one.fate}")
+        self._let_go()
+
+    def _released(self, is_done: bool, words: str) -> None:
+        if is_done:
+            self._tally.releases += 1
+            self._say("info", f"released: {words}")
+        else:
+            self._tally.failed_releases += 1
+            self._say("error", f"the release step failed: {words}")
+        self._write()
+
+    def _drop(self, process: ev.ProcessId) -> None:
+        self._selector.unregister(self._pidfds.descriptor(process))
+        self._pidfds.drop(process)
+
+    def _let_go(self) -> None:
+        for process in self._pidfds.processes:
+            self._drop(process)
+
+    def _write(self) -> None:
+        """What is so now, for a successor and for people. Without it the work goes on."""
+        standings = self.listener.standings if self.listener is not None else ()
+        self.snapshot = status(
+            self._machine, self._tally, self._last, standings, self._release.words
+        )
+        try:
+            self._folder.write(self._machine.signalled, self.snapshot)
+            self._written_fails = False
+        except OSError as error:
+            if not self._written_fails:
+                self._written_fails = True
+                self._say("warning", f"the agent's state cannot be written: {error}")

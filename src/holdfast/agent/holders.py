@@ -1,0 +1,189 @@
+"""Which processes hold devices, as /proc tells: by open descriptors, and by mappings.
+
+Every process of this PID namespace and of those below it is looked at, other users' and other
+containers' too, as far as this user may (ptrace(2), "Ptrace access mode checking"). A device is
+known by the name under which the process has it, so globs are matched against names as they are in
+that process's own file system.
+
+Never found are this process and what it descends from.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.core.autocheckpoint_events import Holder, ProcessId
+
+DEVICES = ("/dev/accel*", "/dev/vfio/*", "/dev/nvidia*")
+# They hold devices for as long as the host is up, and have nothing to save. The kernel keeps 15
+# characters of a name (proc(5), /proc/PID/comm).
+SPARED = (
+    "nvidia-persistenced",
+    "nv-fabricmanager",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nvidia-device-plugin",
+    "Xorg",
+)
+COMM_CHARS = 15
+PF_FORKNOEXEC = 0x40  # in field 9 of /proc/PID/stat (include/linux/sched.h)
+DELETED = " (deleted)"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Stat(NamedTuple):
+    """A process's line in /proc/PID/stat (proc(5))."""
+
+    command: str
+    state: str
+    parent: int
+    flags: int
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look at all processes has found. `unreadable`: how many may not be looked at."""
+
+    holders: tuple[Holder, ...]
+    spared: tuple[Holder, ...] = ()
+    processes: int = 0
+    unreadable: int = 0
+
+
+class Scan:
+    """Looks for the holders of devices that match a glob. `proc` is where the processes are."""
+
+    def __init__(
+        self,
+        globs: Sequence[str] = DEVICES,
+        spared: Sequence[str] = SPARED,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self._proc = proc
+        self._starts = tuple(re.split(r"[*?\[]", glob, maxsplit=1)[0] for glob in globs)
+        self._is_device = re.compile("|".join(f"(?:{fnmatch.translate(g)})" for g in globs)).match
+        self._spared = frozenset(name[:COMM_CHARS] for name in spared)
+
+    def look(self, *, is_thorough: bool = True) -> Sight:
+        """All holders, in the order of their pids; `is_thorough`: by their mappings as well."""
+        found: dict[int, tuple[str, ...]] = {}
+        processes = unreadable = 0
+        for name in os.listdir(self._proc):  # noqa: PTH208 - pathlib would double the time
+            if not name.isdigit():
+                continue
+            processes += 1
+            try:
+                devices = self.devices(int(name), is_thorough=is_thorough)
+            except PermissionError:
+                unreadable += 1
+                continue
+            if devices:
+                found[int(name)] = devices
+        if not found:
+            return Sight((), (), processes, unreadable)
+        ours = (os.getpid(), *self._above(os.getpid()))
+        stats = {pid: stat for pid in sorted(found) if (stat := self.stat(pid)) is not None}
+        others = {pid: self._holder(pid, found, stats) for pid in stats if pid not in ours}
+        spared = {pid for pid in others if stats[pid].command in self._spared}
+        return Sight(
+            tuple(one for pid, one in others.items() if pid not in spared),
+            tuple(one for pid, one in others.items() if pid in spared),
+            processes,
+            unreadable,
+        )
+
+    def devices(self, pid: int, *, is_thorough: bool = True) -> tuple[str, ...]:
+        """What a process holds, each once; nothing for one that has ended.
+
+        Raises PermissionError if this user may not see it.
+        """
+        try:
+            held = list(self._opened(pid))
+            if is_thorough:
+                held += self._mapped(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return ()
+        return tuple(dict.fromkeys(held))
+
+    def is_holder(self, process: ProcessId) -> bool:
+        """Whether that very process is there and holds a device."""
+        stat = self.stat(process.pid)
+        if stat is None or stat.started_ticks != process.started_ticks:
+            return False
+        try:
+            return bool(self.devices(process.pid))
+        except PermissionError:
+            return False
+
+    def stat(self, pid: int) -> Stat | None:
+        """Its line in the process table; None: it has ended, or is a zombie."""
+        try:
+            text = (self._proc / str(pid) / "stat").read_text(errors="replace")
+        except OSError:
+            return None
+        head, _, rest = text.rpartition(")")  # the command may hold spaces and brackets
+        fields = rest.split()
+        if fields[0] in "ZX":
+            return None
+        command = head.partition("(")[2]
+        return Stat(command, fields[0], int(fields[1]), int(fields[6]), int(fields[19]))
+
+    def _opened(self, pid: int) -> Iterator[str]:
+        folder = os.open(f"{self._proc}/{pid}/fd", _DIRECTORY)
+        try:
+            for number in os.listdir(folder):  # noqa: PTH208 - it is open: one path look-up less
+                try:
+                    target = os.readlink(number, dir_fd=folder)
+                except FileNotFoundError:
+                    continue  # closed meanwhile
+                if target.startswith(self._starts):
+                    target = target.removesuffix(DELETED)
+                    if self._is_device(target):
+                        yield target
+        finally:
+            os.close(folder)
+
+    def _mapped(self, pid: int) -> Iterator[str]:
+        for line in (self._proc / str(pid) / "maps").read_bytes().splitlines():
+            place = line.find(b"/")
+            if place >= 0:
+                target = os.fsdecode(line[place:])
+                if target.startswith(self._starts):
+                    target = target.removesuffix(DELETED)
+                    if self._is_device(target):
+                        yield target
+
+    def _above(self, pid: int) -> Iterator[int]:
+        """What a process descends from, its parent first."""
+        stat = self.stat(pid)
+        while stat is not None and stat.parent > 0:
+            yield stat.parent
+            stat = self.stat(stat.parent)
+
+    def _holder(
+        self, pid: int, found: dict[int, tuple[str, ...]], stats: dict[int, Stat]
+    ) -> Holder:
+        stat = stats[pid]
+        try:
+            uid = (self._proc / str(pid)).stat().st_uid
+        except OSError:
+            uid = -1
+        process = ProcessId(pid, stat.started_ticks)
+        boss = self._boss(pid, stats)
+        return Holder(process, stat.command, found[pid], uid, boss)
+
+    def _boss(self, pid: int, stats: dict[int, Stat]) -> ProcessId | None:
+        """The nearest holder that it was forked from, while it still runs that one's program."""
+        at = stats.get(pid)
+        while at is not None and at.flags & PF_FORKNOEXEC:
+            if at.parent in stats:
+                return ProcessId(at.parent, stats[at.parent].started_ticks)
+            at = self.stat(at.parent)
+        return None

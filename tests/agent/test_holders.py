@@ -1,0 +1,144 @@
+"""Who holds a device, and that a signal reaches that very process or nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from holding import MAPPED, SAVER, STUBBORN, WITH_WORKERS, jobs
+
+sys.path.pop(0)
+
+from holdfast.agent.holders import Scan
+from holdfast.agent.pidfds import Pidfds
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    path = tmp_path / "accel0"
+    path.write_bytes(bytes(4096))
+    return path
+
+
+@pytest.fixture
+def start(device: Path, eventually) -> Iterator[Callable]:
+    with jobs(device, eventually) as begin:
+        yield begin
+
+
+def test_descriptors_mappings_and_workers(device, start):
+    (device.parent / "accelerate.txt").touch()
+    other = f"device.close()\nother = open({str(device.parent / 'accelerate.txt')!r})"
+    plain, mapped, with_workers, _ = map(start, (SAVER, MAPPED, WITH_WORKERS, other))
+    scan = Scan([f"{device.parent}/accel[0-9]"])
+    with device.open():  # this process is never found, nor what it descends from
+        sight = scan.look()
+    found = {one.process.pid: one for one in sight.holders}
+    (worker,) = [one for one in sight.holders if one.works_for is not None]
+    assert worker.works_for == found[with_workers.pid].process
+    assert found.keys() == {plain.pid, mapped.pid, with_workers.pid, worker.process.pid}
+    assert {one.devices for one in sight.holders} == {(str(device),)}
+    assert {one.uid for one in sight.holders} == {os.getuid()}
+    quick = {one.process.pid for one in scan.look(is_thorough=False).holders}
+    assert quick == found.keys() - {mapped.pid}
+    device.unlink()  # a container's devices may be gone from here
+    assert {one.process.pid for one in scan.look().holders} == found.keys()
+
+
+def test_programs_that_are_spared_by_name(device, start):
+    job = start(SAVER)
+    name = Path(f"/proc/{job.pid}/comm").read_text().strip()
+    sight = Scan([str(device)], spared=[name + "x" * (15 - len(name)), name]).look()
+    assert sight.holders == ()
+    assert [one.process.pid for one in sight.spared] == [job.pid]
+
+
+def test_processes_that_end_while_they_are_looked_at_and_strange_names(tmp_path):
+    proc = tmp_path / "proc"
+    gone, closing, whole = proc / "11", proc / "12", proc / "13"
+    for folder in (gone, closing / "fd", whole / "fd", proc / "self"):
+        folder.mkdir(parents=True)
+    (whole / "fd" / "3").symlink_to("/dev/accel0 (deleted)")
+    (whole / "maps").write_bytes(b"7f-8f rw-s 0 00:05 9  /dev/accel1\n7f-8f r--p 0 0:0 0\n")
+    fields = " ".join(map(str, range(4, 22)))
+    (whole / "stat").write_text(f"13 (a ) b (c) S 1 {fields} 777 0")
+    (closing / "stat").write_text(f"12 (z) Z 1 {fields} 777 0")
+    sight = Scan(proc=proc).look()
+    (one,) = sight.holders
+    assert (one.command, one.devices) == ("a ) b (c", ("/dev/accel0", "/dev/accel1"))
+    assert (sight.processes, sight.unreadable) == (3, 0)
+
+
+# As nobody (root sees all), beside a child of its own and, where root began it, one of root's.
+LOOK = """
+import ctypes, json, os, sys
+from holdfast.agent.holders import Scan
+device = open(sys.argv[1])
+read, held = os.pipe()
+def child():
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        os.read(read, 1)
+        os._exit(0)
+    return pid
+theirs = child()
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, which a change of user takes away
+ours = child()
+sight = Scan(sys.argv[1:]).look()
+found = [one.process.pid for one in sight.holders]
+print(json.dumps([ours in found, theirs in found, sight.unreadable]))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_what_may_not_be_looked_at_is_counted_and_the_rest_is_found(device):
+    command = [sys.executable, "-c", LOOK, device]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    ours, theirs, unreadable = json.loads(out.stdout)
+    assert (ours, theirs) == (True, False)
+    assert unreadable >= 1
+
+
+def test_a_pid_that_has_become_anothers_is_never_signalled(device, start, eventually):
+    job, stubborn = start(SAVER), start(STUBBORN)
+    scan, pidfds = Scan([str(device)]), Pidfds()
+    one = next(one for one in scan.look().holders if one.process.pid == job.pid)
+    # The pid is alive and holds the device, but is not the process that was seen.
+    earlier = replace(one.process, started_ticks=one.process.started_ticks - 1)
+    assert not pidfds.take(earlier, partial(scan.is_holder, earlier))
+    assert pidfds.take(one.process, partial(scan.is_holder, one.process))
+    job.process.kill()
+    job.process.wait()
+    assert pidfds.ended() == [one.process]
+    assert pidfds.terminate(one.process) == ""  # its descriptor leads nowhere
+    assert not Pidfds().take(one.process, lambda: True)
+    pidfds.drop(one.process)
+    assert (pidfds.processes, stubborn.log) == ((), ["up"])
+
+
+def test_a_signal_that_this_user_may_not_send_says_so(device, start, monkeypatch):
+    job = start(SAVER)
+    pidfds = Pidfds()
+    (one,) = Scan([str(device)]).look().holders
+    assert pidfds.take(one.process, lambda: True)
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    assert pidfds.terminate(one.process) == "SIGTERM cannot be sent: operation not permitted"
+    pidfds.drop(one.process)
+    assert job.log == ["up"]
