@@ -83,7 +83,7 @@ def test_moments():
 def test_every_emulator_of_the_registry_can_do_its_events():
     for row in EMULATORS.values():
         with row.start() as emulator:
-            events = [row.maintenance, row.preemption, row.dated.replace("{at}", "x")]
+            events = [row.maintenance, row.preemption, row.dated.format_map({"at": "x", "in": "5"})]
             check(Script(tuple(tuple(one.split()) for one in events if one)), emulator)
 
 

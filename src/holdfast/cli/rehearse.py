@@ -57,7 +57,12 @@ def _announced(command: F) -> F:
     for option in (
         click.option("--grace", "grace_s", type=float, metavar="S", help="As of holdfast run."),
         click.option("--script", metavar="FILE", help="What the emulator says, and how it fails."),
-        click.option("--source", required=True, metavar="NAME", help="Which service tells: gce."),
+        click.option(
+            "--source",
+            required=True,
+            metavar="NAME",
+            help="Which service tells: aws, azure, gce, kubernetes.",
+        ),
     ):
         command = option(command)
     return command
@@ -156,9 +161,11 @@ def _rehearse(
         place = _place(store, later)
         memory = _folder(settings.memory_dir, later)
         notice = "off" if emulator is None else f"{source}:{emulator.url}"
-        policy = run_policy(settings, Surroundings(inherited_environment()))
+        variables = {} if source is None else _row(source).variables
+        environment = {**inherited_environment(), **variables}
+        policy = run_policy(settings, Surroundings(environment))
         options = [*_options(flags), "--notice", notice, "--memory-dir", str(memory)]
-        stage = Stage(place, NAME, options, command, policy)
+        stage = Stage(place, NAME, options, command, policy, environment)
         plan = Plan(What(word), moment, played, in_s, rank, go_on_steps, limit, memory)
         story = perform(plan, stage, emulator, _say)
         _report(place)

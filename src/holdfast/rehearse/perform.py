@@ -23,7 +23,7 @@ from holdfast.rehearse.story import Story, What
 from holdfast.rehearse.tale import Tale
 from holdfast.testing.emulator import Emulator
 
-LOOK_S = 0.1
+LOOK_S = 0.2
 LEAD_S = 60.0
 HEAR_LIMIT_S = 75.0  # a source that fails is asked again within a minute
 SIGNALS = {What.KILL: signal.SIGKILL, What.HANG: signal.SIGSTOP}
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 class Plan(NamedTuple):
     """What is done, when, to which rank; `go_on_steps`: new steps that are waited for afterwards.
 
-    `lead_s`: how long ahead `{at}` is in what the emulator is told; None: `LEAD_S`.
+    `lead_s`: how long ahead `{at}` and `{in}` are in what the emulator is told; None: `LEAD_S`.
     `memory`: the folder of the memory tier, which a new machine would not have.
     """
 
@@ -169,9 +169,10 @@ class _Performance:
     def _told(self, line: Line, done_ns: int | None) -> int | None:
         at_ns = now_ns()
         if self.emulator is not None:
-            lead = timedelta(seconds=LEAD_S if self.plan.lead_s is None else self.plan.lead_s)
-            at = (datetime.now(UTC) + lead).isoformat(timespec="seconds")
-            self.emulator.do(*(word.replace("{at}", at) for word in line.words))
+            lead_s = LEAD_S if self.plan.lead_s is None else self.plan.lead_s
+            at = (datetime.now(UTC) + timedelta(seconds=lead_s)).isoformat(timespec="seconds")
+            words = (one.replace("{at}", at).replace("{in}", f"{lead_s:g}") for one in line.words)
+            self.emulator.do(*words)
         return done_ns if done_ns is not None or line.is_fault else at_ns
 
     def _wait_for_recovery(self, done_ns: int) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Stage:
     options: Sequence[str]  # of `holdfast run`, for every start
     command: Sequence[str]
     policy: RunPolicy
+    environment: Mapping[str, str]
     _supervisor: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _known: tuple[str, ...] = field(default=(), init=False)
 
@@ -46,7 +47,7 @@ class Stage:
             self._known = tuple(journal_names(self.folder.journal_dir))
         named = ["--store", str(self.store), "--name", self.name, *self.options, *options]
         argv = [sys.executable, "-m", "holdfast.cli.main", "run", *named, "--", *self.command]
-        self._supervisor = subprocess.Popen(argv)
+        self._supervisor = subprocess.Popen(argv, env=dict(self.environment))
 
     def ended(self, wait_s: float) -> int | None:
         """The supervisor's exit code (negative: the signal); None: it is there after `wait_s`."""

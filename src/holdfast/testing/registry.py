@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import shlex
+from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from holdfast.testing.emulator import Emulator
@@ -11,8 +13,9 @@ from holdfast.testing.emulator import Emulator
 class Row(NamedTuple):
     """One emulator: its module and class, and its verbs (`Emulator.do`) for each kind of event.
 
-    `dated`: for maintenance that begins at `{at}`, a date and time with its zone; empty: this
-    service names no dates, or the emulator cannot be told one.
+    `dated`: for maintenance with a date, `{at}` (date and time with its zone) or `{in}` (seconds
+    from now); empty: the service names none. `setup`: what it is told at its start, so that this
+    host may ask it. `variables`: what the source needs in its environment to find itself.
     """
 
     module: str
@@ -20,14 +23,47 @@ class Row(NamedTuple):
     maintenance: str
     preemption: str
     dated: str = ""
+    setup: str = ""
+    variables: Mapping[str, str] = {}
 
     def start(self) -> Emulator:
         """The emulator itself, on a free port of the loopback."""
         module = importlib.import_module(f"holdfast.testing.{self.module}")
-        return cast("Emulator", getattr(module, self.emulator)())
+        emulator = cast("Emulator", getattr(module, self.emulator)())
+        if self.setup:
+            emulator.do(*shlex.split(self.setup))
+        return emulator
 
 
-# One line a service, by the name of the source of notices that asks it.
+# By the name of the source of notices that asks it.
 EMULATORS: dict[str, Row] = {
-    "gce": Row("gce", "GceEmulator", "maintenance-event", "preempted", "upcoming {at}"),
+    "aws": Row(
+        "aws",
+        "AwsEmulator",
+        maintenance="scheduled system-reboot 600",
+        preemption="spot terminate 120",
+        dated="scheduled system-reboot {in}",
+    ),
+    "azure": Row(
+        "azure",
+        "AzureEmulator",
+        maintenance="event Reboot 900",
+        preemption="event Preempt 30",
+        dated="event Reboot {in}",
+    ),
+    "gce": Row(
+        "gce",
+        "GceEmulator",
+        maintenance="maintenance-event",
+        preemption="preempted",
+        dated="upcoming {at}",
+    ),
+    "kubernetes": Row(
+        "kubernetes",
+        "KubernetesEmulator",
+        maintenance="taint cloud.google.com/impending-node-termination",
+        preemption="delete-pod 30",
+        setup="rotate ''",
+        variables={"POD_NAMESPACE": "ml", "POD_NAME": "trainer-0"},
+    ),
 }
