@@ -26,6 +26,8 @@ def refused(command, *words):
     ("words", "sentence"),
     [
         (("--slices", "2"), "2 slices are one queued resource, not one node; add --queued"),
+        (("--api", "v2"), "autocheckpoint is not in version v2 of Cloud TPU's API; use v2alpha1"),
+        (("--api", "v1"), "Cloud TPU has no API 'v1'; use v2alpha1 or v2"),
         (("--slices", "0", "--queued"), "0 slices cannot be had; ask for 1 to 1024"),
         (("--buy", "best-effort"), "a single node cannot be best-effort; add --queued, or use"),
         (("--label", "Team=x"), "Team=x cannot be a label; use small letters"),

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.fleet import Resource, ResourceState, Slice, SliceHealth, SliceState
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Act, Outcome, Phase, RecoverPolicy
-from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.lease import acquire
 from holdfast.journal.machines import MachinesBook, read_machines, write_machines
 from holdfast.journal.store import RunStore
@@ -211,6 +211,16 @@ def test_what_is_refused_is_a_persons_matter(house):
     assert (len(house.cloud.orders), house.book.is_held) == (1, False)
 
 
+def test_a_run_that_is_done_wants_no_machines(house):
+    house.settle()
+    house.recovery.is_done = lambda: True
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    decision = house.settle()
+    assert decision.action.act is Act.REST
+    assert decision.reason.startswith("the run is done")
+    assert (len(house.cloud.orders), house.book.is_held) == (1, False)
+
+
 def test_limits_outlive_the_process(house):
     house.settle()
     sick = Slice("lm-g1-0", SliceState.READY, SliceHealth.SILENT)
@@ -235,10 +245,8 @@ def test_no_answer_is_waited_out(house):
 
 def test_what_is_written_is_read_and_damage_is_told(house):
     assert read_machines(house.folder) == house.machines
-    write_machines(house.folder, house.machines)
     other = Machines("cloud-tpu", "lm", house.owner, "lm", "p", "z", "v6e-8", "v2-alpha")
-    with pytest.raises(ConfigurationError, match="has machines already"):
-        write_machines(house.folder, other)
+    assert write_machines(house.folder, other) == house.machines
     path = house.folder.path / "machines" / "record.json"
     for rubbish in ("{}", '{"epoch": 1}', "[", '{"deleted_unix_ns": 1}'):
         path.write_text(rubbish)

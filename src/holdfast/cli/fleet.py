@@ -17,6 +17,7 @@ from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Act, Decision, RecoverPolicy
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
+from holdfast.journal.attempts import attempts
 from holdfast.journal.machines import MachinesBook
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
@@ -50,9 +51,15 @@ def looked_after(
                 sleep=time.sleep,
                 luck=random.random,
                 say=tell,
+                is_done=lambda: _is_done(folder),
             )
         finally:
             book.release()
+
+
+def _is_done(folder: RunFolder) -> bool:
+    newest = attempts(folder).newest
+    return newest is not None and newest.end is not None and newest.end.done
 
 
 def tell(level: str, words: str) -> None:

@@ -14,9 +14,10 @@ from holdfast.config import run_store
 from holdfast.core.machines import Buy, Machines, checked, prefix_for
 from holdfast.core.recover import Act, RecoverPolicy, name_of
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError
-from holdfast.journal.machines import write_machines
+from holdfast.journal.machines import replace_machines, write_machines
 from holdfast.journal.names import check_name
 from holdfast.journal.store import RunFolder, RunStore
+from holdfast.provision.cloud_tpu.requests import check
 from holdfast.provision.startup import startup_script
 
 PROVIDER = "cloud-tpu"
@@ -81,8 +82,9 @@ def up(
     again, it makes what is not there yet and nothing twice.
     """
     place = run_store(store)
-    script = startup_script(check_name(run), place, command, _setup(setup))
     runs = RunStore.at(place)
+    same = place if "://" in place else str(runs.root)  # wherever the machine's script begins
+    script = startup_script(check_name(run), same, command, _setup(setup))
 
     def machines(run_id: str) -> Machines:
         return checked(
@@ -107,7 +109,8 @@ def up(
             )
         )
 
-    wanted = machines("0" * 12)  # what cannot be is said before anything is made
+    wanted = machines("0" * 12)
+    check(wanted)  # what cannot be is said before anything is made
     if dry_run:
         what = f"{slices} slices" if slices > 1 else "one slice"
         click.echo(f"would make {name_of(wanted.prefix, 1)}: {what} of {accelerator}, {buy}\n")
@@ -118,12 +121,28 @@ def up(
 
 
 def _made(folder: RunFolder, machines: Machines, every_s: float, limit_s: float | None) -> int:
-    write_machines(folder, machines)
+    _settle(folder, machines)
     policy = RecoverPolicy(may_create=True)
     with looked_after(folder, machines, policy) as recovery:
         decision = recovery.run(every_s, limit_s)
         code = concluded(decision)
         return EXIT_UNAVAILABLE if decision.action.act is Act.WAIT else code
+
+
+def _settle(folder: RunFolder, machines: Machines) -> None:
+    """Write down what the run's machines are made of; others only while there are none."""
+    known = write_machines(folder, machines)
+    if known == machines:
+        return
+    with looked_after(folder, known, RecoverPolicy()) as recovery:
+        recovery.book.hold()
+        decision = recovery.look()
+        if decision.action.act is not Act.CREATE:
+            raise ConfigurationError(
+                f"run {folder.name!r} has machines, made of something else "
+                f"({decision.reason}); use another name, or delete those first"
+            )
+        replace_machines(folder, machines)
 
 
 def _setup(path: str | None) -> str:

@@ -249,7 +249,9 @@ def _delete(
     recent = _recent(policy, record, now_unix_ns)
     if len(recent) >= policy.most_deletions:
         return Decision(Action(Act.WAIT, ours.name), record, _too_often(policy, reason))
-    intent = replace(record, phase=Phase.DELETING, deleted_unix_ns=(*recent, now_unix_ns))
+    intent = replace(
+        record, phase=Phase.DELETING, deleted_unix_ns=(*recent, now_unix_ns), wait_ns=0
+    )
     return Decision(action, intent, reason)
 
 

@@ -1,6 +1,6 @@
 """A run's machines in its store: what they are made of, and what is under way with them.
 
-    machines/machines.json   what they are made of; created once
+    machines/machines.json   what they are made of; replaced only while there are none
              record.json     the intent, written under the run's lease before each act
              seen.json       the last condition seen, and since when: for time limits alone
 
@@ -42,7 +42,7 @@ def read_machines(folder: RunFolder) -> Machines:
     Raises ConfigurationError when it has none, StoreUnavailable when they cannot be read.
     """
     path = _path(folder, MACHINES_FILE)
-    refresh(folder.path)
+    refresh(path.parent)
     try:
         return Machines.from_json(read_json(path))
     except FileNotFoundError:
@@ -53,18 +53,20 @@ def read_machines(folder: RunFolder) -> Machines:
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
 
 
-def write_machines(folder: RunFolder, machines: Machines) -> None:
-    """Write them down, once; raises ConfigurationError when the run has others."""
+def write_machines(folder: RunFolder, machines: Machines) -> Machines:
+    """Write them down where the run has none; returns what it has. Raises StoreUnavailable."""
     path = _path(folder, MACHINES_FILE)
     make_part(path.parent)
     try:
         create_exclusive(path, encode_json(machines.to_json()))
     except FileExistsError:
-        if read_machines(folder) != machines:
-            raise ConfigurationError(
-                f"run {folder.name!r} has machines already, made of something else; "
-                "use another name, or recover those"
-            ) from None
+        return read_machines(folder)
+    return machines
+
+
+def replace_machines(folder: RunFolder, machines: Machines) -> None:
+    """Write down others; the caller holds the lease, and there are none of the old ones."""
+    write_atomic(_path(folder, MACHINES_FILE), encode_json(machines.to_json()))
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class MachinesBook:
 
     def _read(self) -> tuple[Record, int]:
         """The record, and the lease under which it was written."""
-        refresh(self.folder.path)
+        refresh(self.folder.path / FOLDER)
         record, epoch = _parsed(_path(self.folder, RECORD_FILE), _record, (Record(), 0))
         return _parsed(_path(self.folder, SEEN_FILE), lambda raw: _seen(record, raw), record), epoch
 

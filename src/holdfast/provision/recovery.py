@@ -65,6 +65,7 @@ class Recovery:
     """One run's machines, looked after by this process.
 
     `clock` gives unix nanoseconds, `luck` numbers from [0, 1); `say` takes a level and a sentence.
+    `is_done`: whether the run is, and needs no machines any more.
     """
 
     machines: Machines
@@ -75,6 +76,7 @@ class Recovery:
     sleep: Callable[[float], None]
     luck: Callable[[], float]
     say: Callable[[str, str], None]
+    is_done: Callable[[], bool] = lambda: False
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
 
@@ -97,9 +99,12 @@ class Recovery:
         if action.act not in (Act.DELETE, Act.CREATE) or action.is_forbidden:
             if self.policy.may_create or self.policy.may_delete:
                 self.book.note(decision.record)
-            if action.act is Act.REST:
-                self.book.release()
+            if decision.record.phase is not Phase.DELETING:
+                self.book.release()  # what is being made wants it
             return decision
+        if self.is_done():
+            reason = f"the run is done: nothing is made or deleted ({decision.reason})"
+            return Decision(Action(Act.REST, action.name), decision.record, reason)
         if not self.book.is_held:
             try:
                 self.book.hold()

@@ -134,6 +134,21 @@ def test_a_run_outlives_its_machine(story):
     assert (calls.count("DeleteNode"), calls.count("CreateNode")) == (1, 3)
 
 
+def test_what_was_refused_may_be_asked_for_otherwise_while_there_is_nothing(story):
+    story.last.write_text("1")
+    story.tpu.do("fail", "INVALID_ARGUMENT", "1", "CreateNode")
+    assert "could not be created (refused" in story.up("--label", "a=b", code=69)
+    assert "is healthy" in story.up("--label", "a=c")
+    (node,) = story.tpu.nodes.values()
+    assert node.labels["a"] == "c"
+    story.until(lambda: "done" in story.log())
+    wanted = ("--project", "p", "--zone", "z", "--type", "v6e-8", "--runtime", "v2")
+    other = CliRunner().invoke(up, ["lm", *wanted, "--", "x"])
+    assert "has machines, made of something else" in str(other.exception)
+    story.tpu.do("preempt", node.name)
+    assert "the run is done" in story.ask(recover, "lm", "--delete")
+
+
 def _outcomes():
     from holdfast.core.recover import _BACKOFF
 

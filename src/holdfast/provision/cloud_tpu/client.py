@@ -12,7 +12,13 @@ from holdfast.core.machines import Machines
 from holdfast.core.recover import Outcome, generation_of
 from holdfast.errors import ConfigurationError
 from holdfast.provision.cloud_tpu.errors import ALREADY_EXISTS, NOT_FOUND, outcome_of
-from holdfast.provision.cloud_tpu.requests import ALPHA, STABLE, node_message, queued_message
+from holdfast.provision.cloud_tpu.requests import (
+    ALPHA,
+    STABLE,
+    check,
+    node_message,
+    queued_message,
+)
 from holdfast.provision.cloud_tpu.states import last_part, resource_of_node, resource_of_queued
 from holdfast.provision.protocol import Answer, ProviderError
 
@@ -85,7 +91,8 @@ class CloudTpu:
         return self._order(self._client.delete_node, request)
 
     def create(self, machines: Machines, name: str) -> Answer:
-        """See `Provider.create`."""
+        """See `Provider.create`; raises ConfigurationError for what the API does not have."""
+        check(machines)
         if machines.is_queued:
             message = queued_message(self._types, machines, name, self._parent)
             request = {"queued_resource_id": name, "queued_resource": message}

@@ -13,6 +13,24 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 STARTUP_SCRIPT = "startup-script"
 
 
+def check(machines: Machines) -> None:
+    """Raise ConfigurationError for what that version of the API does not have."""
+    if machines.api not in (ALPHA, STABLE):
+        raise ConfigurationError(f"Cloud TPU has no API {machines.api!r}; use {ALPHA} or {STABLE}")
+    if machines.api == ALPHA:
+        return
+    if machines.autocheckpoint:
+        raise ConfigurationError(
+            f"autocheckpoint is not in version {machines.api} of Cloud TPU's API; "
+            f"use {ALPHA}, or --no-autocheckpoint"
+        )
+    if machines.is_queued and machines.buy in (Buy.BEST_EFFORT, Buy.RESERVED):
+        raise ConfigurationError(
+            f"{machines.buy} queued resources are not in version {machines.api} of Cloud TPU's "
+            f"API; use {ALPHA}"
+        )
+
+
 def node_message(types: Any, machines: Machines) -> Any:
     """A `Node` without its name. `types` is the version's module."""
     node = types.Node(
@@ -28,11 +46,6 @@ def node_message(types: Any, machines: Machines) -> Any:
             network=machines.network, enable_external_ips=True
         )
     if machines.autocheckpoint:
-        if machines.api != ALPHA:
-            raise ConfigurationError(
-                f"autocheckpoint is not in version {machines.api} of Cloud TPU's API; "
-                f"use {ALPHA}, or --no-autocheckpoint"
-            )
         node.autocheckpoint_enabled = True
     if not machines.is_queued and machines.buy is not Buy.ON_DEMAND:
         node.scheduling_config = types.SchedulingConfig(
@@ -56,11 +69,6 @@ def queued_message(types: Any, machines: Machines, name: str, parent: str) -> An
             node_count=machines.slices, node_id_prefix=name
         )
     message = queued(tpu=queued.Tpu(node_spec=[spec]))
-    if machines.buy in (Buy.BEST_EFFORT, Buy.RESERVED) and machines.api != ALPHA:
-        raise ConfigurationError(
-            f"{machines.buy} queued resources are not in version {machines.api} of Cloud TPU's "
-            f"API; use {ALPHA}"
-        )
     if machines.buy is Buy.SPOT:
         message.spot = queued.Spot()
     elif machines.buy is Buy.BEST_EFFORT:
