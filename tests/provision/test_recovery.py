@@ -122,7 +122,7 @@ def test_first_made_then_taken_then_made_again(house):
     assert house.settle().action.act is Act.REST
     assert house.cloud.orders[1:] == [("delete", "lm-g1"), ("create", "lm-g2")]
     assert list(house.cloud.there) == ["lm-g2"]
-    words = "deleting lm-g1: lm-g1-0 was preempted; lm-g1-1, which is healthy, goes with it"
+    words = "deleting lm-g1: lm-g1-0 was preempted; the healthy lm-g1-1 with it"
     assert words in house.said
 
 

@@ -73,15 +73,13 @@ def concluded(decision: Decision) -> int:
     action, _, reason = decision
     if action.is_forbidden:
         flag = {Act.DELETE: "--delete", Act.CREATE: "--create or --delete"}[action.act]
-        words = f"would {action.act} {action.name}: {reason}; nothing was done, see {flag}"
-        if action.healthy:
-            words += f" ({', '.join(action.healthy)}, which is healthy, would go with it)"
-        click.echo(words)
+        too = f", and the healthy {', '.join(action.healthy)} with it" if action.healthy else ""
+        click.echo(f"would {action.act} {action.name}{too}: {reason}; nothing was done, see {flag}")
     elif action.act is Act.ASK:
         click.echo(f"somebody must see to it: {reason}")
     else:
         click.echo(reason)
-    return EXIT_DONE if action.act in (Act.REST, Act.WAIT) else EXIT_UNAVAILABLE
+    return EXIT_DONE if action.act is Act.REST else EXIT_UNAVAILABLE
 
 
 def rows(resources: Sequence[Resource]) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def recover(
     deleted that does not carry the run's label, whose state is not understood, or while the run
     shows life.
 
-    Exit codes: 0 all is well (or on its way, in a dry run), 69 something is to be done.
+    Exit codes: 0 all is well, 69 it is not, or not yet.
     """
     if dry_run and (delete or create):
         raise ConfigurationError("--dry-run does nothing: leave it out, or --delete and --create")
@@ -96,5 +96,4 @@ def recover(
         while watch and decision.action.act is Act.REST:
             recovery.pause(every)
             decision = recovery.run(every, limit)
-        code = concluded(decision)
-        sys.exit(code if decision.action.act is not Act.WAIT else 69)
+        sys.exit(concluded(decision))

@@ -13,7 +13,7 @@ from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.machines import Buy, Machines, checked, prefix_for
 from holdfast.core.recover import Act, RecoverPolicy, name_of
-from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError
+from holdfast.errors import ConfigurationError
 from holdfast.journal.machines import replace_machines, write_machines
 from holdfast.journal.names import check_name
 from holdfast.journal.store import RunFolder, RunStore
@@ -124,9 +124,7 @@ def _made(folder: RunFolder, machines: Machines, every_s: float, limit_s: float 
     _settle(folder, machines)
     policy = RecoverPolicy(may_create=True)
     with looked_after(folder, machines, policy) as recovery:
-        decision = recovery.run(every_s, limit_s)
-        code = concluded(decision)
-        return EXIT_UNAVAILABLE if decision.action.act is Act.WAIT else code
+        return concluded(recovery.run(every_s, limit_s))
 
 
 def _settle(folder: RunFolder, machines: Machines) -> None:

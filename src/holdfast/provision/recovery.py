@@ -209,5 +209,5 @@ def _words(decision: Decision) -> str:
     doing = {Act.DELETE: "deleting", Act.CREATE: "creating"}[action.act]
     words = f"{doing} {action.name}: {decision.reason}"
     if action.healthy:
-        words += f"; {', '.join(action.healthy)}, which is healthy, goes with it"
+        words += f"; the healthy {', '.join(action.healthy)} with it"
     return words

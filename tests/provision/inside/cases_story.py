@@ -128,6 +128,8 @@ def test_a_run_outlives_its_machine(story):
 
     told = json.loads(story.ask(report, "lm", "--json"))
     assert told["badput_s"]["reschedule"] > 0
+    (incident,) = told["incidents"]
+    assert incident["waterfall_s"]["reschedule"] > 0
     assert told["lost_steps"] - (len(before) - after[0] + 1) in (0, 1)
     assert "healthy" in story.ask(health, "lm")
     calls = story.tpu.calls

@@ -19,7 +19,12 @@ from holdfast.provision.cloud_tpu.requests import (
     node_message,
     queued_message,
 )
-from holdfast.provision.cloud_tpu.states import last_part, resource_of_node, resource_of_queued
+from holdfast.provision.cloud_tpu.states import (
+    WORDS_CHARS,
+    last_part,
+    resource_of_node,
+    resource_of_queued,
+)
 from holdfast.provision.protocol import Answer, ProviderError
 
 CALL_LIMIT_S = 30.0
@@ -197,5 +202,5 @@ def _asked(question: Callable[[], _Found]) -> _Found:
     try:
         return question()
     except (GoogleAPIError, GoogleAuthError) as error:
-        words = getattr(error, "message", "") or str(error)
+        words = " ".join(str(error).split())[:WORDS_CHARS]
         raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error
