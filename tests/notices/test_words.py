@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.notices import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices import aws, azure, file, gce, kubernetes, registry
+from holdfast.notices import aws, azure, file, gce, kubernetes, registry, slurm
 from holdfast.notices.protocol import Surroundings, Trouble
 
 S = 10**9
@@ -140,6 +140,43 @@ def test_a_nodes_maintenance_is_ahead_until_its_date_and_other_taints_say_nothin
     assert kubernetes.node_says({}, 0) == kubernetes.pod_says({}, 0) == {}
 
 
+# As Slurm 22.05 prints them, shortened.
+JOB = "JobId=1 JobName=a job TimeLimit={limit} TimeMin=N/A EndTime={end} PreemptTime={at} Power= "
+RESERVED = (
+    "ReservationName={name} StartTime=2026-11-20T19:00:01 EndTime=2026-11-20T20:00:01 "
+    "Nodes=n[1-2] Flags={flags} State=INACTIVE\n"
+)
+
+
+def test_a_jobs_end_by_its_limit_by_preemption_and_never() -> None:
+    end = "2026-11-20T19:00:01"
+    said = slurm.job_end(JOB.format(limit="00:30:00", end=end, at="None"))
+    assert (said.action, said.at_unix_ns) == (NoticeAction.TIME_LIMIT, OPENS)
+    said = slurm.job_end(JOB.format(limit="UNLIMITED", end=end, at="2026-11-20T18:59:46"))
+    assert (said.action, said.at_unix_ns) == (END, OPENS)
+    assert slurm.job_end(JOB.format(limit="UNLIMITED", end="Unknown", at="None")) is None
+
+
+@pytest.mark.parametrize("state", ["MIXED+DRAIN", "IDLE+DRAIN*", "DRAINING", "FAIL"])
+def test_a_node_that_is_drained(state: str) -> None:
+    said = slurm.node_leaves(f"NodeName=n1 State={state} OS=Linux 6.1 Reason=bad fan, soon [root]")
+    assert said.words == "the node is drained: bad fan, soon [root]"
+
+
+@pytest.mark.parametrize("state", ["MIXED", "ALLOCATED*", "IDLE+POWERED_DOWN"])
+def test_a_node_that_is_not(state: str) -> None:
+    assert slurm.node_leaves(f"NodeName=n1 State={state} Reason=DRAIN") is None
+
+
+def test_reservations_for_maintenance_are_told_from_others() -> None:
+    text = RESERVED.format(name="june", flags="MAINT,SPEC_NODES")
+    text += RESERVED.format(name="class", flags="SPEC_NODES")
+    assert slurm.maintenances(text) == [
+        slurm.Maintenance("june", OPENS, OPENS + 3600 * S, "n[1-2]")
+    ]
+    assert slurm.maintenances("No reservations in the system") == slurm.maintenances("") == []
+
+
 @pytest.mark.parametrize("text", ["soon", "-5", "1e9", "9" * 12, 5])
 def test_a_maintenance_time_that_is_none_is_trouble(text: object) -> None:
     with pytest.raises(Trouble):
@@ -153,6 +190,10 @@ def test_a_maintenance_time_that_is_none_is_trouble(text: object) -> None:
             lambda text: kubernetes.pod_says(json.loads(text), 0),
             '{"metadata": {"deletionTimestamp": 5}}',
         ),
+        (slurm.job_end, "<html>"),
+        (slurm.job_end, "JobId=1 EndTime=soon"),
+        (slurm.node_leaves, ""),
+        (slurm.maintenances, "slurm_load_reservations: nothing"),
         (aws.spot_action, "<html>"),
         (aws.spot_action, "[]"),
         (aws.spot_action, '{"time": "soon"}'),
@@ -242,6 +283,8 @@ def test_where_this_host_is(tmp_path: Path) -> None:
         ("signal", "write signal:USR1=120"),
         ("signal:KILL=5", "there are TERM, USR1, USR2, HUP"),
         ("signal:USR1=soon", "write signal:USR1=120"),
+        ("slurm", "SLURM_JOB_ID is '' here: use it inside one"),
+        ("kubernetes:cluster", "'cluster' is no address of a server"),
         ("gce:metadata", "'metadata' is no address of a server"),
         ("gce:http://a:b", "'http://a:b' is no address of a server"),
     ],

@@ -28,6 +28,7 @@ SOURCES: dict[str, Row] = {
     "gce": Row("gce", found.gce),
     "kubernetes": Row("kubernetes", found.kubernetes),
     "signal": Row("signals", found.nowhere),
+    "slurm": Row("slurm", found.slurm),
 }
 
 

@@ -1,0 +1,219 @@
+"""Slurm: when the job ends, and what will be done to its node; `scontrol` tells, asked seldom.
+
+A job's `EndTime` moves when its limit is changed, and comes near when it is preempted (by then the
+partition's `GraceTime`). Drains and maintenance reservations send no signal at all. The plain
+output is read, one line a record: releases differ in whether `scontrol` writes JSON, and in what.
+Its dates have no zone, so it is run with UTC as its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.errors import ConfigurationError
+from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.said import Memory, Said
+
+POLL_S = 60.0  # each host of the job asks the same controller
+SELDOM_NS = 300 * SECOND_NS  # of what is announced hours ahead
+LIMIT_S = 20.0
+END_LIMIT_S = 1.0
+OUTPUT_LIMIT_BYTES = 4 << 20
+MOST_NODE_LISTS = 100
+NO_DATES = ("", "Unknown", "None", "N/A", "(null)")
+LEAVING = {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"}
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A maintenance reservation; `nodes` as Slurm writes lists of them: n[1-4]."""
+
+    name: str
+    start_unix_ns: int
+    end_unix_ns: int
+    nodes: str
+
+
+def job_end(text: str) -> Said | None:
+    """When a job ends: its time limit, or the grace period of its preemption; None: unlimited.
+
+    Raises Trouble for a text that is no job.
+    """
+    if not _field(text, "JobId"):
+        raise Trouble(f"scontrol says {text[:40]!r} instead of a job")
+    end_unix_ns = _moment(_field(text, "EndTime"))
+    if _moment(_field(text, "PreemptTime")) is not None:
+        return Said(NoticeAction.TERMINATE, "the job is preempted", at_unix_ns=end_unix_ns)
+    if end_unix_ns is None or _field(text, "TimeLimit") == "UNLIMITED":
+        return None
+    return Said(NoticeAction.TIME_LIMIT, "the job's end", at_unix_ns=end_unix_ns)
+
+
+def node_leaves(text: str) -> Said | None:
+    """Whether a node is drained, and why; raises Trouble for a text that is no node."""
+    states = _field(text, "State").upper().rstrip("*$@~#!%^-").split("+")
+    if not _field(text, "NodeName"):
+        raise Trouble(f"scontrol says {text[:40]!r} instead of a node")
+    if not LEAVING.intersection(states):
+        return None
+    reason = _field(text, "Reason")
+    return Said(NoticeAction.DRAIN, f"the node is drained: {reason}" if reason else "drained")
+
+
+def maintenances(text: str) -> list[Maintenance]:
+    """The maintenance reservations of all nodes; raises Trouble for a text that has none."""
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("No reservations in the system"):
+            continue
+        name = _field(line, "ReservationName")
+        start, end = (_moment(_field(line, key)) for key in ("StartTime", "EndTime"))
+        if not name or start is None or end is None:
+            raise Trouble(f"scontrol says {line[:40]!r} instead of a reservation")
+        if "MAINT" in _field(line, "Flags").split(","):
+            found.append(Maintenance(name, start, end, _field(line, "Nodes")))
+    return found
+
+
+def _field(line: str, key: str) -> str:
+    """A field's text, which may have blanks in it; "" if it is not there."""
+    found = re.search(rf"(?:^|\s){key}=(.*?)(?=\s+[A-Z][\w:/]*=|\s*$)", line)
+    return found[1] if found else ""
+
+
+def _moment(text: str) -> int | None:
+    if text in NO_DATES:
+        return None
+    try:
+        moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        raise Trouble(f"{text[:40]!r} is no date") from None
+    return int(moment.timestamp()) * SECOND_NS
+
+
+class Slurm:
+    """The controller, as `scontrol` asks it about this job and this node."""
+
+    name = "slurm"
+
+    def __init__(self, scontrol: str, job: str, tools: Tools, around: Surroundings) -> None:
+        self._scontrol, self._job, self._tools = scontrol, job, tools
+        self._node = around.environment.get("SLURMD_NODENAME", "")
+        self._environment = {**around.environment, "TZ": "UTC", "LC_ALL": "C"}
+        self._environment.pop("SLURM_TIME_FORMAT", None)
+        self._memory, self._seldom = Memory(self.name, tools), Memory(self.name, tools)
+        self._seldom_ns: int | None = None  # when the node and the reservations were asked for
+        self._expanded: dict[str, list[str]] = {}  # lists of nodes, by how Slurm writes them
+
+    async def watch(self) -> AsyncGenerator[Notice, None]:
+        """What changes in the job's end, the node's state and the maintenance reservations."""
+        while True:
+            job = await self._ask("--oneliner", "show", "job", self._job)
+            end = job_end(job)
+            for notice in self._memory.news("job", end):
+                yield notice
+            now_ns = self._tools.now_ns()
+            is_due = self._seldom_ns is None or now_ns - self._seldom_ns >= SELDOM_NS
+            if self._node and is_due:
+                for notice in self._seldom.all_news(await self._of_the_node(job, end)):
+                    yield notice
+                self._seldom_ns = now_ns
+            self._tools.answered()
+            await self._tools.sleep(POLL_S)
+
+    async def _of_the_node(self, job: str, end: Said | None) -> dict[str, Said]:
+        says = {}
+        leaves = node_leaves(await self._ask("--oneliner", "show", "node", self._node))
+        if leaves is not None:
+            says["node"] = leaves
+        now_unix_ns = self._tools.clock().unix_ns
+        for one in maintenances(await self._ask("--oneliner", "show", "reservation")):
+            is_after_us = end is not None and one.start_unix_ns >= (end.at_unix_ns or 0)
+            is_ours = one.name == _field(job, "Reservation")  # the job was made for it
+            if is_after_us or is_ours or one.end_unix_ns <= now_unix_ns:
+                continue
+            if self._node not in await self._nodes(one.nodes):
+                continue
+            has_come = one.start_unix_ns <= now_unix_ns
+            says[f"reservation {one.name}"] = Said(
+                NoticeAction.TERMINATE,
+                f"maintenance reservation {one.name}",
+                NoticeState.STARTED if has_come else NoticeState.SCHEDULED,
+                at_unix_ns=None if has_come else one.start_unix_ns,
+            )
+        return says
+
+    async def _nodes(self, listed: str) -> list[str]:
+        """The names in a list such as n[1-4]."""
+        if listed in NO_DATES:
+            return []
+        if listed not in self._expanded:
+            if len(self._expanded) >= MOST_NODE_LISTS:
+                self._expanded.clear()
+            self._expanded[listed] = (await self._ask("show", "hostnames", listed)).split()
+        return self._expanded[listed]
+
+    async def _ask(self, *words: str) -> str:
+        """What `scontrol` prints; raises Trouble where it fails, prints too much or takes long."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._scontrol,
+                *words,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=self._environment,
+            )
+        except (OSError, ValueError) as error:
+            raise Trouble(f"{self._scontrol} cannot be run: {error}") from None
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                printed, complaint = await _bounded(process.stdout), await _bounded(process.stderr)
+                status = await process.wait()
+        except TimeoutError:
+            raise Trouble(f"scontrol has not answered within {LIMIT_S:g} s") from None
+        finally:
+            await _end(process)
+        if status != 0:
+            told = " ".join(complaint.split())[:100]
+            raise Trouble(f"scontrol {' '.join(words)} fails with {status}: {told}")
+        return printed
+
+
+async def _bounded(stream: asyncio.StreamReader | None) -> str:
+    """All that comes, as text; raises Trouble above the limit."""
+    read = bytearray()
+    while stream is not None and (chunk := await stream.read(1 << 16)):
+        read += chunk
+        if len(read) > OUTPUT_LIMIT_BYTES:
+            raise Trouble(f"scontrol prints more than {OUTPUT_LIMIT_BYTES} bytes")
+    return read.decode("utf-8", "replace").strip()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let go of it whatever it does, and of what it has still to say."""
+    with contextlib.suppress(ProcessLookupError, TimeoutError):
+        if process.returncode is None:
+            process.kill()
+        async with asyncio.timeout(END_LIMIT_S):
+            await process.communicate()
+
+
+def make(option: str, tools: Tools, around: Surroundings) -> Slurm:
+    """Of the path of `scontrol`, looked up in PATH where none is given.
+
+    Raises ConfigurationError outside a job.
+    """
+    job = around.environment.get("SLURM_JOB_ID", "")
+    if not re.fullmatch(r"[0-9]{1,12}", job):
+        raise ConfigurationError(
+            f"slurm tells of a job, and SLURM_JOB_ID is {job!r} here: use it inside one"
+        )
+    return Slurm(option or "scontrol", job, tools, around)

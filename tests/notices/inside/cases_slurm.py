@@ -1,0 +1,72 @@
+"""Slurm's `scontrol`: the job's end, drains and reservations, and a program that misbehaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.notices import slurm as source
+from holdfast.testing.slurm import JOB, NODE, SlurmEmulator
+
+INSIDE = {"SLURM_JOB_ID": JOB, "SLURMD_NODENAME": NODE, "PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    with SlurmEmulator(tmp_path) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def ears(slurm, listening):
+    return listening(f"slurm:{slurm.path}", environment=INSIDE, naps=True)
+
+
+def left_s(told):
+    return (told.deadline_ns - told.received_ns) / 10**9
+
+
+def test_the_end_a_drain_and_a_reservation_are_told_once(slurm, ears):
+    (told,) = ears.heard(1)
+    assert (told.action, left_s(told)) == (NoticeAction.TIME_LIMIT, pytest.approx(3600, abs=5))
+    slurm.do("reserve", "elsewhere", "600", "4200", "n2,n3")
+    slurm.do("reserve", "no-maintenance", "600", "4200", NODE, "FLEX")
+    slurm.do("reserve", "too-late", "3700", "7200")
+    slurm.do("state", "MIXED+DRAIN", "bad fan, soon")
+    told = ears.heard(2)[1]
+    assert told.action is NoticeAction.DRAIN
+    assert told.words.startswith("the node is drained: bad fan, soon [root@")
+    slurm.do("reserve", "june", "600", "4200", f"n2,{NODE}")
+    told = ears.heard(3)[2]
+    assert (told.words, left_s(told)) == ("maintenance reservation june", pytest.approx(600, abs=5))
+    slurm.do("release", "june")
+    assert (ears.heard(4)[3].key, ears.heard(4)[3].state) == (told.key, NoticeState.WITHDRAWN)
+    slurm.do("end", "15", "preempted")
+    told = ears.heard(5)[4]
+    assert (told.words, left_s(told)) == ("the job is preempted", pytest.approx(15, abs=5))
+    assert told.key == ears.heard(1)[0].key
+    asked = len(slurm.calls)
+    ears.until(lambda: len(slurm.calls) > asked + 6)
+    assert (len(ears.notices), ears.said) == (5, [])
+
+
+@pytest.mark.parametrize("how", ["fail", "hang", "giant", "html"])
+def test_trouble_is_counted_said_once_and_over(slurm, listening, how, monkeypatch):
+    monkeypatch.setattr(source, "LIMIT_S", 0.1 if how == "hang" else 20)
+    slurm.do("fail", how)
+    ears = listening(f"slurm:{slurm.path}", environment=INSIDE, naps=True)
+    ears.until(lambda: ears.standing.failures >= 2)
+    monkeypatch.undo()
+    slurm.do("recover")
+    ears.heard(1)
+    ears.answered()
+    assert [level for level, _ in ears.said] == ["warning", "info"]
+
+
+def test_a_program_that_is_not_there_and_one_that_hangs_at_the_end(slurm, listening):
+    ears = listening("slurm:/nowhere/scontrol", environment=INSIDE)
+    ears.until(lambda: ears.standing.failures)
+    assert "/nowhere/scontrol cannot be run" in ears.said[0][1]
+    slurm.do("fail", "hang")
+    listening(f"slurm:{slurm.path}", environment=INSIDE)
+    ears.until(lambda: slurm.calls)
