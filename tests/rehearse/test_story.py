@@ -31,6 +31,7 @@ WELL = Story(
     lost_steps=0,
 )
 SHORT = replace(TALE, need_ns=7 * S, saved_ns=None)
+DIED = Tale(noticed_ns=101 * S)
 STAYED = replace(WELL, exit_code=None, resumed_step=None, new_steps=0, lost_steps=None)
 
 
@@ -48,10 +49,18 @@ STAYED = replace(WELL, exit_code=None, resumed_step=None, new_steps=0, lost_step
         (replace(WELL, tale=Tale()), False, "nobody noticed"),
         (replace(WELL, resumed_step=None), False, "did not go on"),
         (replace(WELL, new_steps=0), False, "did not go on"),
+        (replace(STAYED, exit_code=0), True, "done before it had to leave"),
+        (replace(WELL, exit_code=1), False, "failed by itself, with exit code 1"),
         (replace(STAYED, tale=replace(TALE, is_withdrawn=True)), True, "withdrawn"),
         (replace(STAYED, is_taken=True), False, "did not go on"),
-        (replace(WELL, what=What.KILL, lost_steps=9, exit_code=None), True, "by itself"),
-        (replace(WELL, what=What.HANG, exit_code=None, new_steps=0), False, "did not go on"),
+        (replace(WELL, tale=DIED), False, "nobody noticed"),
+        (replace(WELL, what=What.KILL), False, "nobody noticed"),
+        (replace(WELL, what=What.KILL, tale=DIED, lost_steps=9, exit_code=None), True, "by itself"),
+        (
+            replace(WELL, what=What.HANG, tale=DIED, exit_code=None, new_steps=0),
+            False,
+            "did not go on",
+        ),
     ],
 )
 def test_verdicts(story, is_well, why):

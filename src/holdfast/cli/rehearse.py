@@ -30,7 +30,13 @@ def _shared(command: F) -> F:
     """The options that every rehearsal has."""
     for option in (
         click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True),
-        click.option("--limit", type=float, default=600.0, metavar="S", help="Give up after that."),
+        click.option(
+            "--limit",
+            type=click.FloatRange(min=1),
+            default=600.0,
+            metavar="S",
+            help="Give up after so many seconds; 600.",
+        ),
         click.option(
             "--then",
             "go_on_steps",

@@ -168,7 +168,7 @@ class _Script:
 
     def _catches_exit(self, handler: ast.ExceptHandler) -> bool:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        caught = ("SystemExit", "BaseException", "holdfast.Stop", "hf.Stop")
+        caught = ("SystemExit", "BaseException", "holdfast.Stop")
         return any(one is None or self.name(one) in caught for one in kinds)
 
     def _is_boundary(self, node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import EXIT_DONE, ConfigurationError, HoldfastError
 from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.live import live_journals
@@ -23,7 +23,7 @@ from holdfast.rehearse.story import Story, What
 from holdfast.rehearse.tale import Tale
 from holdfast.testing.emulator import Emulator
 
-LOOK_S = 0.2
+LOOK_S, REST_FACTOR = 0.2, 10
 LEAD_S = 60.0
 HEAR_LIMIT_S = 75.0  # a source that fails is asked again within a minute
 SIGNALS = {What.KILL: signal.SIGKILL, What.HANG: signal.SIGSTOP}
@@ -84,6 +84,7 @@ class _Performance:
         self.tale = Tale()
         self.struck_attempt = 0
         self.story = Story(plan.what, None, self.tale)
+        self.next_look_s = 0.0
         self.give_up_s = time.monotonic() + plan.limit_s
 
     def first_act(self) -> None:
@@ -106,7 +107,7 @@ class _Performance:
 
     def second_act(self) -> Story:
         """Start it again, if it has left; see it make steps, and tell the story."""
-        has_left = self.story.exit_code is not None or self.story.is_taken
+        has_left = self.story.is_taken or self.story.exit_code not in (None, EXIT_DONE)
         if self.story.done_ns is not None and has_left:
             # The next machine has the store, and nothing that was in this one's memory.
             shutil.rmtree(self.plan.memory, ignore_errors=True)
@@ -122,11 +123,16 @@ class _Performance:
     def _look(self, since_ns: int | None) -> int | None:
         """What is known now; the supervisor's exit code, if it has ended."""
         if time.monotonic() > self.give_up_s:
-            raise ConfigurationError(
-                f"the rehearsal was not over after {self.plan.limit_s:g} s; give it more: --limit"
-            )
+            limit = f"{self.plan.limit_s:g} s"
+            why = "give it more: --limit" if self.tale.step else "it has called no run.done yet"
+            raise ConfigurationError(f"the rehearsal was not over after {limit}; {why}")
         code = self.stage.ended(LOOK_S)
+        began_s = time.monotonic()
+        if code is None and began_s < self.next_look_s:
+            return None
         self.tale = self.stage.tale(since_ns)
+        # A journal is read from its beginning each time: of a long one, that much less often.
+        self.next_look_s = time.monotonic() + REST_FACTOR * (time.monotonic() - began_s)
         return code
 
     def _reached_the_moment(self) -> bool:
@@ -142,10 +148,8 @@ class _Performance:
     def _announce_and_watch(self) -> int | None:
         """Tell the emulator what the script says, until the run has left or goes on for good."""
         began_s, done_ns = time.monotonic(), None
-        deaf_s = (
-            began_s + HEAR_LIMIT_S + max((one.at_s for one in self.plan.script.lines), default=0)
-        )
         rest = list(self.plan.script.lines)
+        deaf_s = began_s + rest[-1].at_s + HEAR_LIMIT_S
         end_step: int | None = None
         while True:
             while rest and time.monotonic() >= began_s + rest[0].at_s:
@@ -209,10 +213,14 @@ class _Performance:
             return self.story
         resumed = self._resumed_step()
         lost = [one.lost_steps for one in account.disruptions if one.attempt == self.struck_attempt]
-        is_over = resumed is not None and bool(lost)
-        return replace(
+        if resumed is None:
+            return self.story
+        known = replace(
             self.story,
             resumed_step=resumed,
-            new_steps=0 if resumed is None else max(0, account.steps_kept - resumed),
-            lost_steps=lost[0] if is_over else None,
+            new_steps=max(0, account.steps_kept - resumed),
+            lost_steps=lost[0] if lost else None,
         )
+        if lost and not self.plan.what.is_announced:  # how far it was then, better than at a look
+            return replace(known, at_step=resumed + lost[0])
+        return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.rehearse.tale import Tale
 
 SECOND_NS = 1_000_000_000
@@ -45,6 +45,11 @@ class Story:
     new_steps: int = 0
     lost_steps: int | None = None
 
+    @property
+    def known_ns(self) -> int | None:
+        """When the run knew of it; None: it never did."""
+        return self.tale.heard_ns if self.what.is_announced else self.tale.noticed_ns
+
 
 def verdict(story: Story) -> tuple[bool, str]:
     """Whether all is well, and why."""
@@ -53,11 +58,15 @@ def verdict(story: Story) -> tuple[bool, str]:
         return False, "the command ended before anything was done to it: try a smaller --after"
     if not story.at_step:
         return False, "it made no step that Holdfast could see, so there was nothing to save"
-    if tale.heard_ns is None:
+    if story.exit_code == EXIT_DONE:
+        return True, "it was done before it had to leave: train for longer to see more"
+    if story.known_ns is None:
         return False, "nobody noticed it"
     if story.what.is_announced and story.exit_code is None and not story.is_taken:
         why = "the notice was withdrawn" if tale.is_withdrawn else "nothing dated ends the run"
         return True, f"{why}, and training went on"
+    if story.exit_code not in (None, EXIT_SAVED_START_ME_AGAIN):
+        return False, f"it failed by itself, with exit code {story.exit_code}"
     if story.resumed_step is None or not story.new_steps:
         return False, "it did not go on afterwards"
     if not story.what.is_announced:
@@ -75,9 +84,9 @@ def lines(story: Story) -> list[str]:
     told = []
     if done_ns is not None:
         told.append(f"{story.what} at step {story.at_step}")
-    if tale.heard_ns is not None and done_ns is not None:
+    if story.known_ns is not None and done_ns is not None:
         verb = "notice heard" if story.what.is_announced else "noticed"
-        told.append(f"{verb} after {_ms(tale.heard_ns - done_ns)}")
+        told.append(f"{verb} after {_ms(story.known_ns - done_ns)}")
     if tale.leeway_ns is not None:
         need = f"; a save needs {_s(tale.need_ns)}" if tale.need_ns else "; no save measured yet"
         told.append(f"deadline {_s(tale.leeway_ns)} after that{need}")

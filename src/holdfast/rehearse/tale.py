@@ -22,16 +22,18 @@ from holdfast.journal.reader import read_journal
 class Tale:
     """Times in nanoseconds on the clock of the run's events (CLOCK_BOOTTIME); None: not yet.
 
-    `step`: completed by all ranks of the attempt that runs. `heard_ns`: when it knew of what was
-    done to it. `deadline_ns`: of an end that is announced; `told_deadline_ns` the same when it was
-    first heard. `need_ns`: what a save was known to need then; 0: none was measured.
-    `ordered_ns`, `agreed_step`: the order of the save that a stop asks for, `saved_ns` when that
-    step was durable. `is_withdrawn`: everything that was announced has been taken back.
+    `step`: completed by all ranks of the attempt that runs. `heard_ns`: when a source told of what
+    is announced; `noticed_ns`: when a rank was seen to have died, or to hang. `deadline_ns`: of an
+    end that is announced; `told_deadline_ns` the same when it was first heard. `need_ns`: what a
+    save was known to need then; 0: none was measured. `ordered_ns`, `agreed_step`: the order of the
+    save that a stop asks for, `saved_ns` when that step was durable. `is_withdrawn`: everything
+    that was announced has been taken back.
     """
 
     attempt: int = -1
     step: int = 0
     heard_ns: int | None = None
+    noticed_ns: int | None = None
     deadline_ns: int | None = None
     told_deadline_ns: int | None = None
     need_ns: int = 0
@@ -72,8 +74,8 @@ def _take(
     if isinstance(event, ev.Noticed):
         _notice(tale, machine, policy, event)
     hung = any(isinstance(action, act.CollectStacks) for action in actions)
-    if tale.heard_ns is None and (isinstance(event, ev.RankExited) or hung):
-        tale.heard_ns = event.at_ns
+    if tale.noticed_ns is None and (isinstance(event, ev.RankExited) or hung):
+        tale.noticed_ns = event.at_ns
     for action in actions:
         order = action.what if isinstance(action, act.CarryOut) else None
         if isinstance(order, news.PublishOrder) and order.flags & Order.STOP:
