@@ -284,6 +284,7 @@ def test_where_this_host_is(tmp_path: Path) -> None:
         ("signal:KILL=5", "there are TERM, USR1, USR2, HUP"),
         ("signal:USR1=soon", "write signal:USR1=120"),
         ("slurm", "SLURM_JOB_ID is '' here: use it inside one"),
+        ("tpu:my-node", "not 'my-node': write tpu:projects/P/locations/Z/nodes/NAME"),
         ("kubernetes:cluster", "'cluster' is no address of a server"),
         ("gce:metadata", "'metadata' is no address of a server"),
         ("gce:http://a:b", "'http://a:b' is no address of a server"),

@@ -29,6 +29,7 @@ SOURCES: dict[str, Row] = {
     "kubernetes": Row("kubernetes", found.kubernetes),
     "signal": Row("signals", found.nowhere),
     "slurm": Row("slurm", found.slurm),
+    "tpu": Row("tpu", found.nowhere),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.core.notices import Notice, NoticeAction, NoticeState, Scope
 from holdfast.notices.protocol import Tools
 
 
@@ -23,6 +23,7 @@ class Said:
     at_unix_ns: int | None = None
     lead_ns: int | None = None
     event_id: str = ""
+    scope: Scope = Scope.VM
 
 
 class Memory:
@@ -57,6 +58,7 @@ class Memory:
             topic,
             deadline_ns=at_ns,
             lead_ns=said.lead_ns,
+            scope=said.scope,
             words=said.words,
         )
         self._told[topic] = said, notice

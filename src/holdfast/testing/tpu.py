@@ -123,6 +123,20 @@ class TpuEmulator(Told):
             maintenance_status=ALPHA.UpcomingMaintenance.MaintenanceStatus.ONGOING
         )
 
+    def verb_window(self, node: str, start: str) -> None:
+        """Announce maintenance of a node whose window opens then (RFC 3339)."""
+        self._node(node).upcoming_maintenance = ALPHA.UpcomingMaintenance(
+            window_start_time=start,
+            maintenance_status=ALPHA.UpcomingMaintenance.MaintenanceStatus.PENDING,
+        )
+
+    def verb_symptom(self, node: str, kind: str, worker: str = "0", details: str = "") -> None:
+        """Tell a symptom of a node's worker, by the API's word for it."""
+        word = ALPHA.Symptom.SymptomType[kind]
+        self._node(node).symptoms.append(
+            ALPHA.Symptom(symptom_type=word, worker_id=worker, details=details)
+        )
+
     def verb_state(self, node: str, state: str) -> None:
         """A node's state is that word of the API's, or a number that nobody knows yet."""
         number = int(state) if state.isdecimal() else State[state].value
