@@ -250,6 +250,8 @@ def test_one_of_an_earlier_generation_is_cleared_away_and_of_a_later_one_is_not(
     now_ours, old = resource(READY, name="lm-g2"), resource(READY, name="lm-g1")
     assert at(record, now_ours, old).action == Action(Act.DELETE, "lm-g1", ("lm-g1-0",))
     assert at(record, now_ours, old, policy=RecoverPolicy()).action.is_forbidden
+    stopped = resource(SliceState.STOPPED, name="lm-g1")
+    assert at(record, now_ours, stopped).action.act is Act.ASK
     unknown = resource(SliceState.UNKNOWN, name="lm-g1")
     assert at(record, now_ours, unknown).action.act is Act.WAIT
     action, _, reason = at(record, now_ours, resource(READY, name="lm-g3"))

@@ -261,6 +261,8 @@ def _stray(policy: RecoverPolicy, record: Record, stray: Resource, now_unix_ns: 
     reason = f"{stray.name} is of an earlier generation ({words})"
     if condition in (Condition.UNKNOWN, Condition.LEAVING):
         return Decision(Action(Act.WAIT, stray.name), record, reason)
+    if condition is Condition.STOPPED:
+        return Decision(Action(Act.ASK, stray.name), record, f"{reason}: delete it")
     action = Action(Act.DELETE, stray.name, stray.healthy)
     if not policy.may_delete:
         return Decision(replace(action, is_forbidden=True), record, reason)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.fleet import Condition
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Phase, Record
@@ -26,8 +27,10 @@ from holdfast.journal.atomic import (
     read_json,
     write_atomic,
 )
+from holdfast.journal.attempts import attempts
 from holdfast.journal.fields import field as raw_field
 from holdfast.journal.fields import text, whole
+from holdfast.journal.incidents import last_lines, story_of, write_incident
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
@@ -67,6 +70,26 @@ def write_machines(folder: RunFolder, machines: Machines) -> Machines:
 def replace_machines(folder: RunFolder, machines: Machines) -> None:
     """Write down others; the caller holds the lease, and there are none of the old ones."""
     write_atomic(_path(folder, MACHINES_FILE), encode_json(machines.to_json()))
+
+
+def tell_loss(folder: RunFolder, words: str) -> None:
+    """Say what the attempt that was left open was lost to; whoever starts the next one closes it.
+
+    Only the holder of the run's lease may call it: then nobody is left who runs that attempt. What
+    was said before stands. Raises StoreUnavailable.
+    """
+    newest = attempts(folder).newest
+    if newest is None or newest.end is not None:
+        return
+    logs = sorted(folder.logs_dir(newest.attempt).glob("*.log"))
+    story = story_of(
+        newest.attempt,
+        HISTORY_CAUSE[ExitCause.HOST_LOST],
+        words,
+        exits=(None,) * newest.ranks,
+        last_lines=last_lines(logs[0]) if logs else (),
+    )
+    write_incident(folder, newest.attempt, story)
 
 
 @dataclass(slots=True)
@@ -124,6 +147,10 @@ class MachinesBook:
                 "since_unix_ns": record.since_unix_ns,
             }
             write_atomic(seen, encode_json(raw), durable=False)
+
+    def lost(self, words: str) -> None:
+        """Put on record what the attempt was lost to; see `tell_loss`."""
+        tell_loss(self.folder, words)
 
     def release(self) -> None:
         """Give the lease back; again is harmless. Raises StoreUnavailable."""

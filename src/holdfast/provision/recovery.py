@@ -56,6 +56,9 @@ class Book(Protocol):
     def note(self, record: Record) -> None:
         """Write down what was seen, and since when; nothing rests on it but time limits."""
 
+    def lost(self, words: str) -> None:
+        """Put on record what the run's attempt was lost to, if one was left open."""
+
     def release(self) -> None:
         """Give the lease back."""
 
@@ -149,7 +152,9 @@ class Recovery:
 
     def _carried_out(self, decision: Decision) -> Decision:
         """The act itself, after its intent is on disk."""
-        action, record, _ = decision
+        action, record, reason = decision
+        if action.name == name_of(self.machines.prefix, record.generation):  # not of a stray
+            self.book.lost(f"its machines were lost: {reason}")
         if action.act is Act.DELETE:
             answer = self.provider.delete(self.machines, action.name)
         else:

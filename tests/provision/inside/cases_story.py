@@ -130,6 +130,7 @@ def test_a_run_outlives_its_machine(story):
     assert told["badput_s"]["reschedule"] > 0
     (incident,) = told["incidents"]
     assert incident["waterfall_s"]["reschedule"] > 0
+    assert incident["words"] == f"its machines were lost: {first} was preempted"
     assert told["lost_steps"] - (len(before) - after[0] + 1) in (0, 1)
     assert "healthy" in story.ask(health, "lm")
     calls = story.tpu.calls
