@@ -204,6 +204,19 @@ def test_a_creation_that_fails_later_is_a_stock_out_too(house):
     assert house.cloud.orders == [("create", "lm-g1")] * 2
 
 
+def test_what_is_being_made_and_not_seen_yet_is_waited_for(house):
+    house.cloud.later = Answer(Outcome.ACCEPTED)
+    house.cloud.progress = lambda operation: None
+    assert house.recovery.step().action.act is Act.CREATE
+    decision = house.recovery.step()
+    assert (decision.action.act, decision.reason) == (Act.WAIT, "lm-g1 is being made")
+    assert house.cloud.orders == [("create", "lm-g1")]
+    house.cloud.progress = lambda operation: Answer(Outcome.REFUSED, "no such type")
+    decision = house.settle()
+    assert decision.action.act is Act.ASK
+    assert (len(house.cloud.orders), house.book.is_held) == (1, False)
+
+
 def test_what_is_refused_is_a_persons_matter(house):
     house.cloud.answers = [Answer(Outcome.REFUSED, "permission denied")]
     decision = house.settle()

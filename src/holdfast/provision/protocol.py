@@ -50,4 +50,4 @@ class Provider(Protocol):
         """Have it made under that name; one of that name that is there is left as it is."""
 
     def progress(self, operation: str) -> Answer | None:
-        """What came of an order; None: it is still being carried out, or nobody can say."""
+        """What came of an order; None: it is still being carried out, or nobody can say now."""

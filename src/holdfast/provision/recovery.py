@@ -96,9 +96,13 @@ class Recovery:
 
     def step(self) -> Decision:
         """Look, and do what is to be done now. Raises RunHeld when the lease was taken over."""
-        self._follow_up()
+        refused = self._follow_up()
+        if refused is not None:
+            return refused
         decision = self.look()
         action = decision.action
+        if action.act is Act.CREATE and self._operation:
+            return self._waiting(decision, f"{action.name} is being made")
         if action.act not in (Act.DELETE, Act.CREATE) or action.is_forbidden:
             if self.policy.may_create or self.policy.may_delete:
                 self.book.note(decision.record)
@@ -178,25 +182,27 @@ class Recovery:
             return Decision(replace(decision.action, act=Act.ASK), after, reason)
         return self._waiting(decision, reason)
 
-    def _follow_up(self) -> None:
-        """A creation that was accepted may fail later: then the next one waits."""
+    def _follow_up(self) -> Decision | None:
+        """A creation that was accepted may fail later: then the next one waits.
+
+        None: there is nothing to say of it, and the next look decides.
+        """
         if not self._operation:
-            return
+            return None
         answer = self.provider.progress(self._operation)
         if answer is None:
-            return
+            return None
         self._operation = ""
         if answer.outcome is Outcome.ACCEPTED:
-            return
+            return None
         try:
             self.book.hold()
         except RunHeld:
-            return  # whoever holds the run looks after its machines, or trains on them
+            return None  # whoever holds the run looks after its machines, or trains on them
         record = self.book.load()
-        if record.phase is Phase.CREATING:
-            name = name_of(self.machines.prefix, record.generation)
-            decision = Decision(Action(Act.CREATE, name), record, "")
-            self._after(decision, record, answer)
+        name = name_of(self.machines.prefix, record.generation)
+        decision = self._after(Decision(Action(Act.CREATE, name), record, ""), record, answer)
+        return decision if decision.action.act is Act.ASK else None
 
     def _waiting(self, decision: Decision, reason: str) -> Decision:
         return Decision(replace(decision.action, act=Act.WAIT), decision.record, reason)

@@ -169,7 +169,10 @@ def test_quota_stock_out_and_refusal_are_told_apart(tpu, cloud):
     ):
         tpu.do("fail", code, "1", "DeleteNode")
         assert cloud.delete(machines, "lm-g1").outcome is outcome
-    assert cloud.progress("projects/p/locations/z/operations/none") is None
+    unknown = "projects/p/locations/z/operations/none"
+    assert cloud.progress(unknown).outcome is Outcome.ACCEPTED
+    tpu.do("fail", "UNAVAILABLE", "1", "GetOperation")
+    assert cloud.progress(unknown) is None
 
 
 def test_a_queue_that_gives_up_says_why(tpu, cloud):

@@ -107,13 +107,16 @@ class CloudTpu:
 
     def progress(self, operation: str) -> Answer | None:
         """See `Provider.progress`."""
-        from google.api_core.exceptions import GoogleAPIError
+        from google.api_core.exceptions import GoogleAPIError, NotFound
+        from google.auth.exceptions import GoogleAuthError
 
         try:
             found = self._client.transport.operations_client.get_operation(
                 operation, retry=None, timeout=CALL_LIMIT_S
             )
-        except GoogleAPIError:
+        except NotFound:
+            return Answer(Outcome.ACCEPTED, "it is not known any more")
+        except (GoogleAPIError, GoogleAuthError):
             return None
         if not found.done:
             return None
@@ -176,13 +179,14 @@ class CloudTpu:
 
     def _order(self, method: Callable[..., Any], request: dict[str, Any]) -> Answer:
         from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
 
         try:
             future = method(request=request, retry=None, timeout=CALL_LIMIT_S)
         except GoogleAPICallError as error:
             code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
             return _refusal(code, error.message, error.details)
-        except GoogleAPIError as error:
+        except (GoogleAPIError, GoogleAuthError) as error:
             return Answer(Outcome.TROUBLE, str(error))
         return Answer(Outcome.ACCEPTED, operation=future.operation.name)
 
