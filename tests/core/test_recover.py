@@ -100,6 +100,12 @@ def test_the_gravest_condition_counts(found, condition):
     assert diagnose(found)[0] is condition
 
 
+def test_a_node_and_its_only_slice_are_told_once():
+    one = resource(SliceState.DELETING, state=ResourceState.DELETING)
+    alone = replace(one, slices=(replace(one.slices[0], name=one.name),))
+    assert diagnose(alone) == (Condition.LEAVING, "lm-g1 is being deleted")
+
+
 def test_a_window_that_is_open_is_maintenance_and_one_that_is_announced_is_not():
     for is_ongoing in (True, False):
         window = Maintenance(is_ongoing=is_ongoing)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.fleet import concluded, looked_after
+from holdfast.cli.fleet import cloud, concluded, looked_after
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.machines import Buy, Machines, checked, prefix_for
@@ -116,7 +116,8 @@ def up(
         click.echo(f"would make {name_of(wanted.prefix, 1)}: {what} of {accelerator}, {buy}\n")
         click.echo(script, nl=False)
         return
-    folder = runs.open(run, command=command)
+    with cloud(project, zone, api):  # no library, or no credentials: said before all else
+        folder = runs.open(run, command=command)
     sys.exit(_made(folder, machines(folder.identity.run_id), every, limit))
 
 

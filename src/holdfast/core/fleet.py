@@ -171,4 +171,5 @@ def diagnose(resource: Resource | None) -> tuple[Condition, str]:
     if not found:
         return Condition.UNKNOWN, f"{resource.name} is up, and has no slices"
     condition = min((one for one, _ in found), key=_GRAVITY.index)
-    return condition, "; ".join(words for one, words in found if one is condition)
+    # A node that stands alone says the same of itself and of its only slice.
+    return condition, "; ".join(dict.fromkeys(words for one, words in found if one is condition))
