@@ -67,6 +67,7 @@ def test_places_are_tried_out_and_left_as_they_were(tmp_path):
     assert store_place(f"file://{tmp_path}").path == str(tmp_path)
     assert store_place("/proc/nothing").trouble  # not even root may write there
     assert scratch_place(str(tmp_path)).trouble == ""
+    assert scratch_place("/proc").trouble
     tier = memory_tier(Settings(memory_dir=str(tmp_path)))
     assert tier.room_bytes > 0
     assert memory_tier(Settings(memory_dir=str(tmp_path / "gone"))).room_bytes is None

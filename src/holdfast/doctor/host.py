@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -65,9 +66,9 @@ def store_place(store: str) -> Place | None:
         fsync_s, skew_s = _try_out(there)
         found = os.statvfs(there)
     except OSError as error:
-        return Place(str(path), kind, is_remote(kind), error.strerror or str(error))
+        return replace(place, trouble=error.strerror or str(error))
     free_bytes = found.f_bavail * found.f_frsize
-    return Place(place.path, kind, place.is_remote, "", free_bytes, fsync_s, skew_s)
+    return replace(place, free_bytes=free_bytes, fsync_s=fsync_s, skew_s=skew_s)
 
 
 def scratch_place(scratch: str | None) -> Place:
@@ -76,7 +77,7 @@ def scratch_place(scratch: str | None) -> Place:
     for path in places:
         there = _there(path)
         kind = filesystem_of(there)
-        trouble = "" if os.access(there, os.W_OK | os.X_OK) else "this user may not write there"
+        trouble = _trouble(there)
         if scratch or not (trouble or is_remote(kind)):
             return Place(str(path), kind, is_remote(kind), trouble)
     return Place(" and ".join(map(str, places)), trouble="neither is a local folder of ours")
@@ -131,6 +132,15 @@ def _try_out(folder: Path) -> tuple[float, float]:
             os.fsync(file.fileno())
             took_s.append(time.perf_counter() - began_s)
         return median(took_s), os.fstat(file.fileno()).st_mtime - time.time()
+
+
+def _trouble(folder: Path) -> str:
+    """Why no file can be made there; "": one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _there(path: Path) -> Path:
