@@ -36,7 +36,7 @@ TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz schedules \
-	bench race kills truth docs picture clean
+	bench race kills truth trainers docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES tim
 			tests/session/test_together_jax.py tests/session/test_together_torch.py \
 			tests/examples/test_two_ranks.py || exit 1; \
 	done
+
+trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
+	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
 	$(BIN)/python tests/chaos/campaign.py --kills $(CHAOS_KILLS) $(CHAOS_FLAGS)

@@ -171,6 +171,15 @@ def test_a_look_begun_before_the_last_end_does_not_release():
         assert story.machine.handle(stale) == [ev.Look(is_thorough=True)]
 
 
+def test_a_look_begun_before_the_notice_counts_for_nothing():
+    story = Story()
+    story.there = [holder(5)]
+    stale = story.looked()
+    notice_then = ev.Noticed(story.now_ns, notice(story.now_ns))
+    assert story.machine.handle(notice_then)[-1] == ev.Look(is_thorough=False)
+    assert story.machine.handle(stale) == []
+
+
 def test_workers_are_waited_for_and_signalled_only_once_they_are_orphans():
     story = Story()
     trainer = holder(5)

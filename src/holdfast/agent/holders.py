@@ -81,7 +81,7 @@ class Scan:
             processes += 1
             try:
                 devices = self.devices(int(name), is_thorough=is_thorough)
-            except PermissionError:
+            except OSError:  # no permission, as a rule
                 unreadable += 1
                 continue
             if devices:
@@ -102,7 +102,7 @@ class Scan:
     def devices(self, pid: int, *, is_thorough: bool = True) -> tuple[str, ...]:
         """What a process holds, each once; nothing for one that has ended.
 
-        Raises PermissionError if this user may not see it.
+        Raises OSError for one that cannot be looked at: PermissionError where this user may not.
         """
         try:
             held = list(self._opened(pid))
@@ -119,7 +119,7 @@ class Scan:
             return False
         try:
             return bool(self.devices(process.pid))
-        except PermissionError:
+        except OSError:
             return False
 
     def stat(self, pid: int) -> Stat | None:
@@ -138,11 +138,7 @@ class Scan:
     def _opened(self, pid: int) -> Iterator[str]:
         folder = os.open(f"{self._proc}/{pid}/fd", _DIRECTORY)
         try:
-            for number in os.listdir(folder):  # noqa: PTH208 - it is open: one path look-up less
-                try:
-                    target = os.readlink(number, dir_fd=folder)
-                except FileNotFoundError:
-                    continue  # closed meanwhile
+            for target in _targets(folder):
                 if target.startswith(self._starts):
                     target = target.removesuffix(DELETED)
                     if self._is_device(target):
@@ -187,3 +183,26 @@ class Scan:
                 return ProcessId(at.parent, stats[at.parent].started_ticks)
             at = self.stat(at.parent)
         return None
+
+
+def _targets(folder: int) -> list[str]:
+    """What the links of an open /proc/PID/fd lead to.
+
+    Its size is the number of descriptors (Linux 6.2). Mostly they are the lowest numbers, and then
+    the folder need not be listed, which takes as long as reading them.
+    """
+    numbers = range(os.fstat(folder).st_size)
+    try:
+        return [os.readlink(str(one), dir_fd=folder) for one in numbers] or _listed(folder)
+    except FileNotFoundError:
+        return _listed(folder)
+
+
+def _listed(folder: int) -> list[str]:
+    targets = []
+    for number in os.listdir(folder):
+        try:
+            targets.append(os.readlink(number, dir_fd=folder))
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return targets
