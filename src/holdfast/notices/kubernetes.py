@@ -195,9 +195,10 @@ class Watched:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_S),
         }
+        is_open = False
         try:
             async with (
-                asyncio.timeout(WATCH_S + PATIENCE_S),
+                asyncio.timeout(PATIENCE_S) as limit,
                 stream(source.server(), self._folder, query=query, headers=source.headers()) as (
                     head,
                     chunks,
@@ -207,6 +208,8 @@ class Watched:
                     raise Forgotten
                 _check(head.status, self._folder)
                 source.answered()
+                is_open = True
+                limit.reschedule(asyncio.get_running_loop().time() + WATCH_S + PATIENCE_S)
                 ahead_ns = 0
                 if head.date_unix_ns is not None:
                     ahead_ns = head.date_unix_ns - source.tools.clock().unix_ns
@@ -215,7 +218,9 @@ class Watched:
                     for notice in self._event(line, now_unix_ns):
                         yield notice
         except TimeoutError:
-            return  # a server that ends no watch: it is asked again from there
+            if not is_open:
+                raise Trouble(f"a watch has not begun within {PATIENCE_S:g} s") from None
+            # Else it is a server that ends no watch: it is asked again from there.
 
     def _event(self, line: bytes, their_unix_ns: int) -> list[Notice]:
         if not line.strip():

@@ -49,15 +49,15 @@ def node_says(node: Any, now_unix_ns: int) -> dict[str, Said]:
     is_ongoing = bool(window) and _word(window.maintenance_status) == "ONGOING"
     if _word(node.health) == "UNHEALTHY_MAINTENANCE" or is_ongoing:
         says["maintenance"] = _ends(_line(node.health_description) or "maintenance of the slice")
-    elif at_unix_ns is not None and at_unix_ns > now_unix_ns:
+    elif at_unix_ns is not None and at_unix_ns <= now_unix_ns:
+        says["maintenance"] = _ends("maintenance of the slice")
+    elif window:
         says["maintenance"] = Said(
             NoticeAction.TERMINATE,
             "maintenance of the slice",
             at_unix_ns=at_unix_ns,
             scope=Scope.SLICE,
         )
-    elif window:
-        says["maintenance"] = _ends("maintenance of the slice")
     for symptom in node.symptoms:
         kind, worker = _word(symptom.symptom_type), _line(symptom.worker_id)
         words = f"symptom {kind} of worker {worker}: {_line(symptom.details)}"

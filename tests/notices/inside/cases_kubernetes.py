@@ -9,6 +9,7 @@ import time
 import pytest
 
 from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.notices import kubernetes as source
 from holdfast.testing.kubernetes import NODE, NODES, POD, PODS, KubernetesEmulator
 
 S = 10**9
@@ -136,6 +137,18 @@ def test_trouble_is_counted_said_once_and_over(cluster, watching, how):
     ears.until(lambda: ears.standing.failures >= 1)
     ears.answered()
     assert not any(request.path == "/elsewhere" for request in cluster.requests)
+    cluster.do("delete-pod")
+    assert ears.heard(1)
+
+
+def test_a_watch_that_never_begins_is_trouble(cluster, watching, monkeypatch):
+    ears = watching()
+    monkeypatch.setattr(source, "PATIENCE_S", 0.2)
+    cluster.do("fail", "hang", "2")
+    cluster.do("end")
+    ears.until(lambda: ears.said)
+    assert "a watch has not begun within 0.2 s" in ears.said[0][1]
+    monkeypatch.undo()
     cluster.do("delete-pod")
     assert ears.heard(1)
 
