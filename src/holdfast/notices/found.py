@@ -50,7 +50,8 @@ def kubernetes(around: Surroundings) -> str:
 
 def slurm(around: Surroundings) -> str:
     """A job of Slurm's."""
-    return _variable(around, "SLURM_JOB_ID")
+    is_job = around.environment.get("SLURM_JOB_ID", "").isdecimal()
+    return _variable(around, "SLURM_JOB_ID") if is_job else ""
 
 
 def nowhere(_: Surroundings) -> str:

@@ -335,8 +335,9 @@ class Kubernetes:
         path = self._around.root / SERVICE_ACCOUNT.lstrip("/") / "ca.crt"
         try:
             tls = ssl.create_default_context(cafile=str(path))
-        except (OSError, ssl.SSLError) as error:
-            raise Trouble(f"{path} is no certificate to check the cluster's by: {error}") from None
+        except OSError as error:
+            why = error.strerror or error
+            raise Trouble(f"{path} is no certificate to check the cluster's by: {why}") from None
         return Server.at(self._address, tls=tls)
 
 
