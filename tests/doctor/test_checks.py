@@ -20,7 +20,7 @@ from holdfast.doctor.facts import (
 )
 
 GIB = 1 << 30
-RUN = RunRecord("lm", 2, 4 * GIB, step_s=1.0, blocked_s=1.0, write_s=5.0)  # needs 8 s
+RUN = RunRecord("lm", 2, 4 * GIB, step_s=1.0, blocked_s=1.0, write_s=2.5)  # needs 8 s
 SHM = Memory("/dev/shm", "tmpfs", 3, 12 * GIB, "/dev/shm has 16 GiB free")
 DISK = Place("/store", "ext4", free_bytes=100 * GIB, fsync_s=0.004, skew_s=0.0)
 GCE = SourceFact("gce", "as set", has_answered=True)

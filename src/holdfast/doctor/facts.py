@@ -24,13 +24,13 @@ class RunRecord:
 
     @property
     def need_s(self) -> float | None:
-        """From an order to the durable set: two steps, the copy and the write; as a notice has it.
+        """From an order to the durable set, as `core.notice_plan.SaveTime` has it.
 
-        See `core.notice_plan.SaveTime`.
+        Two steps, the copy, the write of what is in memory and newer than the store, and its own.
         """
         if self.step_s is None or self.blocked_s is None or self.write_s is None:
             return None
-        return 2 * self.step_s + self.blocked_s + self.write_s
+        return 2 * self.step_s + self.blocked_s + 2 * self.write_s
 
 
 @dataclass(frozen=True, slots=True)
