@@ -14,6 +14,7 @@ PARTS = {
     "simulate.py": ([], ["--rounds", "2"]),
     "faults.py": ([], ["--rounds", "5"]),
     "notices.py": ([], ["--rounds", "3", "--idle", "10"]),
+    "agent.py": ([], ["--idle", "10"]),
     "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
     "compile.py": ([], ["--rounds", "2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),

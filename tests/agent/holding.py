@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,10 +57,10 @@ for number in os.listdir("/proc/self/fd"):
 class Job:
     """A process that is up; what it has written is its log."""
 
-    def __init__(self, device: Path, what: str, log: Path):
+    def __init__(self, device: Path, what: str, log: Path, within: Sequence[str] = ()):
         self._log = log
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", HEAD + what + TAIL, device, log]
+            [*within, sys.executable, "-I", "-S", "-c", HEAD + what + TAIL, device, log]
         )
 
     @property
@@ -81,8 +81,8 @@ def jobs(device: Path, eventually) -> Iterator:
     """`start(what)`: a job that holds the device; all end with the block."""
     started: list[Job] = []
 
-    def start(what: str, wait: bool = True) -> Job:
-        job = Job(device, what, device.parent / f"log-{len(started)}")
+    def start(what: str, wait: bool = True, within: Sequence[str] = ()) -> Job:
+        job = Job(device, what, device.parent / f"log-{len(started)}", within)
         started.append(job)
         if wait:
             eventually(lambda: "up" in job.log)

@@ -55,6 +55,22 @@ def test_descriptors_mappings_and_workers(device, start):
     assert {one.process.pid for one in scan.look().holders} == found.keys()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may make a PID namespace")
+def test_a_process_of_another_pid_namespace_is_signalled_by_its_pid_here(device, start, eventually):
+    within = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespaces here")
+    job = start(SAVER, within=within)
+    scan, pidfds = Scan([str(device)]), Pidfds()
+    (one,) = scan.look().holders
+    assert one.process.pid != job.pid  # that is unshare's
+    assert pidfds.take(one.process, partial(scan.is_holder, one.process))
+    assert pidfds.terminate(one.process) == ""
+    eventually(pidfds.ended)
+    pidfds.drop(one.process)
+    assert job.log == ["up", "SIGTERM", "saved"]
+
+
 def test_programs_that_are_spared_by_name(device, start):
     job = start(SAVER)
     name = Path(f"/proc/{job.pid}/comm").read_text().strip()

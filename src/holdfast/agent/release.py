@@ -23,13 +23,14 @@ class ReleaseStep:
         self._file = file
         self._process: subprocess.Popen[bytes] | None = None
         self._limit_ns = 0
+        self._trouble = ""  # with the file
 
     @property
     def words(self) -> str:
         """What it is, for people."""
         steps = [f"touch {self._file}"] if self._file is not None else []
         steps += [f"run {' '.join(self._argv)}"] if self._argv else []
-        return " and ".join(steps) or "nothing: no release step is set"
+        return " and ".join(steps) or "do nothing (no release step is set)"
 
     @property
     def deadline_ns(self) -> int | None:
@@ -37,19 +38,26 @@ class ReleaseStep:
         return None if self._process is None else self._limit_ns
 
     def start(self, now_ns: int) -> tuple[bool, str] | None:
-        """Touch the file, start the command; whether that was done, if it is done already."""
-        try:
-            if self._file is not None:
+        """Touch the file, start the command; whether that was done, if it is done already.
+
+        A file that cannot be touched makes the step a failed one; the command is run all the same.
+        """
+        self._trouble = ""
+        if self._file is not None:
+            try:
                 self._file.touch()
-            if not self._argv:
-                return True, self.words
-            if self._process is not None:
-                return False, "the command of an earlier release still runs"
+            except OSError as error:
+                self._trouble = f"{self._file}: {error.strerror}"
+        if not self._argv:
+            return not self._trouble, self._trouble or self.words
+        if self._process is not None:
+            return False, "the command of an earlier release still runs"
+        try:
             self._process = subprocess.Popen(
                 self._argv, stdin=subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
-            return False, f"{error.filename or self.words}: {error.strerror}"
+            return False, f"{error.filename or self._argv[0]}: {error.strerror}"
         self._limit_ns = now_ns + LIMIT_NS
         return None
 
@@ -66,7 +74,10 @@ class ReleaseStep:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return False, f"{self.words}: ended, it took longer than a minute"
-        return code == 0, f"{self.words}: exit code {code}"
+        words = f"{self.words}: exit code {code}"
+        if self._trouble:
+            return False, f"{self._trouble}; {words}"
+        return code == 0, words
 
     def close(self) -> None:
         """Let a command that runs come to its own end: the host is being released."""

@@ -209,7 +209,7 @@ def _status_lines(known: dict[str, Any]) -> list[str]:
     totals = known["totals"]
     lines.append(
         f"since its start: {totals['signalled']} signalled, {totals['left_behind']} left behind, "
-        f"{totals['releases']} releases"
+        f"{totals['releases']} releases, {totals['failed_releases']} failed"
     )
     return lines
 
