@@ -110,12 +110,11 @@ class Watch:
         )
 
     def _note_stop(self, books: Books, event: ev.StopAsked | ev.StopNowAsked) -> None:
-        if isinstance(event, ev.StopNowAsked):
-            by_ns: int | None = event.at_ns + LATE_NS
-        else:
-            by_ns = event.deadline_ns and max(event.at_ns, event.deadline_ns) + LATE_NS
-        if by_ns is not None:
-            books.finish_by_ns = min(by_ns, books.finish_by_ns or by_ns)
+        asked_ns = event.at_ns if isinstance(event, ev.StopNowAsked) else event.deadline_ns
+        if asked_ns is not None:
+            by_ns = max(event.at_ns, asked_ns) + LATE_NS
+            known_ns = books.finish_by_ns
+            books.finish_by_ns = by_ns if known_ns is None else min(by_ns, known_ns)
 
     def _carried_out(self, books: Books, what: news.Action) -> None:
         if isinstance(what, news.PublishOrder):

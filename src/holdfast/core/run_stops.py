@@ -39,7 +39,9 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
         # No session has shown itself: a plain program, or one that is still importing. The
         # signal is all it can understand, and an import has nothing to lose.
         run.is_relayed = True
-        limit_ns = stop.deadline_ns or at_ns + run.policy.relay_limit_ns
+        limit_ns = stop.deadline_ns
+        if limit_ns is None:
+            limit_ns = at_ns + run.policy.relay_limit_ns
         return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
     if run.saving.agreement.is_saved and not run.saving.is_ended:
         run.state = State.DRAINING
