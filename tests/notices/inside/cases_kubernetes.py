@@ -124,6 +124,7 @@ def test_where_nodes_are_forbidden_it_is_said_once_and_the_pod_is_watched(cluste
     ears.until(lambda: sum(request.path == NODES for request in cluster.requests) > 5)
     assert [level for level, _ in ears.said] == ["warning"]
     assert "may not list and watch /api/v1/nodes" in ears.said[0][1]
+    assert ears.standing.failures == 1  # the pod's watch was not ended again by that
     cluster.do("allow", "nodes")
     assert ears.heard(2)[1].words == f"taint {IMPENDING}"
     assert [level for level, _ in ears.said] == ["warning", "info"]
