@@ -10,8 +10,15 @@ from holdfast.core.fleet import Resource, ResourceState, Slice, SliceHealth, Sli
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Act, Outcome, Phase, RecoverPolicy
 from holdfast.errors import RunHeld, StoreUnavailable
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.incidents import incident_of
 from holdfast.journal.lease import acquire
-from holdfast.journal.machines import MachinesBook, read_machines, write_machines
+from holdfast.journal.machines import (
+    MachinesBook,
+    read_machines,
+    tell_loss,
+    write_machines,
+)
 from holdfast.journal.store import RunStore
 from holdfast.provision.protocol import Answer, ProviderError
 from holdfast.provision.recovery import Recovery
@@ -165,6 +172,27 @@ def test_a_run_that_shows_life_keeps_its_machines(house):
     assert house.settle().action.act is Act.REST
 
 
+def test_what_changed_before_the_lease_was_ours_is_seen(house):
+    house.settle()
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+
+    class Late(MachinesBook):
+        def hold(self):
+            super().hold()
+            house.cloud.there["lm-g1"] = SliceState.READY  # it came back meanwhile
+
+    house.book = house.recovery.book = Late(house.folder)
+    assert house.recovery.step().action.act is Act.WAIT
+    assert house.recovery.step().action.act is Act.REST
+    assert house.cloud.orders == [("create", "lm-g1")]
+
+
+def test_the_lease_is_free_for_the_job_once_its_machine_is_being_made(house):
+    assert house.recovery.step().action.act is Act.CREATE
+    assert not house.book.is_held
+    acquire(house.folder).release()
+
+
 def test_who_was_taken_over_does_nothing_more(house):
     house.settle()
     house.cloud.there["lm-g1"] = SliceState.PREEMPTED
@@ -254,6 +282,35 @@ def test_no_answer_is_waited_out(house):
         Act.WAIT,
         "it does not answer; nothing is decided on that",
     )
+
+
+def test_an_intent_of_a_later_lease_stands(house):
+    house.settle()
+    path = house.folder.path / "machines" / "record.json"
+    path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 99'))
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    with pytest.raises(RunHeld, match="under lease 99"):
+        house.settle()
+    assert house.cloud.orders == [("create", "lm-g1")]
+
+
+def test_only_an_attempt_that_was_left_open_is_told_its_loss(house):
+    house.settle()
+    tell_loss(house.folder, "nothing was launched yet")
+    for number in range(2):
+        create_attempt(house.folder, number, parent=None, resume_step=0, restore_set=None)
+    end_attempt(house.folder, 0, AttemptEnd("failed", "a bug", (1,), 1))
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.settle()
+    assert incident_of(house.folder, 0) is None
+    told = incident_of(house.folder, 1)
+    assert told["words"] == "its machines were lost: lm-g1-0 was preempted"
+    assert (told["cause"], told["exits"]) == ("host_lost", [None])
+    end_attempt(house.folder, 1, AttemptEnd("failed", "a bug", (1,), 1))
+    create_attempt(house.folder, 2, parent=None, resume_step=0, restore_set=None)
+    end_attempt(house.folder, 2, AttemptEnd("failed", "a bug", (1,), 1))
+    tell_loss(house.folder, "it was over")
+    assert incident_of(house.folder, 2) is None
 
 
 def test_what_is_written_is_read_and_damage_is_told(house):

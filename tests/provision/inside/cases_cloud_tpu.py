@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -48,8 +49,10 @@ def until(tpu, cloud, machines, name, is_so):
         found.update(one={r.name: r for r in cloud.describe(machines, name)}.get(name))
         return is_so(found["one"])
 
+    end_s = time.monotonic() + LIMIT_S
     while not look():
-        assert tpu.wait_for(lambda: True, LIMIT_S)
+        assert time.monotonic() < end_s, found
+        tpu.wait_for(lambda: False, 0.01)
     return found["one"]
 
 
