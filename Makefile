@@ -31,12 +31,13 @@ FUZZ_SCHEDULES ?= 20000
 FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
+HOSTS_FLAGS    ?=
 RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz schedules \
-	bench race kills truth trainers docs picture clean
+	bench race kills truth trainers hosts docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +109,9 @@ faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES tim
 			tests/session/test_together_jax.py tests/session/test_together_torch.py \
 			tests/examples/test_two_ranks.py || exit 1; \
 	done
+
+hosts: $(STAMP) ## Warn the host agent 50 times, with real processes: nobody twice, nobody early
+	$(BIN)/python tests/chaos/hosts.py $(HOSTS_FLAGS)
 
 trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
