@@ -810,7 +810,7 @@ class World:
 
     def _drain_said(self, action: act.Drain, event: ev.Event, *, is_over: bool) -> None:
         def hear() -> None:
-            if action is self._drain:
+            if action is self._drain and not self.is_over:
                 if is_over:
                     self._drain = None
                     self.memory.unpin(action.buffer, "it is being drained")

@@ -193,6 +193,14 @@ def test_a_process_that_fails_costs_what_was_not_saved_and_the_restart() -> None
     assert account.disruptions[0].cause == "killed"
 
 
+@pytest.mark.parametrize("folds", [True, False])
+def test_what_was_restored_is_not_saved_again_however_long_the_restart_took(folds: bool) -> None:
+    _, account = run(small(Saves(interval_s=10)), Told((110, Cause.PROCESS)), folds=folds)
+    kinds = seconds(account)
+    assert kinds["startup"] == 10.0 + 6.0
+    assert 0 < kinds["lost"] < 12
+
+
 def test_a_failure_strikes_a_restart_too() -> None:
     _, account = run(small(), Told((110, Cause.PROCESS), (115, Cause.PROCESS)))
     kinds = seconds(account)

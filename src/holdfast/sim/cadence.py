@@ -47,7 +47,9 @@ class Cadence:
         def is_due(step: int) -> bool:
             return saving.would_be_due(training.passed_ns(step - 1), step)
 
-        low = max(training.completed(now_ns), training.anchor_step) + 1
+        # Of what was restored nothing is lost: only a step after it makes a save worth while.
+        anchor = training.anchor_step if self._saved else training.anchor_step + 1
+        low = max(training.completed(now_ns), anchor) + 1
         high = training.last_before(until_ns)
         habit = self._habit.after_save if self._saved else self._habit.after_start
         guess = training.anchor_step + habit
