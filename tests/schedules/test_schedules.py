@@ -1,6 +1,6 @@
 """Random fault schedules, in the short form; and what they must find when it is there.
 
-`make schedules` plays a million. `python tests/schedules/campaign.py --seed SEED` plays one again.
+`make schedules` plays a million. `python tests/schedules/many.py --seed SEED` plays one again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-from campaign import script_of
 from generate import schedule
+from many import script_of
 from planted import PLANTED, planted
 from play import play, played
 

@@ -85,12 +85,11 @@ class HostAgent:
 
     def say_later(self, level: str, words: str) -> None:
         """Say something; called from any thread."""
+        self._inbox.put(lambda: self._say(level, words))
 
-        def said() -> None:
-            self._say(level, words)
-            self._write()  # it is about a source, and `status` shows them
-
-        self._inbox.put(said)
+    def write_later(self) -> None:
+        """How a source gets on has changed, and `status` shows it; called from any thread."""
+        self._inbox.put(self._write)
 
     # --- the loop -------------------------------------------------------------------------------
 

@@ -123,6 +123,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         clock=lambda: Clocks(*read_clock_pair()),
         heard=daemon.noticed,
         say=daemon.say_later,
+        changed=daemon.write_later,
         grace_ns=_grace_ns(flags),
     )
     for one in sources:

@@ -52,6 +52,7 @@ class Watched:
         clock: Callable[[], Clocks],
         heard: Callable[[Notice], None],
         say: Say,
+        changed: Callable[[], None] = lambda: None,
         grace_ns: int = 30 * SECOND_NS,
         sleep: Sleep = asyncio.sleep,
         luck: Callable[[], float] = random.random,
@@ -60,6 +61,7 @@ class Watched:
         """Raises ConfigurationError for an option of the source that cannot be meant."""
         self.standing = Standing(wanted.name, wanted.why)
         self._heard, self._say, self._sleep = heard, say, sleep
+        self._changed = changed
         self._luck, self._backoff = luck, backoff
         self._wait_ns = 0
         self._last: dict[tuple[str, str, str], Notice] = {}
@@ -90,8 +92,10 @@ class Watched:
     def _answered(self) -> None:
         if self.standing.trouble:
             self._say("info", f"notices from {self.standing.name}: it answers again")
-        self.standing = replace(self.standing, has_answered=True, trouble="")
         self._wait_ns = 0
+        if self.standing.trouble or not self.standing.has_answered:
+            self.standing = replace(self.standing, has_answered=True, trouble="")
+            self._changed()
 
     def _failed(self, words: str) -> None:
         if not self.standing.trouble:
@@ -99,6 +103,7 @@ class Watched:
             self._say("warning", f"notices from {self.standing.name}: {words}; {then}")
         failures = self.standing.failures + 1
         self.standing = replace(self.standing, failures=failures, trouble=words)
+        self._changed()
 
 
 class Listener:
@@ -113,12 +118,16 @@ class Listener:
         heard: Callable[[Notice], None],
         say: Say,
         grace_ns: int,
+        changed: Callable[[], None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
         backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
     ) -> None:
-        """Nothing is opened yet; raises ConfigurationError for options that cannot be meant."""
+        """Nothing is opened yet; raises ConfigurationError for options that cannot be meant.
+
+        `changed`: how a source gets on has; called from the thread as well.
+        """
         lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
-        lent["sleep"] = sleep
+        lent |= {"sleep": sleep, "changed": changed}
         self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
         self._say = say
         self._loop: asyncio.AbstractEventLoop | None = None
