@@ -39,6 +39,8 @@ if os.fork() == 0:
 os.close(read)
 def save():
     write("saved")
+    os.close(held)
+    os.wait()
     sys.exit()
 on(save)
 """
