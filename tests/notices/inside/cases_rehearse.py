@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 TRAIN = """
 import time
 import numpy as np
@@ -18,7 +20,7 @@ FAULTS = '{"start": ["fail html 1"], "event": [{"at": 0.2, "do": "upcoming {at}"
 
 def _rehearse(house, *words):
     script = house.script(TRAIN, "train.py")
-    command = ("--then", 1, "--", "python", script)
+    command = ("--then", 1, "--", sys.executable, script)
     return house.holdfast("rehearse", *words, *command, HOLDFAST_STANDBY="off", TMPDIR=house.folder)
 
 
