@@ -56,7 +56,7 @@ class Books:
         self.epoch = 0  # the newest order's
         self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
         self.row: list[str] = []  # causes of the ends since a step was last completed
-        self.known_before = 0  # of that, by the machine, when the attempt began
+        self.reached_before = 0
         self.has_gone_back = False  # then progress is counted anew, and this book is closed
         self.chosen: ev.Resume | None = None
         self.finish_by_ns: int | None = None
@@ -130,15 +130,14 @@ class Watch:
         )
         require(action.resume == books.chosen, f"launched from {action.resume}, which none chose")
         books.epoch = 0
-        books.reached = max(books.reached, action.resume.step)
-        books.known_before = max(books.world.machine.high_water, action.resume.step)
+        books.reached_before = max(books.reached, action.resume.step)
+        books.reached = books.reached_before
 
     def _ended(self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]) -> None:
         """The budget, and the pause before the next attempt, counted on fingers."""
         world = books.world
         books.has_gone_back = books.has_gone_back or bool(world.store.wishes)
-        # What the ranks did last may never be heard; the next attempt's same step then counts.
-        if world.machine.high_water > books.known_before:
+        if world.machine.high_water > books.reached_before:
             books.row = []
         else:
             books.row.append(action.cause)
