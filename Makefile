@@ -136,10 +136,10 @@ kills: $(RACE_STAMP) ## 200 kills in a row, PyTorch and JAX: is there one that i
 fuzz: $(FUZZ_STAMP) ## Feed every reader rubbish, led by coverage, for FUZZ_SECONDS each
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/fuzz/test_planted.py
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/campaign.py $(FUZZ_TARGETS)
-	$(BIN)/python tests/schedules/many.py --schedules $(FUZZ_SCHEDULES)
+	$(BIN)/python tests/schedules/schedule_campaign.py --schedules $(FUZZ_SCHEDULES)
 
 schedules: $(STAMP) ## SCHEDULES random fault schedules against the core; every interleaving of a save
-	$(BIN)/python tests/schedules/many.py --schedules $(SCHEDULES) --first $(SCHEDULES_FROM)
+	$(BIN)/python tests/schedules/schedule_campaign.py --schedules $(SCHEDULES) --first $(SCHEDULES_FROM)
 	$(BIN)/python tests/core/test_agree_exhaustive.py
 	$(BIN)/python tests/core/test_host_exhaustive.py
 

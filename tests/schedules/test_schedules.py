@@ -1,6 +1,7 @@
 """Random fault schedules, in the short form; and what they must find when it is there.
 
-`make schedules` plays a million. `python tests/schedules/many.py --seed SEED` plays one again.
+`make schedules` plays a million, and `python tests/schedules/schedule_campaign.py --seed SEED` one
+again.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from generate import schedule
-from many import script_of
 from planted import PLANTED, planted
 from play import play, played
+from schedule_campaign import script_of
 
 sys.path.pop(0)
 

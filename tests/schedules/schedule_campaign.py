@@ -1,7 +1,7 @@
 """`make schedules`: random fault schedules against the core, until one breaks what must be true.
 
-    python tests/schedules/many.py [--schedules N] [--first SEED] [--workers N]
-    python tests/schedules/many.py --seed SEED
+    python tests/schedules/schedule_campaign.py [--schedules N] [--first SEED] [--workers N]
+    python tests/schedules/schedule_campaign.py --seed SEED
 
 A schedule is a scenario script that follows from its seed alone (`generate`), and it is played in
 virtual time by the real machines, watched at every event (`tests/scenarios/watch.py`). The first
