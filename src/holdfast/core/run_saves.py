@@ -14,8 +14,14 @@ from holdfast.core.run_course import Course
 from holdfast.core.run_over import go_on_keeping
 from holdfast.core.run_state import State, Timer
 
-# What a dying attempt may still say of its saves.
-LAST_WORDS = (agree_events.Committed, agree_events.Durable, agree_events.Snapped)
+# What a dying attempt may still say: of its saves, and how far it came. A fault that strikes at the
+# same step again must not pass for progress because more of the second attempt was heard in time.
+LAST_WORDS = (
+    agree_events.Committed,
+    agree_events.Durable,
+    agree_events.Snapped,
+    agree_events.Progress,
+)
 
 
 def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
@@ -32,10 +38,18 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
 
 
 def on_heard_while_draining(run: Course, event: ev.Heard) -> list[act.Action]:
-    """A set that all have copied or written is still completed while its writers die."""
-    if not isinstance(event.news, LAST_WORDS):
+    """A set that all have copied or written is still completed while its writers die.
+
+    And how far they came counts.
+    """
+    told = event.news
+    if isinstance(told, agree_events.LoopEnded):  # no last save is ordered of ranks that die
+        told = agree_events.Progress(told.at_ns, told.rank, told.step)
+    if not isinstance(told, LAST_WORDS):
         return []
-    return run.carry_out(run.saving.hear_last_words(event.news))
+    answer = run.carry_out(run.saving.hear_last_words(told))
+    run.high_water = max(run.high_water, run.saving.slowest_step)
+    return answer
 
 
 def on_save_took(run: Course, event: ev.SaveTook) -> list[act.Action]:
