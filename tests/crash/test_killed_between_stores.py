@@ -40,8 +40,8 @@ class Stepper:
         try:
             return function()
         finally:
-            sys.settrace(None)
             self._look()
+            sys.settrace(None)  # at last, for a look ends with setting it
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename not in WATCHED:

@@ -393,3 +393,21 @@ def test_tiling_against_painting(height: int, width: int, indexes: list[Any]) ->
     for (a, b), (c, d) in inside:
         canvas[a:b, c:d] += 1
     assert tiles((height, width), inside) == bool((canvas == 1).all())
+
+
+def test_a_set_is_committed_though_the_note_of_the_first_one_cannot_be_written(
+    save: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk became full right after the manifest; the next commit writes the note."""
+    write = vault_folder.FolderVault.write
+
+    def full(self: Any, name: str, file: str, what: Any) -> None:
+        raise StoreUnavailable(f"{file}: no space left on device")
+
+    monkeypatch.setattr(vault_folder.FolderVault, "write", full)
+    place = save(np.ones(3), step=1).path
+    assert not (place.parent / sets.FIRST_COMMIT).exists()
+    assert [one.step for one in sets.list_sets(place.parent)[0]] == [1]
+    monkeypatch.setattr(vault_folder.FolderVault, "write", write)
+    save(np.ones(3), step=2)
+    assert (place.parent / sets.FIRST_COMMIT).exists()

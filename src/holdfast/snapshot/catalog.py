@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.core.events import Resume
 from holdfast.core.rollback import Wish
-from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
+from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
     ATTEMPT_FILE,
@@ -158,9 +158,13 @@ class Catalog:
         """All shards are durable: write the manifest; raises StoreUnavailable."""
         info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
         self._pins_behind = self._pins_behind or bool(info.tags)
+        with contextlib.suppress(StoreUnavailable):  # it is durable; `collect` catches up, or waits
+            self._catch_up()
+        return info
+
+    def _catch_up(self) -> None:
         if self._pins_behind:
             self._pin_tagged()
-        return info
 
     def _pin_tagged(self) -> None:
         pin_tagged(self._folder.pins_path, list_sets(self._folder.ckpt_dir)[0])
@@ -169,8 +173,10 @@ class Catalog:
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what retention does not keep; returns the names of the deleted sets.
 
-        What somebody wants to go back to is in use until the run has done so.
+        What somebody wants to go back to is in use until the run has done so. Raises
+        StoreUnavailable; where it cannot be written which sets are tagged, none is deleted.
         """
+        self._catch_up()
         known = attempts(self._folder)
         in_use = {*in_use, *self._wished_for(known)}
         chain = _chain(known.records)

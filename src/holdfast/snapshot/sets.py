@@ -11,6 +11,7 @@ folder above knows; nothing here depends on it.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,8 +90,11 @@ def commit(
             "a set may not be moved to another name"
         )
     vault.put_manifest(name, manifest.to_json())
-    if not vault.files("").has(FIRST_COMMIT):
-        vault.write("", FIRST_COMMIT, {"set": name})
+    # The set is durable: what fails from here on must not be told as if it were not. The next
+    # commit writes this again.
+    with contextlib.suppress(StoreUnavailable):
+        if not vault.files("").has(FIRST_COMMIT):
+            vault.write("", FIRST_COMMIT, {"set": name})
     return info(set_dir, manifest)
 
 
