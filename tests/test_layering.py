@@ -37,6 +37,8 @@ LAYERS: dict[str, set[str]] = {
     "program": BASE,
     "sim": BASE | {"journal"},
     "report": BASE | {"journal"},
+    "runs": BASE | {"journal", "snapshot"},
+    "export": BASE | {"journal", "runs"},
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
     "rehearse": BASE | {"agent", "journal", "testing"},

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.config import config
-from holdfast.cli.ls import ls, state_of
+from holdfast.cli.ls import ls
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, create_attempt, end_attempt
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, LeaseView, acquire
 from holdfast.journal.store import RunStore
+from holdfast.runs.state import state_of
 
 SCRATCH = {"parent": None, "resume_step": 0, "restore_set": None}
 

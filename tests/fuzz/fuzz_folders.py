@@ -20,6 +20,7 @@ from holdfast.core.exits import RankReport
 from holdfast.core.history_line import encode
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.summary import Loss, RunSummary, Spent
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts, lineage, next_number
 from holdfast.journal.control import ControlInbox
@@ -28,6 +29,7 @@ from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.evidence import evidence_of
+from holdfast.runs.cache import SummaryCache, encoded
 from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 from holdfast.snapshot.keep import Keep, read_keep
 
@@ -295,7 +297,24 @@ def _mutate_variables(rng: Any, data: bytes) -> bytes:
     return b"\0".join(entries)
 
 
+def _summary_seeds() -> list[bytes]:
+    spent = Spent({"step": 10**12, "startup": 5}, 3, 1, 0, 0, (Loss(7, "killed", 9),))
+    run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, {"all": spent}, ("n",))
+    return [encoded([("seen", run)])]
+
+
+def _read_summaries(data: bytes, place: Path) -> None:
+    """A cache that cannot be read is an empty one."""
+    cache = SummaryCache(place, place)
+    put(cache.file, data)
+    found = SummaryCache(place, place).get("r", "seen")
+    if found is not None:
+        sayable(repr(found))
+        assert sum(found.spent().kinds.values()) >= 0
+
+
 TARGETS = [
+    Target("summaries", _read_summaries, _summary_seeds, mutate_json),
     Target("run_json", _read_run, lambda: [good("run.json")], mutate_json),
     Target("attempt", _read_attempt, lambda: [good("attempts/0001/attempt.json")], mutate_json),
     Target("attempt_end", _read_end, lambda: [good("attempts/0000/end.json")], mutate_json),

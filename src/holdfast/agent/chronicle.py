@@ -33,16 +33,18 @@ class Chronicle:
         host = os.uname().nodename
         return Identity(folder.name, epoch, incarnation, 0, host, CONTROLLER_RANK, boot_id())
 
-    def opened(self, folder: RunFolder, chips: int) -> None:
-        """The run and when its resources were asked for, on this boot's clock."""
-        self.fact(
-            {
-                "fact": "run",
-                "name": folder.name,
-                "requested_ns": folder.identity.requested_ns(),
-                "chips": chips,
-            }
-        )
+    def opened(self, folder: RunFolder, chips: int, ideal_step_ns: int = 0) -> None:
+        """The run and when its resources were asked for, on this boot's clock.
+
+        `ideal_step_ns`: what a step would take on them at best; 0: nobody said.
+        """
+        fact = {
+            "fact": "run",
+            "name": folder.name,
+            "requested_ns": folder.identity.requested_ns(),
+            "chips": chips,
+        }
+        self.fact(fact | ({"ideal_step_ns": ideal_step_ns} if ideal_step_ns else {}))
 
     def event(self, event: ev.Event) -> None:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""

@@ -34,6 +34,7 @@ class Job:
     """What the interpreters that wait for the next attempt are started as; None: there are none."""
     is_hot: bool = False  # they run the script at once, and wait where it restores
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
+    ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
 
     @property
     def cache(self) -> Path | None:

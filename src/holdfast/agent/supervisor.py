@@ -139,7 +139,7 @@ class Supervisor:
             lambda number: self._inbox.put(partial(self._on_signal, number)), also
         )
         self._selector.register(self._inbox, selectors.EVENT_READ)
-        self._chronicle.opened(self.folder, self.job.chips)
+        self._chronicle.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
         self.upkeep.start()
         if self.listener is not None:
             self.listener.start()

@@ -14,10 +14,11 @@ from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.rollback import Wish, prevailing, way_back
 from holdfast.errors import HoldfastError
-from holdfast.journal.attempts import AttemptRecord, attempts, lineage
-from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView, view
+from holdfast.journal.attempts import AttemptRecord, Attempts, attempts, lineage
+from holdfast.journal.lease import LeaseState, LeaseView, view
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
+from holdfast.runs.state import is_held, last_sign_ns, state_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,21 +79,20 @@ def ls(store: str | None, as_json: bool) -> None:
 def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
     """A run's row, and a sentence for all of it that could not be read."""
     lease = LeaseView(LeaseState.FREE, 0, None, None)
-    records: tuple[AttemptRecord, ...] = ()
+    known = Attempts((), ())
     wish: Wish | None = None
     problems: list[str] = []
     saved_step = None
     try:
         lease = view(folder)
-        records, damage = known = attempts(folder)
+        known = attempts(folder)
         wish, _ = prevailing(standing_wishes(folder, known))
-        saved_step, damaged_sets = _saved_step(folder, records)
-        problems += [*damage, *damaged_sets]
+        saved_step, damaged_sets = _saved_step(folder, known.records)
+        problems += [*known.damage, *damaged_sets]
     except HoldfastError as error:
         problems.append(f"run {folder.name!r}: {error}")
-    newest = records[-1] if records else None
-    state, why = state_of(lease, newest, now_unix_ns)
-    running = lease.state in (LeaseState.HELD, LeaseState.UNKNOWN)
+    state, why = state_of(lease, known.newest, now_unix_ns)
+    running = is_held(lease)
     if wish is not None and not running:
         why += f"{'; ' if why else ''}goes {way_back(wish)} at its next start"
     row = Row(
@@ -100,34 +100,11 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
         state=state,
         why=why,
         saved_step=saved_step,
-        attempts=len(records),
-        seen_unix_ns=_last_sign_ns(lease, newest),
+        attempts=len(known.records),
+        seen_unix_ns=last_sign_ns(known, lease),
         holder=str(lease.holder) if running and lease.holder else None,
     )
     return row, problems
-
-
-def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -> tuple[str, str]:
-    """The run's state in one word, and why.
-
-    The only place where a time stamp is compared with this host's clock: a heartbeat from another
-    host cannot be watched in passing, and nothing but a word on a screen depends on it.
-    """
-    if lease.state is LeaseState.HELD:
-        return "running", ""
-    if lease.state is LeaseState.UNKNOWN and lease.seen_unix_ns is not None:
-        silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
-        if silent_s < SILENT_AFTER_S:
-            return "running", ""
-        return "silent", "its supervisor, on another host, shows no life"
-    if newest is None:
-        return "new", "it was never launched"
-    if newest.end is None:
-        return "interrupted", "its supervisor died; start it again"
-    if newest.end.done:
-        return "done", ""
-    resumable = newest.end.cause in ("stopped", "preempted")
-    return ("stopped" if resumable else "failed"), newest.end.words
 
 
 def _saved_step(
@@ -142,13 +119,6 @@ def _saved_step(
     usable = newest_first(sets, chain)
     problems = [f"run {folder.name!r}: checkpoint {name}: {why}" for name, why in damage.items()]
     return (usable[0].step if usable else None), problems
-
-
-def _last_sign_ns(lease: LeaseView, newest: AttemptRecord | None) -> int | None:
-    signs = [lease.seen_unix_ns]
-    if newest is not None:
-        signs += [newest.created_unix_ns, newest.end.ended_unix_ns if newest.end else None]
-    return max((sign for sign in signs if sign is not None), default=None)
 
 
 def _show(rows: list[Row], now_unix_ns: int) -> None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.ls import state_of
+from holdfast.cli.moments import NS_PER_S, moment_ns, number, window_ns
 from holdfast.cli.places import open_run, store_option
+from holdfast.core.summary import spent_of
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
+from holdfast.runs.state import state_of
 
 if TYPE_CHECKING:
     from holdfast.journal.recorded import Recorded
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
         Saves,
     )
 
-NS_PER_S = 1_000_000_000
-
 
 @click.command()
 @click.argument("run", required=False)
@@ -44,14 +42,35 @@ NS_PER_S = 1_000_000_000
     help="Report on a history file instead of a run; - reads standard input.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--window", metavar="S", help="Only the last S seconds.")
+@click.option(
+    "--window",
+    "--last",
+    "window",
+    metavar="TIME",
+    help="Only the last so many seconds, or 90s, 5min, 2h, 7d.",
+)
+@click.option("--since", metavar="TIME", help="Only from then on: an ISO 8601 time.")
+@click.option(
+    "--fleet", is_flag=True, help="All runs of a store together; RUN is then the store, if named."
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(min=1),
+    metavar="CHIPS",
+    help="With --fleet: all chips that there are, those that no run asked for too.",
+)
 @click.option(
     "--now",
     metavar="T",
     help="As it stood at T: seconds on the history's clock, for a run since its request; "
     "for a run also an ISO 8601 time.",
 )
-@click.option("--all", "every_story", is_flag=True, help="Tell the story of every disruption.")
+@click.option(
+    "--all",
+    "every_story",
+    is_flag=True,
+    help="Tell the story of every disruption, or of a fleet every run.",
+)
 @click.option("--svg", metavar="FILE", help="Draw the report into a picture instead.")
 def report(
     run: str | None,
@@ -59,6 +78,9 @@ def report(
     history: str | None,
     as_json: bool,
     window: str | None,
+    since: str | None,
+    fleet: bool,
+    capacity: int | None,
     now: str | None,
     every_story: bool,
     svg: str | None,
@@ -66,15 +88,38 @@ def report(
     """Show the goodput of RUN, what it lost, and why.
 
     Reads what was recorded and changes nothing; the run may be under way. The JSON is described in
-    docs/reference/report-json.md, the history format in docs/reference/history.md.
+    docs/reference/report-json.md, that of --fleet in docs/reference/fleet-json.md, the history
+    format in docs/reference/history.md.
     """
+    context = click.get_current_context()
+    if window is not None and since is not None:
+        raise click.UsageError("give --window or --since, not both", context)
+    last = None if window is None else (window, window_ns(window))
+    if fleet:
+        if history is not None or now is not None or svg is not None or (run and store):
+            raise click.UsageError("--fleet takes a store, and neither history nor now", context)
+        from holdfast.cli.report_fleet import report_fleet
+
+        report_fleet(
+            run or store,
+            as_json=as_json,
+            window=last,
+            since=since,
+            capacity=capacity,
+            every_run=every_story,
+        )
+        return
+    if capacity is not None:
+        raise click.UsageError("--capacity is for --fleet", context)
     if (run is None) == (history is None):
-        raise click.UsageError("name a run, or a file with --history", click.get_current_context())
-    window_ns = None if window is None else _window_ns(window)
+        raise click.UsageError("name a run, or a file with --history", context)
+    if since is not None and history is not None:
+        raise click.UsageError("a history has a clock of its own: give --window", context)
+    last_ns = None if last is None else last[1]
     if history is not None:
-        findings, document = _of_history(history, now, window_ns)
+        findings, document = _of_history(history, now, last_ns)
     else:
-        findings, document = _of_run(str(run), store, now, window_ns)
+        findings, document = _of_run(str(run), store, now, last_ns, since)
     from holdfast.report.findings import nearer
 
     if as_json:
@@ -102,7 +147,7 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
 
 
 def _of_run(
-    name: str, store: str | None, now: str | None, window_ns: int | None
+    name: str, store: str | None, now: str | None, window_ns: int | None, since: str | None
 ) -> tuple[Findings, Any]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
     from holdfast.journal.live import live_journals
@@ -116,6 +161,9 @@ def _of_run(
     requested_ns = recorded.facts.requested_ns
     now_ns = recorded.asked_ns if now is None else _run_clock_ns(now, requested_ns or 0)
     account = recorded.account(now_ns, window_ns)
+    if since is not None:
+        from_ns = moment_ns(since, "--since")
+        account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
     launched, damaged = attempts(folder)
     evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
     checkpoints, unsound = _checkpoints(folder)
@@ -138,6 +186,7 @@ def _of_run(
         saves=_saves(recorded),
         compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
+        program=spent_of(account, recorded.facts.ideal_step_ns).program,
     )
     return findings, document(findings)
 
@@ -215,15 +264,8 @@ def _draw(findings: Findings, path: str) -> None:
     Path(path).write_text(svg(findings, f"holdfast report {findings.account.name}"))
 
 
-def _window_ns(text: str) -> int:
-    seconds = _number(text)
-    if seconds is None or seconds <= 0:
-        raise ConfigurationError(f"--window {text}: give a positive number of seconds")
-    return round(seconds * NS_PER_S)
-
-
 def _clock_ns(text: str) -> int:
-    seconds = _number(text)
+    seconds = number(text)
     if seconds is None:
         raise ConfigurationError(f"--now {text}: give seconds on the history's clock")
     return round(seconds * NS_PER_S)
@@ -231,24 +273,13 @@ def _clock_ns(text: str) -> int:
 
 def _run_clock_ns(text: str, requested_ns: int) -> int:
     """A time on a run's clock: seconds count from its request, dates stand for themselves."""
-    seconds = _number(text)
+    seconds = number(text)
     if seconds is not None:
         return requested_ns + round(seconds * NS_PER_S)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment_ns(text, "--now")
+    except ConfigurationError:
         raise ConfigurationError(
             f"--now {text}: give seconds since the run's request, or a time like "
             "2026-01-31T18:00:00Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * NS_PER_S)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

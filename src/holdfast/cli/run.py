@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 @click.option("--mirror", metavar="FOLDER", help="Local copies of records in object stores.")
 @click.option("--ranks", type=int, metavar="N", help="Training processes on this host.")
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
+@click.option(
+    "--ideal-step", "ideal_step_s", type=float, metavar="S", help="What a step takes at best."
+)
 @click.option("--grace", "grace_s", type=float, metavar="S", help="From SIGTERM to being gone.")
 @click.option("--notice", metavar="SOURCES", help="Where warnings come from: gce,file:PATH; auto.")
 @click.option("--on-notice", metavar="HOW", help="When all is saved: leave or stay.")

@@ -92,6 +92,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             standby=None if settings.standby == OFF else standby_argv(command)[0],
             is_hot=settings.standby == HOT,
             cache_bytes=settings.compile_cache_bytes,
+            ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
         return _run(folder, lease, job, screen, carrier, Ears(sources, around))
     finally:

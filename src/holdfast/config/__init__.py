@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import sources
@@ -26,6 +27,7 @@ OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
 TPU_VARIABLE = "HOLDFAST_TPU_ENDPOINT"
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
+SUMMARIES = "summaries"
 
 
 def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None = None) -> Resolved:
@@ -137,6 +139,11 @@ def run_store(flag: str | None) -> str:
 def mirror_folder() -> str:
     """Where this host keeps the records of runs in object stores."""
     return resolve().settings.mirror
+
+
+def summaries_folder() -> Path:
+    """Where this host keeps summaries of finished runs: beside the records of object stores."""
+    return Path(resolve().settings.mirror).expanduser() / SUMMARIES
 
 
 def instance_credentials() -> bool:

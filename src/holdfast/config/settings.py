@@ -93,6 +93,13 @@ class Settings:
         "Accelerators that the run occupies; goodput counts their time.",
         default_words="one per rank",
     )
+    ideal_step_s: float | None = _setting(
+        None,
+        "--ideal-step",
+        PERIOD,
+        "What a step would take at the hardware's best, in seconds: gives program goodput.",
+        default_words="nobody knows: program goodput is n/a",
+    )
     grace_s: float = _setting(
         30.0,
         "--grace",

@@ -39,6 +39,14 @@ def cost_of(disruption: Disruption) -> Cost | None:
     return Cost(disruption.lost_ns, disruption.downtime_ns - tre_ns, tre_ns)
 
 
+def price_chip_ns(disruption: Disruption, chips: int) -> int:
+    """What a disruption cost: (lost steps' own time + downtime so far) × chips."""
+    down = disruption.downtime_ns
+    if down is None:  # not over: its waterfall runs to the end of the time line
+        down = sum(disruption.waterfall_ns.values())
+    return (disruption.lost_ns + down) * chips
+
+
 def mtbf_s(account: Account) -> float | None:
     """Mean time between failures, in seconds.
 

@@ -19,6 +19,7 @@ from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import Attempt, Attempts, Open
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.folders import attempt_folders, journal_names
+from holdfast.journal.heard import TIERS, Kept, Suspected, TierSets, Told, WentBack
 from holdfast.journal.rank_steps import Ints, Rows
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
@@ -100,6 +101,9 @@ class RunFacts:
         self._announced: AnnouncedStated | None = None
         self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
+        self.tiers = {name: TierSets() for name in TIERS}
+        self.suspected: Suspected | None = None
+        """The last time that ranks seemed to hang."""
         self._seen_ns: list[int] = []
         self._kept_seen_ns = 0
 
@@ -154,9 +158,23 @@ class RunFacts:
 
     def hosts(self) -> int:
         """How many hosts the ranks of the newest attempt with a journal ran on."""
-        ranks = [one.identity for one in self._sources.values() if one.track is not None]
-        newest = max((one.attempt for one in ranks), default=0)
-        return len({one.host for one in ranks if one.attempt == newest})
+        return len({one.identity.host for one in self.newest_ranks()})
+
+    def newest_ranks(self) -> list[Source]:
+        """The journals of the newest attempt that has any, one a rank."""
+        ranks = [source for source in self._sources.values() if source.track is not None]
+        newest = max((one.identity.attempt for one in ranks), default=0)
+        return [one for one in ranks if one.identity.attempt == newest]
+
+    @property
+    def seen_ns(self) -> int:
+        """When the supervisor last showed life, to some seconds; 0: never."""
+        return self._seen_ns[-1] if self._seen_ns else 0
+
+    @property
+    def ideal_step_ns(self) -> int:
+        """What a step should take, as last declared; 0: nobody said."""
+        return self._stated[-1].ideal_step_ns if self._stated else 0
 
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""
@@ -189,6 +207,7 @@ class RunFacts:
                     attempt.spans.add(number, rows)
             for statement in news.statements:
                 self._take(source.path, statement, facts)
+            self._hear(news.told)
         facts += self._thinned(seen_ns)
         self._tell(facts)
         return records
@@ -309,6 +328,16 @@ class RunFacts:
                     self._saving = statement
             case _:
                 facts.append(statement)
+
+    def _hear(self, told: Iterable[Told]) -> None:
+        for one in told:
+            if isinstance(one, Kept):
+                self.tiers[one.tier].add(one)
+            elif isinstance(one, WentBack):
+                for sets in self.tiers.values():
+                    sets.went_back(one.step)
+            else:
+                self.suspected = one
 
     def _thinned(self, seen_ns: list[int]) -> Iterator[SeenFact]:
         """Signs of life, fewer, yet a pause of a minute shows where it did before."""

@@ -13,6 +13,7 @@ import numpy as np
 from holdfast.core.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.fields import printable
+from holdfast.journal.heard import Told, parse_input
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
     FIRST_CUSTOM_SPAN,
@@ -44,9 +45,13 @@ class SpanRows(NamedTuple):
 
 @dataclass(slots=True)
 class News:
-    """What a poll found: records, statements, closed spans, when the supervisor was seen."""
+    """What a poll found: records, statements, closed spans, when the supervisor was seen.
+
+    `told`: what of a controller's inputs numbers are made of.
+    """
 
     records: int = 0
+    told: list[Told] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     spans: list[SpanRows] = field(default_factory=list)
     seen_ns: list[int] = field(default_factory=list)
@@ -79,6 +84,7 @@ class Source:
         self._last_record_ns = 0
         self._text_offset = 0
         self._lines: dict[int, Payload] = {}
+        self._told: list[Told] = []
         self._span_names = dict(enumerate(SPAN_KINDS))
         self._closed: set[tuple[int, int]] = set()
 
@@ -111,6 +117,7 @@ class Source:
         if any(span.kind not in self._span_names for span in words.open_spans):
             self._read_text(reader)
         self.words = words
+        news.told, self._told = self._told, []
         news.records = self._count - before
         return news
 
@@ -181,6 +188,10 @@ class Source:
         for line in lines:
             if "fact" in line.payload:
                 self._lines[line.offset] = line.payload
+                continue
+            if "event" in line.payload and self.track is None:
+                told = parse_input(line.payload, self.offset_ns)
+                self._told += [told] if told is not None else []
                 continue
             number, name = line.payload.get("span_id"), line.payload.get("name")
             if type(number) is int and FIRST_CUSTOM_SPAN <= number <= MAX_ARG:

@@ -22,11 +22,15 @@ MAX_CHIPS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RunStated:
-    """The run: its name, when its resources were asked for, and how many chips it has."""
+    """The run: its name, when its resources were asked for, and how many chips it has.
+
+    `ideal_step_ns`: what a step should take on them; 0: nobody said.
+    """
 
     name: str
     requested_ns: int
     chips: int
+    ideal_step_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
                 text(payload, "name"),
                 at("requested_ns"),
                 max(1, whole(payload, "chips", high=MAX_CHIPS)),
+                whole({"ideal_step_ns": 0, **payload}, "ideal_step_ns", high=MAX_TIME_NS),
             )
         case "attempt_start":
             return AttemptStarted(attempt(), at("at_ns"))

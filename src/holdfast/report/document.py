@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Disruption
+from holdfast.core.metrics import price_chip_ns
 from holdfast.report.findings import Findings, Restart, Saves
 
 FORMAT = 1
@@ -22,6 +23,7 @@ def document(findings: Findings) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **findings.account.to_json(),
+        "program_goodput": findings.program,
         "run": {
             "name": findings.account.name,
             "store": findings.store,
@@ -61,14 +63,6 @@ def document(findings: Findings) -> dict[str, Any]:
         "compile_cache": _compilations(findings),
         "notes": list(findings.notes),
     }
-
-
-def price_chip_ns(disruption: Disruption, chips: int) -> int:
-    """What a disruption cost: (lost steps' own time + downtime so far) × chips."""
-    down = disruption.downtime_ns
-    if down is None:  # not over: its waterfall runs to the end of the time line
-        down = sum(disruption.waterfall_ns.values())
-    return (disruption.lost_ns + down) * chips
 
 
 def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:

@@ -187,6 +187,7 @@ class Findings:
     saves: Saves | None = None  # None: there were none
     compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
+    program: float | None = None  # program goodput; None: nobody said what a step should take
 
     @property
     def origin_ns(self) -> int:

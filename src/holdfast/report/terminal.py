@@ -20,8 +20,8 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
+from holdfast.core.metrics import price_chip_ns
 from holdfast.report.bars import bar, split
-from holdfast.report.document import price_chip_ns
 from holdfast.report.findings import Evidence, Findings
 from holdfast.report.kinds import place_of, style_of, words_of
 from holdfast.report.words import (
@@ -96,7 +96,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     account = findings.account
     yield _title(findings, page)
     yield Text()
-    yield _headline(account, page)
+    yield _headline(findings, page)
     yield Text()
     yield _strip(account, page)
     yield Text()
@@ -139,8 +139,9 @@ def _title(findings: Findings, page: Page) -> RenderableType:
     return Group(rule, *below)
 
 
-def _headline(account: Account, page: Page) -> Table:
+def _headline(findings: Findings, page: Page) -> Table:
     """Goodput and its three factors, each with what it is a share of."""
+    account, program = findings.account, findings.program
     elapsed = duration(account.elapsed_ns)
     kept = duration(account.productive // account.chips)
     ready = duration(account.available // account.chips)
@@ -149,7 +150,7 @@ def _headline(account: Account, page: Page) -> Table:
         ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
         ("scheduling", account.scheduling_goodput, f"{ready} ready\nof {elapsed} paid", times),
         ("runtime", account.runtime_goodput, f"{kept} kept\nof {ready} ready", times),
-        ("program", None, "not measured", ""),
+        ("program", program, "not measured" if program is None else "ideal step\nof each kept", ""),
     ]
     grid = Table.grid(padding=(0, 1))
     rows: list[list[Text]] = [[], [], []]

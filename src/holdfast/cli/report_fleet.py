@@ -1,0 +1,68 @@
+"""`holdfast report --fleet`: all runs of a store together."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.moments import moment_ns
+from holdfast.config import run_store, scratch_folder, summaries_folder
+from holdfast.core.summary import Window, rolling
+from holdfast.journal.store import RunStore
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def report_fleet(
+    store: str | None,
+    *,
+    as_json: bool,
+    window: tuple[str, int] | None,
+    since: str | None,
+    capacity: int | None,
+    every_run: bool,
+) -> None:
+    """Print it. `window`: the last so many ns and how that was written; `since`: a moment."""
+    from holdfast.report.fleet import Fleet, document, show
+    from holdfast.runs.listing import RunList
+
+    place = RunStore.at(run_store(store))
+    now_ns = time.time_ns()
+    windows = rolling(now_ns)
+    chosen = windows[0]
+    if window is not None or since is not None:
+        chosen = _chosen(window, since, now_ns)
+        windows = (*(w for w in windows if w.name != chosen.name), chosen)
+    runs = RunList(place, cache=summaries_folder(), scratch=scratch_folder())
+    listing = runs.look(now_ns, windows)
+    told = Fleet(
+        str(place.root), now_ns, listing.runs, windows, chosen.name, capacity, listing.problems
+    )
+    if as_json:
+        json.dump(document(told), sys.stdout, indent=1, allow_nan=False)
+        print()
+    elif not listing.runs and not listing.problems:
+        click.echo(f"no runs in {place.root} yet; start one: holdfast run -- python train.py")
+    else:
+        show(told, _console(), every_run=every_run)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
+        sys.stdout.reconfigure(errors="replace")
+    # Into a pipe, lines are for grep: never folded.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def _chosen(window: tuple[str, int] | None, since: str | None, now_ns: int) -> Window:
+    if since is not None:
+        return Window(f"since {since}", moment_ns(since, "--since"))
+    words, window_ns = window or ("", 0)
+    return Window(words, now_ns - window_ns)

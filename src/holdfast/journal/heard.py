@@ -1,0 +1,112 @@
+"""What a controller's inputs say that numbers are made of: what was saved where, and suspicions.
+
+A controller journals every input of the run's machine as a line of its own (`core.event_json`).
+Those few are read here, one by one and with suspicion, without the machine: which set is sealed in
+memory, which is durable, what an attempt starts from, and that a hang is looked into.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from holdfast.journal.fields import MAX_ATTEMPT, whole
+from holdfast.journal.layout import MAX_TIME_NS
+from holdfast.journal.sidecar import Payload
+
+MEMORY, DISK = "memory", "disk"
+TIERS = (MEMORY, DISK)
+RECENT = 16  # sets of a tier, for the interval between them
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A set that restores from a tier: its step, and since when."""
+
+    tier: str
+    step: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """An attempt starts from that step: what was saved beyond it is of no lineage any more."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """Somebody looked where the ranks of an attempt stand, because they seemed to hang."""
+
+    attempt: int
+    at_ns: int
+
+
+Told = Kept | WentBack | Suspected
+
+
+def parse_input(payload: Payload, offset_ns: int) -> Told | None:
+    """An input's meaning here; None: it has none, or a field is missing or of another type.
+
+    `offset_ns` brings its CLOCK_BOOTTIME time onto the run-wide clock.
+    """
+    try:
+        return _parse(payload, offset_ns)
+    except ValueError:
+        return None
+
+
+def _parse(payload: Payload, offset_ns: int) -> Told | None:
+    match payload.get("event"):
+        case "Sealed":
+            return Kept(MEMORY, whole(payload, "step"), _at(payload, offset_ns))
+        case "DrainCommitted":
+            return Kept(DISK, whole(payload, "step"), _at(payload, offset_ns))
+        case "Heard":
+            news = payload.get("news")
+            if isinstance(news, Mapping) and news.get("event") == "Committed":
+                return Kept(DISK, whole(news, "step"), _at(payload, offset_ns))
+        case "Chosen":
+            resume = payload.get("resume")
+            if isinstance(resume, Mapping):
+                return WentBack(whole(resume, "step"))
+        case "StacksCollected":
+            attempt = whole(payload, "attempt", high=MAX_ATTEMPT)
+            return Suspected(attempt, _at(payload, offset_ns))
+    return None
+
+
+def _at(payload: Payload, offset_ns: int) -> int:
+    return whole(payload, "at_ns", high=MAX_TIME_NS) + offset_ns
+
+
+class TierSets:
+    """The newest sets of one tier that are on the lineage."""
+
+    def __init__(self) -> None:
+        self._sets: deque[Kept] = deque(maxlen=RECENT)
+
+    def add(self, kept: Kept) -> None:
+        """One more; told again, it counts once."""
+        if not self._sets or kept.step > self._sets[-1].step:
+            self._sets.append(kept)
+
+    def went_back(self, step: int) -> None:
+        """Forget what is beyond."""
+        while self._sets and self._sets[-1].step > step:
+            self._sets.pop()
+
+    @property
+    def newest(self) -> Kept | None:
+        """The one that a restart would use."""
+        return self._sets[-1] if self._sets else None
+
+    @property
+    def interval_ns(self) -> int | None:
+        """The median time between the last few; None: there were fewer than two."""
+        gaps = [later.at_ns - sooner.at_ns for sooner, later in pairwise(self._sets)]
+        return round(median(gaps)) if gaps else None

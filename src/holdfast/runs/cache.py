@@ -1,0 +1,164 @@
+"""Summaries of runs that nobody writes any more, kept from one look to the next.
+
+A summary stands as long as the files that it was made of are the same: by their names, sizes,
+times and inode numbers. Nothing else is trusted: a file of the cache that is damaged, of another
+version, or not there, costs a reading of the journals and never a number.
+
+Kept is the whole of a run alone. What went where in the last day depends on when one asks; the
+listing knows which runs that is a question for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from holdfast.core.summary import ALL, Loss, RunSummary, Spent
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import make_folder, read_json, write_atomic
+from holdfast.journal.fields import field, text, texts, whole, whole_or_none
+
+VERSION = 1
+MAX_BYTES = 256 << 20
+MAX_CHIP_NS = 2**100
+_PARTS = ("", "lease", "journal", "ckpt", "attempts")
+_PARTS_OF_ATTEMPT = ("", "journal")
+
+
+def signature(run_dir: Path) -> str:
+    """What a run's files look like from outside: it differs once any of them was written.
+
+    Sets of checkpoints count with their folders (a manifest that comes or goes changes those).
+    Raises OSError when a folder cannot be listed. Strings, not paths: this is asked of every run.
+    """
+    base = str(run_dir)
+    seen: list[str] = []
+    for part in _PARTS:
+        names = _look(f"{base}/{part}" if part else base, seen)
+    for name in names:  # of the last part, the attempts
+        for part in _PARTS_OF_ATTEMPT:
+            _look(f"{base}/attempts/{name}/{part}", seen)
+    return xxhash.xxh3_128_hexdigest("\n".join(seen).encode(errors="surrogateescape"))
+
+
+def _look(place: str, seen: list[str]) -> list[str]:
+    """Add what a folder's entries look like, in order; their names."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                info = entry.stat(follow_symlinks=False)
+                found[entry.name] = (
+                    f"{info.st_size} {info.st_mtime_ns} {info.st_ino} {info.st_mode}"
+                )
+    names = sorted(found)
+    seen.append(f"{place} {len(names)}")
+    seen.extend(f"{name}\0{found[name]}" for name in names)
+    return names
+
+
+class SummaryCache:
+    """One file on this host for one store. Reading and writing it never fails: it is only time."""
+
+    def __init__(self, place: Path, root: Path) -> None:
+        """`place`: the folder of all such files; `root`: the store's."""
+        self.file = place / f"{xxhash.xxh3_128_hexdigest(os.fsencode(root))}.json"
+        self._known: dict[str, tuple[str, RunSummary]] = {}
+        self._changed = False
+        with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
+            self._known = dict(_read(read_json(self.file, MAX_BYTES)))
+
+    def get(self, name: str, seen: str) -> RunSummary | None:
+        """The summary of a run whose files look like this; its window is `ALL` alone."""
+        known = self._known.get(name)
+        return known[1] if known is not None and known[0] == seen else None
+
+    def put(self, seen: str, summary: RunSummary) -> None:
+        """Keep it from now on."""
+        self._known[summary.name] = (seen, summary)
+        self._changed = True
+
+    def keep(self, names: Mapping[str, object]) -> None:
+        """Forget the runs that are not among these: they were deleted."""
+        for name in [known for known in self._known if known not in names]:
+            del self._known[name]
+            self._changed = True
+
+    def save(self) -> None:
+        """Write what has changed, if this host lets us."""
+        if not self._changed:
+            return
+        self._changed = False
+        with contextlib.suppress(StoreUnavailable, OSError):
+            make_folder(self.file.parent, durable=False)
+            write_atomic(self.file, encoded(self._known.values()), durable=False)
+
+
+def encoded(known: Iterable[tuple[str, RunSummary]]) -> bytes:
+    """The file's bytes: what each run's files looked like, and its summary."""
+    rows = [{"seen": seen, **_plain(one)} for seen, one in known]
+    return json.dumps({"version": VERSION, "runs": rows}, allow_nan=False).encode()
+
+
+_TEXTS = ("name", "run_id", "state", "why")
+_WHOLES = ("chips", "attempts")
+_WHOLES_OR_NONE = ("step", "saved_step", "seen_unix_ns", "start_ns", "end_ns")
+
+
+def _plain(one: RunSummary) -> dict[str, Any]:
+    spent = one.spent()
+    row: dict[str, Any] = {k: getattr(one, k) for k in (*_TEXTS, *_WHOLES, *_WHOLES_OR_NONE)}
+    return row | {
+        "notes": list(one.notes),
+        "kinds": dict(spent.kinds),
+        "steps_kept": spent.steps_kept,
+        "lost_steps": spent.lost_steps,
+        "ideal": spent.ideal,
+        "paced": spent.paced,
+        "losses": [list(loss) for loss in spent.losses],
+    }
+
+
+def _read(raw: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, RunSummary]]]:
+    if raw.get("version") != VERSION:
+        return
+    rows = field(raw, "runs")
+    if not isinstance(rows, list):
+        raise ValueError("its runs are no list")
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ValueError("a run is no object")
+        summary = _summary(row)
+        yield summary.name, (text(row, "seen"), summary)
+
+
+def _summary(row: Mapping[str, Any]) -> RunSummary:
+    fields: dict[str, Any] = {key: text(row, key) for key in _TEXTS}
+    fields |= {key: whole(row, key) for key in _WHOLES}
+    fields |= {key: whole_or_none(row, key) for key in _WHOLES_OR_NONE}
+    kinds, losses = field(row, "kinds"), field(row, "losses")
+    if not isinstance(kinds, dict) or not isinstance(losses, list):
+        raise ValueError("its kinds or losses are none")
+    spent = Spent(
+        kinds={kind: whole(kinds, kind, high=MAX_CHIP_NS) for kind in kinds},
+        steps_kept=whole(row, "steps_kept"),
+        lost_steps=whole(row, "lost_steps"),
+        ideal=whole(row, "ideal", high=MAX_CHIP_NS),
+        paced=whole(row, "paced", high=MAX_CHIP_NS),
+        losses=tuple(_loss(one) for one in losses),
+    )
+    return RunSummary(**fields, within={ALL: spent}, notes=texts(row, "notes"))
+
+
+def _loss(raw: object) -> Loss:
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise ValueError("a loss is none")
+    told = dict(zip(Loss._fields, raw, strict=True))
+    at_ns, cause = whole(told, "at_ns"), text(told, "cause")
+    return Loss(at_ns, cause, whole(told, "chip_ns", high=MAX_CHIP_NS))

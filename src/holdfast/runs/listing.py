@@ -1,0 +1,163 @@
+"""All runs of a store, each in a few numbers; asked again and again, or once.
+
+    runs = RunList(RunStore.at(place), cache=summaries_folder())
+    listing = runs.look(time.time_ns())
+
+Journals are read of runs that have changed since the last look, and of runs that end inside one of
+the windows asked for. Everything else is known by how its files look from outside (`runs.cache`),
+so that a thousand finished runs cost a thousand looks at folders. A run that somebody supervises is
+always read; between looks it is kept open, so that only what is new is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.core.summary import ALL, RunSummary, Spent, Window, rolling
+from holdfast.errors import HoldfastError
+from holdfast.journal.lease import LeaseState, view
+from holdfast.journal.names import check_name
+from holdfast.journal.remote import remote_of
+from holdfast.journal.scratch import existing_scratch
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.runs.cache import SummaryCache, signature
+from holdfast.runs.state import is_held
+
+if TYPE_CHECKING:
+    from holdfast.runs.reading import Reading
+
+KEPT_OPEN = 64  # each takes some descriptors, and the memory of its steps
+SETTLED_NS = 2_000_000_000
+SILENT_NS = 120_000_000_000  # well beyond what the ledger waits for a sign of life
+
+
+class Listing(NamedTuple):
+    """The runs by name, and a sentence for all that cannot be read.
+
+    `read`: of how many the journals were read, because they had changed.
+    """
+
+    runs: tuple[RunSummary, ...]
+    problems: tuple[str, ...]
+    read: int = 0
+
+
+class RunList:
+    """Looks at a store. Of one thread at a time."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        *,
+        cache: Path | None = None,
+        names: Sequence[str] | None = None,
+        scratch: str | None = None,
+    ) -> None:
+        """`cache`: the folder for what is kept on this host; None: this object's memory alone.
+
+        `names`: only these runs; None: all that there are at each look. `scratch`: where this host
+        has live journals, as configured.
+        """
+        self._store = store
+        self._cache = SummaryCache(cache or Path(), store.root) if cache else _Memory()
+        self._names = None if names is None else tuple(names)
+        self._scratch = scratch
+        self._open: dict[str, Reading] = {}
+        self._read = 0
+
+    def look(
+        self, now_unix_ns: int | None = None, windows: Sequence[Window] | None = None
+    ) -> Listing:
+        """How they stand now. `windows`: by default all, and the last hour, day and week.
+
+        Raises StoreUnavailable when the store itself cannot be read; of runs nothing.
+        """
+        now_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+        windows = rolling(now_ns) if windows is None else windows
+        self._read = 0
+        runs: dict[str, RunSummary] = {}
+        problems: list[str] = []
+        for name in self._store.names() if self._names is None else self._names:
+            try:
+                one = self._summary(name, now_ns, windows)
+            except HoldfastError as error:
+                problems.append(str(error))
+                continue
+            except OSError as error:  # deleted while we looked
+                problems.append(f"run {name!r}: {error}")
+                continue
+            runs[name] = one
+            problems += [f"run {name!r}: {note}" for note in one.notes]
+        if self._names is None:
+            self._cache.keep(runs)
+        self._cache.save()
+        for name in [known for known in self._open if known not in runs]:
+            del self._open[name]
+        by_name = sorted(runs.values(), key=lambda run: run.name)
+        return Listing(tuple(by_name), tuple(problems), self._read)
+
+    def _summary(self, name: str, now_ns: int, windows: Sequence[Window]) -> RunSummary:
+        """A run whose files look as when it was over and read is so still."""
+        run_dir = self._store.root / check_name(name)
+        if remote_of(self._store.root) is None:  # else what is here may be old
+            known = self._cache.get(name, signature(run_dir))
+            if known is not None and (within := _within(known, windows)) is not None:
+                self._open.pop(name, None)
+                return replace(known, within=within)
+        folder = self._store.get(name)
+        seen = "" if self._is_moving(folder, now_ns) else signature(run_dir)
+        found = self._reading(folder).summary((Window(ALL, None), *windows), now_ns, live=not seen)
+        # The end of a run that was just killed moves with the clock for a minute.
+        has_ended = found.end_ns is None or found.end_ns < now_ns - SETTLED_NS
+        if seen and has_ended and signature(run_dir) == seen:  # nobody wrote while we read
+            self._cache.put(seen, replace(found, within={ALL: found.spent()}))
+        return found
+
+    def _reading(self, folder: RunFolder) -> Reading:
+        from holdfast.runs.reading import Reading  # numpy: only where something is to be read
+
+        reading = self._open.get(folder.name)
+        if reading is None or reading.folder.identity != folder.identity:
+            reading = Reading(folder)
+            if len(self._open) < KEPT_OPEN:
+                self._open[folder.name] = reading
+        self._read += 1
+        return reading
+
+    def _is_moving(self, folder: RunFolder, now_ns: int) -> bool:
+        """Whether its numbers change without any file's looking different: maps are written."""
+        lease = view(folder)
+        is_silent = lease.seen_unix_ns is not None and now_ns - lease.seen_unix_ns > SILENT_NS
+        if is_held(lease) and not (lease.state is LeaseState.UNKNOWN and is_silent):
+            return True
+        places = existing_scratch(folder.scratch_key, self._scratch)
+        return any(any(place.glob("*/*.hfj")) for place in places)
+
+
+def _within(known: RunSummary, windows: Sequence[Window]) -> dict[str, Spent] | None:
+    """What of a run as a whole is in each window; None: one begins in the midst of it."""
+    start_ns, end_ns = known.start_ns, known.end_ns
+    found: dict[str, Spent] = {}
+    for name, from_ns in windows:
+        if start_ns is None or end_ns is None:
+            continue
+        if from_ns is None or from_ns <= start_ns:
+            found[name] = known.spent()
+        elif from_ns < end_ns:
+            return None
+    return found
+
+
+class _Memory(SummaryCache):
+    """The same without a file."""
+
+    def __init__(self) -> None:
+        self._known = {}
+        self._changed = False
+
+    def save(self) -> None:
+        """Nowhere."""

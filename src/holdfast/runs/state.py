@@ -1,0 +1,47 @@
+"""How a run is doing, in one word, from its lease and its newest attempt."""
+
+from __future__ import annotations
+
+from holdfast.journal.attempts import AttemptRecord, Attempts
+from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
+
+RUNNING, SILENT, NEW, DONE = "running", "silent", "new", "done"
+STOPPED, FAILED, INTERRUPTED = "stopped", "failed", "interrupted"
+STATES = (RUNNING, SILENT, INTERRUPTED, FAILED, STOPPED, DONE, NEW)
+RESUMABLE_CAUSES = ("stopped", "preempted")
+
+
+def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -> tuple[str, str]:
+    """The run's state in one word, and why.
+
+    The only place where a time stamp is compared with this host's clock: a heartbeat from another
+    host cannot be watched in passing, and nothing but a word on a screen depends on it.
+    """
+    if lease.state is LeaseState.HELD:
+        return RUNNING, ""
+    if lease.state is LeaseState.UNKNOWN and lease.seen_unix_ns is not None:
+        silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
+        if silent_s < SILENT_AFTER_S:
+            return RUNNING, ""
+        return SILENT, "its supervisor, on another host, shows no life"
+    if newest is None:
+        return NEW, "it was never launched"
+    if newest.end is None:
+        return INTERRUPTED, "its supervisor died; start it again"
+    if newest.end.done:
+        return DONE, ""
+    return (STOPPED if newest.end.cause in RESUMABLE_CAUSES else FAILED), newest.end.words
+
+
+def is_held(lease: LeaseView) -> bool:
+    """Whether somebody supervises it, as far as one look can tell."""
+    return lease.state in (LeaseState.HELD, LeaseState.UNKNOWN)
+
+
+def last_sign_ns(known: Attempts, lease: LeaseView) -> int | None:
+    """When the run last showed life, by time stamps: for people to read."""
+    signs = [lease.seen_unix_ns]
+    newest = known.newest
+    if newest is not None:
+        signs += [newest.created_unix_ns, newest.end.ended_unix_ns if newest.end else None]
+    return max((sign for sign in signs if sign is not None), default=None)

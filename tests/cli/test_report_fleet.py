@@ -1,0 +1,135 @@
+"""`holdfast report --fleet`: all runs of a store together, on a screen and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.report import report
+from holdfast.journal.store import RunStore
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # --import-mode=importlib leaves it out
+from made_runs import Made, make_run
+
+sys.path.pop(0)
+S = 1_000_000_000
+DAY = 86_400 * S
+
+
+@pytest.fixture(autouse=True)
+def _mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_MIRROR", str(tmp_path / "mirror"))
+
+
+@pytest.fixture
+def filled(store: Path) -> Path:
+    runs, now = RunStore(store), time.time_ns()
+    steps = [Made(100, cause="killed"), Made(200)]
+    make_run(runs, "big", steps, requested_ns=now - DAY // 2, chips=64, ideal_step_s=7.5)
+    make_run(runs, "small", [Made(300, cause="hang"), Made(30)], requested_ns=now - 9 * DAY)
+    runs.create("new")
+    return store
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(report, words)
+
+
+def document(*words: str) -> dict[str, object]:
+    result = run("--fleet", "--json", *words)
+    assert result.exit_code == 0, result.output
+    told: dict[str, object] = json.loads(result.output)
+    return told
+
+
+def test_the_whole_and_its_parts(filled: Path) -> None:
+    told = document()
+    whole, week, day = (told["fleet"][name] for name in ("all", "7d", "1d"))
+    big, new, small = told["runs"]
+    assert [one["name"] for one in told["runs"]] == ["big", "new", "small"]
+    assert set(big["windows"]) == {"all", "7d", "1d"}  # over since hours
+    assert (set(small["windows"]), set(new["windows"])) == ({"all"}, set())
+    hours = [one["windows"]["all"]["chip_hours"] for one in (big, small)]
+    assert whole["chip_hours"] == pytest.approx(sum(hours))
+    assert week["chip_hours"] == day["chip_hours"] == pytest.approx(hours[0])
+    for factors in (whole, day, big["windows"]["all"]):
+        product = factors["scheduling_goodput"] * factors["runtime_goodput"]
+        assert factors["goodput"] == pytest.approx(product)
+    assert whole["program_goodput"] == big["windows"]["all"]["program_goodput"] == 0.75
+    assert (whole["runs_with_ideal"], small["windows"]["all"]["program_goodput"]) == (1, None)
+    assert {row["cause"]: row["disruptions"] for row in told["causes"]} == {"killed": 1, "hang": 1}
+    assert told["causes"][0]["cause"] == "killed"  # sixteen times the chips
+    lost = sum(row["chip_hours"] for row in told["badput"])
+    assert lost + whole["productive_chip_hours"] == pytest.approx(whole["chip_hours"])
+    assert (told["states"], told["problems"]) == ({"done": 2, "new": 1}, [])
+
+
+def test_one_window_is_broken_down(filled: Path) -> None:
+    for words in (("--window", "7d"), ("--last", "7d")):
+        told = document(*words)
+        assert (told["window"], [row["cause"] for row in told["causes"]]) == ("7d", ["killed"])
+    told = document("--since", "2001-01-01T00:00:00Z")
+    assert told["window"] == "since 2001-01-01T00:00:00Z"
+    assert told["fleet"][told["window"]]["chip_hours"] == told["fleet"]["all"]["chip_hours"]
+    assert document("--last", "1ms")["causes"] == []
+
+
+def test_of_a_known_capacity_the_idle_chips_count(filled: Path) -> None:
+    told = document("--capacity", "128")
+    day = told["fleet"]["1d"]
+    assert told["capacity_chips"] == 128
+    assert day["scheduling_goodput"] < 64 * 1.0 / 128 / 20  # an hour of half the chips
+    assert day["goodput"] == pytest.approx(day["scheduling_goodput"] * day["runtime_goodput"])
+
+
+def test_on_a_screen(filled: Path) -> None:
+    text = run("--fleet").output
+    assert "3 runs: 2 done, 1 new" in text
+    lines = text.splitlines()
+    row = next(line for line in lines if line.lstrip().startswith("big"))
+    assert "done" in row
+    assert "75.0 %" in row
+    assert any("killed by a signal from outside" in line for line in lines)
+    assert "since the beginning" in text
+    assert "last 7 days" in text
+    assert "n/a" in next(line for line in lines if line.lstrip().startswith("small"))
+
+
+def test_names_and_causes_cannot_drive_the_terminal(store: Path) -> None:
+    cause = "\x1b[31mred\x1b]0;title\x07[bold]</script>"
+    make_run(
+        RunStore(store), "a", [Made(3, cause=cause), Made(3)], requested_ns=time.time_ns() - DAY
+    )
+    text = run("--fleet").output
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]</script>" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--fleet", "--last", "soon"), "not a duration"),
+        (("--fleet", "--last", "0"), "more than no time"),
+        (("--fleet", "--since", "yesterday"), "--since yesterday"),
+        (("--fleet", "--last", "7d", "--since", "2026-01-01"), "not both"),
+        (("--fleet", "--history", "x"), "--fleet takes a store"),
+        (("--capacity", "4", "x"), "for --fleet"),
+        (("--fleet", "--capacity", "0"), "capacity"),
+    ],
+)
+def test_what_cannot_be_meant(store: Path, words: tuple[str, ...], why: str) -> None:
+    result = CliRunner().invoke(report, words)
+    assert result.exit_code != 0
+    assert why in f"{result.output} {result.exception}"
+
+
+def test_an_empty_store_and_none(store: Path, tmp_path: Path) -> None:
+    assert "no runs in" in run("--fleet").output
+    assert "no runs in" in run("--fleet", str(tmp_path / "nowhere")).output
+    assert document()["runs"] == []

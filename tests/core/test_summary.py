@@ -1,0 +1,60 @@
+"""Summaries add up: shares of a fleet are those of its chip-time, and nothing is counted twice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.summary import NOTHING, Loss, RunSummary, Spent, added, fleet, spent_of
+
+S = 1_000_000_000
+KINDS = ("step", "queued", "reschedule:boot", "startup", "lost", "custom:eval")
+SPENT = st.builds(
+    Spent,
+    kinds=st.dictionaries(st.sampled_from(KINDS), st.integers(0, 10**20)),
+    steps_kept=st.integers(0, 10**9),
+    lost_steps=st.integers(0, 10**9),
+    ideal=st.integers(0, 10**20),
+    paced=st.integers(0, 10**20),
+    losses=st.lists(
+        st.builds(Loss, st.integers(0, 10**18), st.sampled_from(("killed", "hang")),
+                  st.integers(0, 10**18)), max_size=4
+    ).map(tuple),
+)  # fmt: skip
+
+
+@given(st.lists(SPENT, max_size=6))
+def test_a_sum_is_the_sum(parts: list[Spent]) -> None:
+    total = added(parts)
+    for name in ("elapsed", "productive", "available", "steps_kept", "lost_steps", "ideal"):
+        assert getattr(total, name) == sum(getattr(part, name) for part in parts)
+    rows = total.causes()
+    assert sum(count for _, count, _ in rows) == sum(len(part.losses) for part in parts)
+    assert [price for *_, price in rows] == sorted((p for *_, p in rows), reverse=True)
+    if total.elapsed and total.available:
+        assert total.scheduling is not None
+        assert total.runtime is not None
+        product = total.scheduling * total.runtime
+        assert abs(product - (total.goodput or 0)) < 1e-9
+
+
+def test_an_account_becomes_a_summand() -> None:
+    down = Disruption(0, "killed", 2, 20 * S, 15 * S, 100 * S, 115 * S, {"startup": 15 * S})
+    kinds = {"step": 80 * S * 4, "lost": 20 * S * 4, "startup": 0}
+    spent = spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (down,)), 9 * S)
+    assert spent.kinds == {"lost": 80 * S, "step": 320 * S}
+    assert spent.losses == (Loss(100 * S, "killed", 35 * S * 4),)
+    assert (spent.goodput, spent.scheduling, spent.runtime) == (0.8, 1.0, 0.8)
+    assert spent.program == 0.9  # 8 steps of 9 s at best took 80 s
+    assert spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, ())).program is None
+
+
+def test_a_run_outside_of_a_window_adds_nothing() -> None:
+    run = RunSummary(
+        "a", "1", "done", chips=2, within={"all": Spent({"step": 8 * S}, steps_kept=2)}
+    )
+    assert run.spent("1d") is NOTHING
+    assert (run.step_s(), run.step_s("1d")) == (2.0, None)
+    assert fleet([run, run], "all").productive == 16 * S
+    assert fleet([], "all").goodput is None
