@@ -21,6 +21,7 @@ sys.path.pop(0)
 
 from holdfast.agent.holders import Scan
 from holdfast.agent.pidfds import Pidfds
+from holdfast.core.autocheckpoint_events import ProcessId
 
 
 @pytest.fixture
@@ -93,6 +94,29 @@ def test_processes_that_end_while_they_are_looked_at_and_strange_names(tmp_path)
     (one,) = sight.holders
     assert (one.command, one.devices) == ("a ) b (c", ("/dev/accel0", "/dev/accel1"))
     assert (sight.processes, sight.unreadable) == (3, 0)
+
+
+def test_ranks_whose_run_listens_to_notices_are_left_to_it(tmp_path):
+    proc = tmp_path / "proc"
+
+    def process(pid, parent, command, listens=None):
+        (proc / str(pid) / "fd").mkdir(parents=True)
+        fields = " ".join(map(str, range(5, 22)))
+        (proc / str(pid) / "stat").write_text(f"{pid} ({command}) S {parent} {fields} {pid} 0")
+        if listens is not None:
+            (proc / str(pid) / "fd" / "3").symlink_to("/dev/accel0")
+            (proc / str(pid) / "maps").touch()
+            (proc / str(pid) / "environ").write_bytes(b"A=b\0" + listens + b"\0C=d\0")
+
+    process(10, 1, "holdfast")
+    process(11, 10, "hf-guard")
+    process(12, 11, "hf-reaper")
+    process(13, 12, "bash")
+    process(14, 13, "python", b"HOLDFAST_LISTENS=1")
+    process(15, 12, "python", b"HOLDFAST_LISTENS=0")  # this run hears nothing
+    process(16, 1, "python", b"HOLDFAST_LISTENS=1")  # its supervisor is gone
+    bosses = {one.process.pid: one.works_for for one in Scan(proc=proc).look().holders}
+    assert bosses == {14: ProcessId(10, 10), 15: None, 16: None}
 
 
 # As nobody (root sees all), beside a child of its own and, where root began it, one of root's.

@@ -19,9 +19,11 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
+from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import SUPERVISOR_LOST
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
+from holdfast.journal.recorded import load_run
 from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.statements import Announced
 from holdfast.journal.store import RunStore
@@ -182,6 +184,53 @@ def test_an_attempt_whose_supervisor_was_lost_ends_with_its_last_sign_of_life(
         AttemptFact(0, at + 1 * S, at + end + S, SUPERVISOR_LOST),
         AttemptFact(1, at + 500 * S, None, None),
     ]
+
+
+def test_what_an_attempt_was_lost_to_is_told_by_whoever_found_it_first(
+    make_writer, controller, tmp_path
+):
+    at = 1000 * S
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
+    first = make_writer(rank_file(0), clock=(2 * S, 1002 * S))
+    end = steps(first, 1, 5, 3 * S, S)
+    laptop = {"rank": CONTROLLER_RANK, "boot": "boot-b", "clock": (0, 2000 * S)}
+    second, third = (make_writer(f"journal/machines-{n}.hfj", **laptop) for n in "ab")
+    fact(second, "attempt_lost", attempt=0, at_ns=-600 * S, cause="machine_preempted")
+    fact(third, "attempt_lost", attempt=0, at_ns=-500 * S, cause="host_lost")
+    facts = [AttemptFact(0, at + 1 * S, at + end, "machine_preempted")]
+    assert told_of(tmp_path).of(AttemptFact) == facts  # though no other has begun
+    fact(controller, "attempt_start", attempt=1, at_ns=500 * S)
+    facts.append(AttemptFact(1, at + 500 * S, None, None))
+    assert told_of(tmp_path).of(AttemptFact) == facts
+    fact(controller, "attempt_end", attempt=0, at_ns=20 * S, cause="stopped")  # it knew better
+    assert told_of(tmp_path).of(AttemptFact)[0].cause == "stopped"
+
+
+def test_waits_for_machines_before_the_run_has_said_anything(make_writer, controller, tmp_path):
+    laptop = make_writer("journal/machines-a.hfj", rank=CONTROLLER_RANK, clock=(0, 1000 * S))
+    fact(laptop, "wait", kind="queue", start_ns=3 * S, end_ns=7 * S)
+    run = load_run(tmp_path)
+    with pytest.raises(JournalError, match="nothing was recorded yet"):
+        run.account()
+    fact(controller, "run", name="r", requested_ns=1 * S, chips=2)
+    fact(controller, "attempt_start", attempt=0, at_ns=9 * S)
+    run.refresh()
+    kinds = run.account(now_ns=1010 * S).kinds
+    assert (kinds["queued:queue"], kinds["queued"]) == (2 * 4 * S, 2 * 4 * S)
+
+
+def test_journals_about_machines_keep_no_controller_from_being_followed(
+    make_writer, controller, tmp_path
+):
+    for name in "abc":
+        make_writer(f"journal/machines-{name}.hfj", rank=CONTROLLER_RANK, clock=(0, 1000 * S))
+    told = Told()
+    facts = RunFacts(tmp_path, told)
+    facts.refresh()
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    facts.refresh()
+    assert told.of(RunFact) == [RunFact("r", 1000 * S, None, 1)]
 
 
 def test_an_attempt_that_left_no_journal_counts_by_its_record(tmp_path):

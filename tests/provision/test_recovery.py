@@ -6,11 +6,13 @@ import itertools
 
 import pytest
 
+from holdfast.core.facts import WaitFact
 from holdfast.core.fleet import Resource, ResourceState, Slice, SliceHealth, SliceState
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Act, Outcome, Phase, RecoverPolicy
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.clocks import RunClock
 from holdfast.journal.incidents import incident_of
 from holdfast.journal.lease import acquire
 from holdfast.journal.machines import (
@@ -19,6 +21,7 @@ from holdfast.journal.machines import (
     tell_loss,
     write_machines,
 )
+from holdfast.journal.source import Source
 from holdfast.journal.store import RunStore
 from holdfast.provision.protocol import Answer, ProviderError
 from holdfast.provision.recovery import Recovery
@@ -99,7 +102,7 @@ class House:
     def born(self, policy=FREE):
         """A new process: the old one's lease is that of the dead."""
         if getattr(self, "book", None) is not None:
-            self.book.release()
+            self.book.close()
         self.book = MachinesBook(self.folder)
         self.recovery = Recovery(
             self.machines, self.cloud, policy, self.book,
@@ -116,10 +119,12 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_SCRATCH", str(tmp_path / "scratch"))
     one = House(tmp_path / "store")
     yield one
-    one.book.release()
+    one.book.close()
+    assert not list(tmp_path.glob("scratch/*/*/*"))
 
 
 def test_first_made_then_taken_then_made_again(house):
@@ -181,6 +186,7 @@ def test_what_changed_before_the_lease_was_ours_is_seen(house):
             super().hold()
             house.cloud.there["lm-g1"] = SliceState.READY  # it came back meanwhile
 
+    house.book.close()
     house.book = house.recovery.book = Late(house.folder)
     assert house.recovery.step().action.act is Act.WAIT
     assert house.recovery.step().action.act is Act.REST
@@ -294,9 +300,68 @@ def test_an_intent_of_a_later_lease_stands(house):
     assert house.cloud.orders == [("create", "lm-g1")]
 
 
+def told(house):
+    """The facts that were brought home, with times as seconds of the house's clock."""
+    found = []
+    for path in sorted(house.folder.journal_dir.glob("machines-*.hfj")):
+        source = Source(path, RunClock())
+        found += source.poll().statements
+        source.rest()
+    return found
+
+
+def waits(house):
+    return [
+        (one.kind, round((one.start_ns - 10**18) / S), round((one.end_ns - 10**18) / S))
+        for one in told(house)
+        if isinstance(one, WaitFact)
+    ]
+
+
+def test_what_is_waited_for_is_put_on_record_in_pieces(house):
+    house.settle()
+    assert waits(house) == [("provision", 0, 10)]
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.cloud.answers = [Answer(Outcome.ACCEPTED), *[Answer(Outcome.STOCKOUT, "none")] * 3]
+    house.settle()
+    after = waits(house)[1:]
+    assert [kind for kind, _, _ in after] == ["queue"] * len(after)
+    ends = [end for _, _, end in after]
+    assert [start for _, start, _ in after[1:]] == ends[:-1]  # nothing is missing in between
+    assert len(after) > 1
+    assert ends[-1] == (house.now - 10**18) // S
+
+
+def test_who_dies_in_a_wait_leaves_the_pieces_before(house):
+    house.cloud.answers = [Answer(Outcome.QUOTA, "no more")]
+    house.recovery.run(every_s=10, limit_s=150)
+    assert waits(house) == [("queue", 0, 60), ("queue", 60, 120)]
+    house.recovery.close()
+    assert [kind for kind, _, _ in waits(house)[2:]] == ["queue"]
+
+
+def test_whoever_may_make_nothing_puts_nothing_on_record(house):
+    house.born(RecoverPolicy())
+    house.settle()
+    house.recovery.close()
+    assert told(house) == []
+
+
+def test_a_store_that_takes_no_facts_keeps_nobody_from_making_machines(house, monkeypatch):
+    def refuse(*_, **__):
+        raise StoreUnavailable("it is full")
+
+    monkeypatch.setattr("holdfast.journal.replicate.Replicator.sync", refuse)
+    assert house.settle().action.act is Act.REST
+    assert told(house) == []
+    monkeypatch.undo()
+    house.book.close()
+    assert waits(house) == [("provision", 0, 10)]
+
+
 def test_only_an_attempt_that_was_left_open_is_told_its_loss(house):
     house.settle()
-    tell_loss(house.folder, "nothing was launched yet")
+    assert tell_loss(house.folder, "nothing was launched yet", "host_lost") is None
     for number in range(2):
         create_attempt(house.folder, number, parent=None, resume_step=0, restore_set=None)
     end_attempt(house.folder, 0, AttemptEnd("failed", "a bug", (1,), 1))
@@ -305,11 +370,12 @@ def test_only_an_attempt_that_was_left_open_is_told_its_loss(house):
     assert incident_of(house.folder, 0) is None
     told = incident_of(house.folder, 1)
     assert told["words"] == "its machines were lost: lm-g1-0 was preempted"
-    assert (told["cause"], told["exits"]) == ("host_lost", [None])
+    assert (told["cause"], told["exits"]) == ("machine_preempted", [None])
+    assert tell_loss(house.folder, "later", "host_lost") == (1, "machine_preempted")
     end_attempt(house.folder, 1, AttemptEnd("failed", "a bug", (1,), 1))
     create_attempt(house.folder, 2, parent=None, resume_step=0, restore_set=None)
     end_attempt(house.folder, 2, AttemptEnd("failed", "a bug", (1,), 1))
-    tell_loss(house.folder, "it was over")
+    assert tell_loss(house.folder, "it was over", "host_lost") is None
     assert incident_of(house.folder, 2) is None
 
 

@@ -11,12 +11,14 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
-from holdfast.journal.clocks import boot_id
+from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 
 SEEN_NS = 1_000_000_000
+LONGEST_BOOT_NS = 86_400 * 1_000_000_000  # beyond, somebody has set the clock
+BOOT = "boot"
 
 
 class Chronicle:
@@ -45,6 +47,14 @@ class Chronicle:
             "chips": chips,
         }
         self.fact(fact | ({"ideal_step_ns": ideal_step_ns} if ideal_step_ns else {}))
+
+    def booted(self, started_unix_ns: int | None) -> None:
+        """When the machine began to get ready, made for the run; None: it was there before."""
+        boottime_ns, unix_ns = read_clock_pair()
+        took_ns = 0 if started_unix_ns is None else unix_ns - started_unix_ns
+        if 0 < took_ns <= LONGEST_BOOT_NS:
+            start_ns = boottime_ns - took_ns
+            self.fact({"fact": "wait", "kind": BOOT, "start_ns": start_ns, "end_ns": boottime_ns})
 
     def event(self, event: ev.Event) -> None:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.config import LISTENS_MARK
 from holdfast.core.autocheckpoint_events import Holder, ProcessId
 
 DEVICES = ("/dev/accel*", "/dev/vfio/*", "/dev/nvidia*")
@@ -33,6 +34,8 @@ SPARED = (
 )
 COMM_CHARS = 15
 PF_FORKNOEXEC = 0x40  # in field 9 of /proc/PID/stat (include/linux/sched.h)
+# Between a supervisor and its ranks (`agent.reaper`): those whom it has started, and nobody else.
+REAPER, GUARD = "hf-reaper", "hf-guard"
 DELETED = " (deleted)"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -172,8 +175,32 @@ class Scan:
         except OSError:
             uid = -1
         process = ProcessId(pid, stat.started_ticks)
-        boss = self._boss(pid, stats)
+        boss = self._boss(pid, stats) or self._supervisor(pid)
         return Holder(process, stat.command, found[pid], uid, boss)
+
+    def _supervisor(self, pid: int) -> ProcessId | None:
+        """The `holdfast run` that has started it, where that one listens for notices itself.
+
+        It is warned already, knows the deadline, and orders the save. A run that hears nothing is
+        told by the signal to its ranks, which they pass on.
+        """
+        if not self._carries(pid, LISTENS_MARK):
+            return None
+        between = False
+        for above in self._above(pid):
+            stat = self.stat(above)
+            if stat is None:
+                return None
+            if between and stat.command not in (REAPER, GUARD):
+                return ProcessId(above, stat.started_ticks)
+            between = between or stat.command == REAPER
+        return None
+
+    def _carries(self, pid: int, mark: bytes) -> bool:
+        try:
+            return mark in (self._proc / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
 
     def _boss(self, pid: int, stats: dict[int, Stat]) -> ProcessId | None:
         """The nearest holder that it was forked from, while it still runs that one's program."""

@@ -20,7 +20,7 @@ from holdfast.core.run import RunMachine, RunPolicy
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument
 
-STATED = ("run", "saves")  # the facts that the agent states, not the machine
+STATED = (("run", None), ("saves", None), ("wait", "boot"))  # by the agent, not by the machine
 
 
 def inputs(journal: Journal) -> Iterator[ev.Event]:
@@ -45,7 +45,7 @@ def decided(journal: Journal) -> list[dict[str, Any]]:
     records = journal.records
     notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
     facts = (dict(lines[offset]) for offset in notes["value"].tolist())
-    return [fact for fact in facts if fact.get("fact") not in STATED]
+    return [fact for fact in facts if (fact.get("fact"), fact.get("kind")) not in STATED]
 
 
 def replay(

@@ -41,20 +41,22 @@ def looked_after(
     """The run's machines, looked after by this process; its lease is given back at the end."""
     book = MachinesBook(folder, on_wait=lambda words: tell("info", words))
     with cloud(machines.project, machines.zone, machines.api) as provider:
+        recovery = Recovery(
+            machines,
+            provider,
+            policy,
+            book,
+            clock=time.time_ns,
+            sleep=time.sleep,
+            luck=random.random,
+            say=tell,
+            is_done=lambda: _is_done(folder),
+        )
         try:
-            yield Recovery(
-                machines,
-                provider,
-                policy,
-                book,
-                clock=time.time_ns,
-                sleep=time.sleep,
-                luck=random.random,
-                say=tell,
-                is_done=lambda: _is_done(folder),
-            )
+            yield recovery
         finally:
-            book.release()
+            recovery.close()
+            book.close()
 
 
 def _is_done(folder: RunFolder) -> bool:

@@ -15,12 +15,12 @@ from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
-from holdfast.config import inherited_environment
+from holdfast.config import inherited_environment, listens, machine_started_unix_ns
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
 from holdfast.core import events as ev
-from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.facts import DONE
+from holdfast.core.fleet import LOSS_CAUSES
 from holdfast.core.notice_plan import NoticePolicy, OnNotice
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
@@ -80,7 +80,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             screen.say("warning", sentence)
         memory = _memory(settings, folder, screen)
         job = Job(
-            command=Command(command, place, inherited_environment()),
+            command=Command(command, place, inherited_environment() | listens(bool(sources))),
             policy=run_policy(settings, around),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
@@ -156,6 +156,7 @@ def _run(
     live.parent.mkdir(mode=0o700, exist_ok=True)
     writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
     chronicle = Chronicle(writer)
+    chronicle.booted(_machine_start(folder))
     supervisor = Supervisor(folder, lease, job, chronicle, screen)
     supervisor.listener = ears.listener(supervisor, job.grace_ns)
     for one in ears.sources:
@@ -177,6 +178,18 @@ def _run(
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
     screen.close()
     return finish.exit_code
+
+
+def _machine_start(folder: RunFolder) -> int | None:
+    """When this machine began to get ready for the run; None: it has run it before, or is no such.
+
+    Unix nanoseconds.
+    """
+    started = machine_started_unix_ns()
+    newest = attempts(folder).newest
+    if started is None or (newest is not None and newest.created_unix_ns > started):
+        return None
+    return started
 
 
 def _working_directory() -> str:
@@ -217,7 +230,7 @@ def _past(known: Attempts) -> tuple[int, int, int]:
         if record.end is not None:
             observed_ns += max(0, record.end.ended_unix_ns - record.created_unix_ns)
             failures += record.end.cause not in FREE_CAUSES
-            memory_lost += record.end.cause == HISTORY_CAUSE[ExitCause.HOST_LOST]
+            memory_lost += record.end.cause in LOSS_CAUSES
     return observed_ns, failures, memory_lost
 
 

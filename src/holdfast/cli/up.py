@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from holdfast.journal.machines import replace_machines, write_machines
 from holdfast.journal.names import check_name
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.provision.cloud_tpu.requests import check
-from holdfast.provision.startup import startup_script
+from holdfast.provision.startup import Workers, startup_script
 
 PROVIDER = "cloud-tpu"
 
@@ -39,6 +40,13 @@ PROVIDER = "cloud-tpu"
     help="How they are paid for.",
 )
 @click.option("--setup", metavar="FILE", help="A shell script that each machine runs first.")
+@click.option(
+    "--workers",
+    type=click.Choice([str(one) for one in Workers]),
+    default=str(Workers.FIRST),
+    help="Of several hosts: the first starts COMMAND, supervised, or each does, by itself.",
+)
+@click.option("--no-agent", is_flag=True, help="Without the agent beside the run.")
 @click.option("--service-account", default="", metavar="EMAIL", help="The machines' account.")
 @click.option("--network", default="", metavar="NAME", help="Their network.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label more.")
@@ -65,6 +73,8 @@ def up(
     queued: bool,
     buy: str,
     setup: str | None,
+    workers: str,
+    no_agent: bool,
     service_account: str,
     network: str,
     labels: Sequence[str],
@@ -84,7 +94,11 @@ def up(
     place = run_store(store)
     runs = RunStore.at(place)
     same = place if "://" in place else str(runs.root)  # wherever the machine's script begins
-    script = startup_script(check_name(run), same, command, _setup(setup))
+    if workers == Workers.EACH and "://" in same:
+        raise ConfigurationError(
+            f"--workers each: ranks without a supervisor share a folder, and {same} is none; "
+            "name one that is mounted on every host"
+        )
 
     def machines(run_id: str) -> Machines:
         return checked(
@@ -102,7 +116,7 @@ def up(
                 api=api,
                 buy=Buy(buy),
                 autocheckpoint=not no_autocheckpoint,
-                script=script,
+                script="",
                 service_account=service_account,
                 network=network,
                 labels=tuple(map(_label, labels)),
@@ -111,6 +125,15 @@ def up(
 
     wanted = machines("0" * 12)
     check(wanted)  # what cannot be is said before anything is made
+    script = startup_script(
+        check_name(run),
+        same,
+        command,
+        _setup(setup),
+        workers=Workers(workers),
+        one_host=wanted.is_one_host,
+        agent=not no_agent,
+    )
     if dry_run:
         what = f"{slices} slices" if slices > 1 else "one slice"
         click.echo(f"would make {name_of(wanted.prefix, 1)}: {what} of {accelerator}, {buy}\n")
@@ -118,7 +141,8 @@ def up(
         return
     with cloud(project, zone, api):  # no library, or no credentials: said before all else
         folder = runs.open(run, command=command)
-    sys.exit(_made(folder, machines(folder.identity.run_id), every, limit))
+    made = replace(machines(folder.identity.run_id), script=script)
+    sys.exit(_made(folder, made, every, limit))
 
 
 def _made(folder: RunFolder, machines: Machines, every_s: float, limit_s: float | None) -> int:

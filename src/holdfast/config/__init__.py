@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
 TPU_VARIABLE = "HOLDFAST_TPU_ENDPOINT"
+LISTENS_VARIABLE = "HOLDFAST_LISTENS"
+LISTENS_MARK = f"{LISTENS_VARIABLE}=1".encode()  # as /proc shows it
+STARTED_VARIABLE = "HOLDFAST_MACHINE_STARTED"
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
 SUMMARIES = "summaries"
@@ -44,6 +47,7 @@ def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
     known = {row.variable for row in TABLE} | set(_RANK_VARIABLES.values())
     known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
+    known |= {LISTENS_VARIABLE, STARTED_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)
 
@@ -232,6 +236,17 @@ def tpu_endpoint() -> str | None:
     return place or None
 
 
+def machine_started_unix_ns() -> int | None:
+    """When the startup script of this machine began, as it has told; None: nobody has."""
+    text = os.environ.get(STARTED_VARIABLE, "")
+    return int(text) if text.isdecimal() and len(text) == _UNIX_NS_DIGITS else None
+
+
+def listens(sources: bool) -> dict[str, str]:
+    """What the processes of a run carry: whether its supervisor hears notices itself."""
+    return {LISTENS_VARIABLE: "1" if sources else "0"}
+
+
 def inherited_environment() -> dict[str, str]:
     """A copy of this process's environment, for the command that it starts."""
     return dict(os.environ)
@@ -267,6 +282,7 @@ _RANK_VARIABLES = {
 }
 _NONE = "none"
 _WHOLE_MAX_DIGITS = 18
+_UNIX_NS_DIGITS = 19
 _SET_NAME = re.compile(r"[0-9]{4,9}-[0-9]{12,13}")  # as in holdfast.snapshot.sets
 
 

@@ -118,6 +118,15 @@ class Condition(StrEnum):
 
 _GRAVITY = tuple(Condition)
 
+HOST_LOST = "host_lost"
+# What a run's attempt was lost to with its machine, as histories and attempt records name it.
+# Not `preempted`: that run was warned, and has left in order.
+LOSS_CAUSE = {
+    Condition.PREEMPTED: "machine_preempted",
+    Condition.MAINTENANCE: "machine_maintenance",
+}
+LOSS_CAUSES = (HOST_LOST, *LOSS_CAUSE.values())
+
 # How a slice's own state is taken; READY depends on its health.
 _OF_STATE = {
     SliceState.CREATING: (Condition.CREATING, "is being created"),

@@ -16,6 +16,8 @@ _ID_CHARS = 6
 # A label's key or value, a resource's name, as Google Cloud has them.
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,60}[a-z0-9])?")
+_CHIPS = re.compile(r"[a-z0-9]+-(\d{1,5})")
+ONE_HOST_CHIPS = 8  # chips or cores, whichever a type's name counts: up to here it is one host
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
@@ -55,6 +57,16 @@ class Machines:
     network: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether it is certain that no more than one host runs the script.
+
+        From Cloud TPU's tables of accelerator types: of every generation the type with 8 in its
+        name is the largest on one host.
+        """
+        found = _CHIPS.fullmatch(self.accelerator)
+        return self.slices == 1 and found is not None and int(found[1]) <= ONE_HOST_CHIPS
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""

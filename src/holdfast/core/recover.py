@@ -185,6 +185,20 @@ def decide(
     return _move(policy, prefix, replace(record, why=reason), ours, now_unix_ns)
 
 
+def waiting_for(decision: Decision, is_queued: bool) -> str | None:
+    """What a run without machines waits for, as a `WaitFact` names it; None: nobody can say.
+
+    In a queue, and until a creation that has failed is tried again, it waits for resources; while
+    they are made, for the provision. What deleting takes has no name of its own.
+    """
+    record = decision.record
+    if record.phase is not Phase.CREATING:
+        return None
+    if record.condition is Condition.GONE:  # ordered, and not to be seen yet; or to be tried again
+        return "queue" if is_queued or record.wait_ns else "provision"
+    return {Condition.WAITING: "queue", Condition.CREATING: "provision"}.get(record.condition)
+
+
 def answered(record: Record, act: Act, outcome: Outcome, now_unix_ns: int, luck: float) -> Record:
     """The record after an act was answered: what failed is not tried again at once.
 

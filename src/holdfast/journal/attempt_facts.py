@@ -34,6 +34,7 @@ class Attempt:
     stillborn_ns: int | None = None
     ended_ns: int | None = None
     cause: str | None = None
+    lost: tuple[int, str] | None = None  # when somebody found its machine lost, and to what
     last_step_end_ns: int = 0
     told: AttemptFact | None = None
     told_open: Open = ((), None)
@@ -131,17 +132,28 @@ class Attempts:
         if start_ns is None:
             return None
         if attempt.start_ns() == attempt.stillborn_ns:
-            return AttemptFact(attempt.number, start_ns, start_ns, attempt.cause or SUPERVISOR_LOST)
+            known = attempt.cause or _lost_to(attempt)
+            return AttemptFact(attempt.number, start_ns, start_ns, known)
         if attempt.ended_ns is not None:
             # All processes were gone then; a step ends later only by another host's clock.
             end_ns = max(start_ns, attempt.ended_ns, attempt.last_step_end_ns)
             cause = attempt.cause
-        elif next_ns is not None:
-            seen = bisect_right(seen_ns, next_ns)
+        elif (over_ns := _over_ns(attempt, next_ns)) is not None:
+            seen = bisect_right(seen_ns, over_ns)
             alive_ns = max(attempt.alive_ns(), seen_ns[seen - 1] if seen else 0)
-            end_ns, cause = max(start_ns, alive_ns), SUPERVISOR_LOST
+            end_ns, cause = max(start_ns, min(alive_ns, over_ns)), _lost_to(attempt)
         else:
             return AttemptFact(attempt.number, start_ns, None, None)
         if next_ns is not None:
             end_ns = max(start_ns, min(end_ns, next_ns))
         return AttemptFact(attempt.number, start_ns, end_ns, cause)
+
+
+def _lost_to(attempt: Attempt) -> str:
+    return SUPERVISOR_LOST if attempt.lost is None else attempt.lost[1]
+
+
+def _over_ns(attempt: Attempt, next_ns: int | None) -> int | None:
+    """When an attempt that has no end was over at the latest; None: it may still run."""
+    lost_ns = None if attempt.lost is None else attempt.lost[0]
+    return min((at_ns for at_ns in (next_ns, lost_ns) if at_ns is not None), default=None)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.fleet import Condition
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Phase, Record
@@ -30,8 +29,9 @@ from holdfast.journal.atomic import (
 from holdfast.journal.attempts import attempts
 from holdfast.journal.fields import field as raw_field
 from holdfast.journal.fields import text, whole
-from holdfast.journal.incidents import last_lines, story_of, write_incident
+from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
 from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.machine_facts import MachineFacts
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
@@ -72,24 +72,27 @@ def replace_machines(folder: RunFolder, machines: Machines) -> None:
     write_atomic(_path(folder, MACHINES_FILE), encode_json(machines.to_json()))
 
 
-def tell_loss(folder: RunFolder, words: str) -> None:
+def tell_loss(folder: RunFolder, words: str, cause: str) -> tuple[int, str] | None:
     """Say what the attempt that was left open was lost to; whoever starts the next one closes it.
 
     Only the holder of the run's lease may call it: then nobody is left who runs that attempt. What
-    was said before stands. Raises StoreUnavailable.
+    was said before stands. Returns the attempt, and the cause that is on record; None: none was
+    open. Raises StoreUnavailable.
     """
     newest = attempts(folder).newest
     if newest is None or newest.end is not None:
-        return
+        return None
     logs = sorted(folder.logs_dir(newest.attempt).glob("*.log"))
     story = story_of(
         newest.attempt,
-        HISTORY_CAUSE[ExitCause.HOST_LOST],
+        cause,
         words,
         exits=(None,) * newest.ranks,
         last_lines=last_lines(logs[0]) if logs else (),
     )
     write_incident(folder, newest.attempt, story)
+    known = (incident_of(folder, newest.attempt) or {}).get("cause")
+    return newest.attempt, known if isinstance(known, str) else cause
 
 
 @dataclass(slots=True)
@@ -99,6 +102,10 @@ class MachinesBook:
     folder: RunFolder
     on_wait: Callable[[str], None] = lambda _words: None
     _lease: Lease | None = field(default=None, repr=False)
+    _facts: MachineFacts = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._facts = MachineFacts(self.folder, self.on_wait)
 
     @property
     def is_held(self) -> bool:
@@ -148,15 +155,26 @@ class MachinesBook:
             }
             write_atomic(seen, encode_json(raw), durable=False)
 
-    def lost(self, words: str) -> None:
-        """Put on record what the attempt was lost to; see `tell_loss`."""
-        tell_loss(self.folder, words)
+    def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
+        """Put on record what the attempt was lost to, for people and for the ledger."""
+        told = tell_loss(self.folder, words, cause)
+        if told is not None:
+            self._facts.lost(*told, at_unix_ns)
+
+    def waited(self, kind: str, start_unix_ns: int, end_unix_ns: int) -> None:
+        """Put on record what was waited for."""
+        self._facts.waited(kind, start_unix_ns, end_unix_ns)
 
     def release(self) -> None:
         """Give the lease back; again is harmless. Raises StoreUnavailable."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+    def close(self) -> None:
+        """Give the lease back, and bring home what is left to be told. Raises StoreUnavailable."""
+        self._facts.close()
+        self.release()
 
     def _read(self) -> tuple[Record, int]:
         """The record, and the lease under which it was written."""

@@ -1,7 +1,7 @@
 """All journals of a run, on one clock, as facts; and what is new in them, as often as asked.
 
-Reads `attempts/*/journal/rank-*.hfj` and `journal/controller-*.hfj`. Steps are told as arrays,
-everything else as facts.
+Reads `attempts/*/journal/rank-*.hfj`, `journal/controller-*.hfj` and `journal/machines-*.hfj`.
+Steps are told as arrays, everything else as facts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from holdfast.journal.statements import (
     Announced,
     AnnouncedStated,
     AttemptEnded,
+    AttemptLost,
     AttemptStarted,
     RunEnded,
     RunStated,
@@ -94,7 +95,7 @@ class RunFacts:
         self._sources: dict[Path, Source] = {}
         self._problems: dict[Path, str] = {}
         self._attempts = Attempts(self.run_dir / "attempts")
-        self._controllers: list[Source] = []
+        self._controllers: dict[str, list[Source]] = {}  # by what they looked after
         self._stated: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: SavingStated | None = None
@@ -284,7 +285,7 @@ class RunFacts:
         self._problems.pop(path, None)
         self._sources[path] = source
         if source.track is None:
-            self._controllers.append(source)
+            self._controllers.setdefault(path.name.partition("-")[0], []).append(source)
             return
         attempt = self._attempts.of(source.identity.attempt)
         if attempt.steps.gave:
@@ -297,7 +298,7 @@ class RunFacts:
         newest = self._attempts.newest
         for source in self._sources.values():
             if source.track is None:
-                over = source not in self._controllers[-2:]
+                over = all(source not in family[-2:] for family in self._controllers.values())
             else:
                 over = source.identity.attempt < newest - 1
             if not over or source.fresh:
@@ -318,6 +319,10 @@ class RunFacts:
             case AttemptEnded(number, at_ns, cause):
                 attempt = self._attempts.of(number)
                 attempt.ended_ns, attempt.cause = at_ns, cause
+            case AttemptLost(number, at_ns, cause):
+                lost = self._attempts.of(number)
+                if lost.lost is None or at_ns < lost.lost[0]:  # who found it first
+                    lost.lost = (at_ns, cause)
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
             case AnnouncedStated():

@@ -51,6 +51,15 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptLost:
+    """Its machine was found lost then: nobody was left to record its end. `cause`: of that."""
+
+    attempt: int
+    at_ns: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The run was over; void if an attempt starts later."""
 
@@ -101,6 +110,7 @@ Statement = (
     RunStated
     | AttemptStarted
     | AttemptEnded
+    | AttemptLost
     | RunEnded
     | SavingStated
     | SavesStated
@@ -155,6 +165,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
         case "attempt_end":
             cause = None if payload.get("cause") is None else text(payload, "cause")
             return AttemptEnded(attempt(), at("at_ns"), cause)
+        case "attempt_lost":
+            return AttemptLost(attempt(), at("at_ns"), text(payload, "cause"))
         case "run_end":
             return RunEnded(at("at_ns"))
         case "saving":

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from holdfast.core.fleet import HOST_LOST, LOSS_CAUSE
 from holdfast.core.machines import Machines
 from holdfast.core.recover import (
     Act,
@@ -26,12 +27,14 @@ from holdfast.core.recover import (
     answered,
     decide,
     name_of,
+    waiting_for,
 )
 from holdfast.errors import RunHeld
 from holdfast.provision.protocol import Answer, Provider, ProviderError
 
 SECOND_NS = 1_000_000_000
 RENEW_S = 5.0
+PIECE_NS = 60 * SECOND_NS
 
 
 class Book(Protocol):
@@ -56,11 +59,32 @@ class Book(Protocol):
     def note(self, record: Record) -> None:
         """Write down what was seen, and since when; nothing rests on it but time limits."""
 
-    def lost(self, words: str) -> None:
+    def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
         """Put on record what the run's attempt was lost to, if one was left open."""
+
+    def waited(self, kind: str, start_unix_ns: int, end_unix_ns: int) -> None:
+        """Put on record what the run, without machines, has waited for."""
 
     def release(self) -> None:
         """Give the lease back."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a run waits for, in pieces: who dies in a long wait leaves all but the last of them."""
+
+    kind: str | None = None
+    since_unix_ns: int = 0
+
+    def look(self, kind: str | None, now_unix_ns: int) -> tuple[str, int, int] | None:
+        """It waits for that now (None: for nothing that has a name); the piece that is over."""
+        before, since_unix_ns = self.kind, self.since_unix_ns
+        if kind == before and (kind is None or now_unix_ns - since_unix_ns < PIECE_NS):
+            return None
+        self.kind, self.since_unix_ns = kind, now_unix_ns
+        if before is None or now_unix_ns <= since_unix_ns:
+            return None
+        return before, since_unix_ns, now_unix_ns
 
 
 @dataclass(slots=True)
@@ -80,6 +104,7 @@ class Recovery:
     luck: Callable[[], float]
     say: Callable[[str, str], None]
     is_done: Callable[[], bool] = lambda: False
+    _waits: Waits = field(default_factory=Waits, repr=False)
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
 
@@ -96,6 +121,16 @@ class Recovery:
 
     def step(self) -> Decision:
         """Look, and do what is to be done now. Raises RunHeld when the lease was taken over."""
+        decision = self._step()
+        if self.policy.may_create:
+            self._waiting_now(waiting_for(decision, self.machines.is_queued))
+        return decision
+
+    def close(self) -> None:
+        """Put on record what has been waited for so far."""
+        self._waiting_now(None)
+
+    def _step(self) -> Decision:
         refused = self._follow_up()
         if refused is not None:
             return refused
@@ -158,7 +193,8 @@ class Recovery:
         """The act itself, after its intent is on disk."""
         action, record, reason = decision
         if action.name == name_of(self.machines.prefix, record.generation):  # not of a stray
-            self.book.lost(f"its machines were lost: {reason}")
+            cause = LOSS_CAUSE.get(record.condition, HOST_LOST)
+            self.book.lost(f"its machines were lost: {reason}", cause, self.clock())
         if action.act is Act.DELETE:
             answer = self.provider.delete(self.machines, action.name)
         else:
@@ -180,7 +216,7 @@ class Recovery:
         if outcome is Outcome.REFUSED:
             self.book.release()
             return Decision(replace(decision.action, act=Act.ASK), after, reason)
-        return self._waiting(decision, reason)
+        return self._waiting(decision._replace(record=after), reason)
 
     def _follow_up(self) -> Decision | None:
         """A creation that was accepted may fail later: then the next one waits.
@@ -203,6 +239,11 @@ class Recovery:
         name = name_of(self.machines.prefix, record.generation)
         decision = self._after(Decision(Action(Act.CREATE, name), record, ""), record, answer)
         return decision if decision.action.act is Act.ASK else None
+
+    def _waiting_now(self, kind: str | None) -> None:
+        piece = self._waits.look(kind, self.clock())
+        if piece is not None:
+            self.book.waited(*piece)
 
     def _waiting(self, decision: Decision, reason: str) -> Decision:
         return Decision(replace(decision.action, act=Act.WAIT), decision.record, reason)

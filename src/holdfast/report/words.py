@@ -17,6 +17,8 @@ CAUSES = {
     "rolled_back": "asked to go back",
     "bad_checkpoint": "no checkpoint that can be trusted",
     "exited_early": "exited before the run was done",
+    "machine_preempted": "its machine was preempted",
+    "machine_maintenance": "its machine was too long in maintenance",
     "supervisor_lost": "its supervisor died with it",
     "unknown": "unknown cause",
 }

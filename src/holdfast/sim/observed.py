@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.facts import AttemptFact, FaultFact, NoticeFact, WaitFact
+from holdfast.core.fleet import LOSS_CAUSES
 from holdfast.core.ledger.account import Disruption
 from holdfast.core.ledger.kinds import (
     BACKOFF,
@@ -32,7 +33,7 @@ NS_PER_S = 1_000_000_000
 PLANNED = ("stopped", "rolled_back")
 ANNOUNCED = "preempted"
 # Nobody was left to tell what a supervisor died of: its host, as far as anybody could see.
-OF_HOSTS = ("host_lost", "supervisor_lost", ANNOUNCED)
+OF_HOSTS = (*LOSS_CAUSES, "supervisor_lost", ANNOUNCED)
 
 
 @dataclass(frozen=True, slots=True)

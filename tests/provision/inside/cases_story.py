@@ -127,9 +127,12 @@ def test_a_run_outlives_its_machine(story):
     assert (second_attempt["parent"], second_attempt["resume_step"]) == (0, after[0] - 1)
 
     told = json.loads(story.ask(report, "lm", "--json"))
-    assert told["badput_s"]["reschedule"] > 0
     (incident,) = told["incidents"]
-    assert incident["waterfall_s"]["reschedule"] > 0
+    assert incident["cause"] == "machine_preempted"
+    for kind in ("reschedule", "reschedule:queue", "reschedule:provision", "reschedule:boot"):
+        assert told["badput_s"][kind] > 0
+        assert incident["waterfall_s"][kind] > 0
+    assert {"queued:provision", "queued:boot"} <= told["badput_s"].keys()
     assert incident["words"] == f"its machines were lost: {first} was preempted"
     assert told["lost_steps"] - (len(before) - after[0] + 1) in (0, 1)
     assert "healthy" in story.ask(health, "lm")
