@@ -147,6 +147,39 @@ def test_a_late_comer_gets_its_signal_and_is_waited_for():
     assert story.releases == 1
 
 
+def test_who_comes_during_the_last_look_or_after_it_gets_a_signal_while_the_round_would_last():
+    story = Story()
+    trainer, missed, later, too_late = holder(5), holder(6), holder(7), holder(8)
+    story.there = [trainer]
+    story.notice()
+    story.ends(trainer)  # its end asks for looks, and two that find nobody release the host
+    assert (story.signals, story.releases) == ([5], 1)
+    story.there = [missed]  # it came while the second of them was taken
+    story.wait(0)
+    assert story.signals == [5, 6]
+    assert "has come when the host was released" in story.said[-1]
+    story.wait(20)
+    story.there.append(later)
+    story.wait(1.5)
+    assert story.signals == [5, 6, 7]
+    story.ends(missed)
+    story.wait(60)
+    story.there.append(too_late)
+    story.wait(100)
+    assert (story.signals, story.releases) == ([5, 6, 7], 1)
+    assert story.machine.next_ns() is None
+
+
+def test_a_notice_that_is_withdrawn_after_the_release_has_nobody_signalled():
+    story = Story()
+    story.notice()
+    assert story.releases == 1
+    story.withdraw()
+    story.there = [holder(5)]
+    story.wait(100)
+    assert (story.signals, story.machine.next_ns()) == ([], None)
+
+
 def test_a_child_that_one_look_missed_is_found_by_the_next():
     story = Story()
     parent = holder(5)

@@ -80,9 +80,9 @@ def test_moments():
             Moment.of(text)
 
 
-def test_every_emulator_of_the_registry_can_do_its_events():
+def test_every_emulator_of_the_registry_can_do_its_events(tmp_path):
     for row in EMULATORS.values():
-        with row.start() as emulator:
+        with row.start(tmp_path) as emulator:
             events = [row.maintenance, row.preemption, row.dated.format_map({"at": "x", "in": "5"})]
             check(Script(tuple(tuple(one.split()) for one in events if one)), emulator)
 

@@ -145,5 +145,7 @@ def answered(action: act.Action, at_ns: int) -> str:
             return f'say "{action.words}"'
         case act.Finish():
             kept = ", memory is kept" if action.keep_memory else ""
-            return f"finish {action.exit_code}: {action.words}{kept}"
+            ids = ", ".join(one.event_id or one.topic for one in action.settled)
+            told = f"; may happen now: {ids}" if ids else ""
+            return f"finish {action.exit_code}: {action.words}{kept}{told}"
     raise AssertionError(action)

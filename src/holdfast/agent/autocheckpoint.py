@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class HostAgent:
         say: Say,
     ) -> None:
         self.listener: Listener | None = None
+        # Tells the cloud that these events may happen at once; None: it is not to be told.
+        self.settle: Callable[[Sequence[Notice]], None] | None = None
         self.snapshot: dict[str, Any] = {}  # replaced as a whole: other threads read it
         self._machine, self._scan, self._folder = machine, scan, folder
         self._release, self._say = release, say
@@ -147,6 +149,7 @@ class HostAgent:
             self._say("info", f"releasing the host: {self._release.words}")
             if (done := self._release.start(now_ns())) is not None:
                 self._released(*done)
+            self._settle(action.settled)
         else:
             self._say(action.level, action.words)
         return ()
@@ -214,6 +217,16 @@ class HostAgent:
             self._tally.failed_releases += 1
             self._say("error", f"the release step failed: {words}")
         self._write()
+
+    def _settle(self, notices: Sequence[Notice]) -> None:
+        if self.settle is None:
+            return
+        if notices:
+            self.settle(notices)
+        else:
+            self._say(
+                "info", "the cloud is not told to go on: it is not certain that all have left"
+            )
 
     def _drop(self, process: ev.ProcessId) -> None:
         self._selector.unregister(self._pidfds.descriptor(process))

@@ -6,6 +6,9 @@ import json
 import os
 import shlex
 import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +22,9 @@ from holdfast.core.notices import SECOND_NS
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from holdfast.agent.autocheckpoint import HostAgent
     from holdfast.core.autocheckpoint_events import Holder
+    from holdfast.core.notices import Notice
     from holdfast.notices.protocol import Surroundings
     from holdfast.notices.registry import Wanted
 
@@ -56,6 +61,11 @@ LONGEST_GRACE_S = 86_400.0
     "--release", metavar="COMMAND", help="Run when they have; split into words, no shell."
 )
 @click.option("--release-file", metavar="FILE", help="Touched when they have.")
+@click.option(
+    "--release-event",
+    is_flag=True,
+    help="When all have left, tell the cloud that its event need not wait (Azure).",
+)
 @click.option(
     "--metrics", metavar="PORT", type=click.IntRange(0, 65535), help="For Prometheus, on loopback."
 )
@@ -126,6 +136,8 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         changed=daemon.write_later,
         grace_ns=_grace_ns(flags),
     )
+    if flags["release_event"]:
+        daemon.settle = partial(_settle, daemon, sources, around)
     for one in sources:
         say("info", f"listening for notices from {one.name}: {one.why}")
     close = None
@@ -142,6 +154,19 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         folder.close()
         printer.close()
     return 0
+
+
+def _settle(
+    daemon: HostAgent, sources: tuple[Wanted, ...], around: Surroundings, notices: Sequence[Notice]
+) -> None:
+    """Tell the cloud, in a thread beside: the agent goes on meanwhile."""
+    from holdfast.journal.clocks import read_clock_pair
+    from holdfast.notices.protocol import Clocks
+    from holdfast.notices.settle import settle
+
+    clock = lambda: Clocks(*read_clock_pair())  # noqa: E731
+    tell = partial(settle, sources, around, notices, clock=clock, say=daemon.say_later)
+    threading.Thread(target=tell, name="holdfast-settle", daemon=True).start()
 
 
 def _sources(text: str | None, around: Surroundings) -> tuple[Wanted, ...]:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from holdfast.rehearse.script import Script
     from holdfast.rehearse.story import Story
     from holdfast.testing.registry import Row
+    from holdfast.testing.told import Told
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAME = "rehearsal"
+USUAL_SOURCE = "gce"
 
 
 def _shared(command: F) -> F:
@@ -65,9 +67,8 @@ def _announced(command: F) -> F:
         click.option("--script", metavar="FILE", help="What the emulator says, and how it fails."),
         click.option(
             "--source",
-            required=True,
             metavar="NAME",
-            help="Which service tells: aws, azure, gce, kubernetes.",
+            help="Which service tells: aws, azure, gce, kubernetes, slurm, tpu; gce.",
         ),
     ):
         command = option(command)
@@ -91,6 +92,7 @@ def rehearse() -> None:
 @_shared
 def maintenance(in_s: float | None, command: Sequence[str], **flags: Any) -> None:
     """Announce maintenance, see the run save and leave, and start it again."""
+    flags["source"] = _named(flags["source"])
     row = _row(flags["source"])
     usual = row.maintenance
     if in_s is not None:
@@ -105,6 +107,7 @@ def maintenance(in_s: float | None, command: Sequence[str], **flags: Any) -> Non
 @_shared
 def preemption(command: Sequence[str], **flags: Any) -> None:
     """Announce a preemption, see the run save and leave, and start it again."""
+    flags["source"] = _named(flags["source"])
     _rehearse("preemption", command, usual=_row(flags["source"]).preemption, **flags)
 
 
@@ -123,6 +126,12 @@ def kill(command: Sequence[str], **flags: Any) -> None:
 def hang(command: Sequence[str], **flags: Any) -> None:
     """Send a rank SIGSTOP, see that noticed, and the run go on by itself."""
     _rehearse("hang", command, **flags)
+
+
+def _named(source: str | None) -> str:
+    if source is None:
+        _say(f"no --source is named: an emulator of {USUAL_SOURCE} tells of it")
+    return source or USUAL_SOURCE
 
 
 def _row(source: str) -> Row:
@@ -163,11 +172,13 @@ def _rehearse(
     # Whoever ends a rehearsal ends its run as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as later:
-        emulator = None if source is None else later.enter_context(_row(source).start())
+        emulator = None if source is None else later.enter_context(_emulator(source, later))
         place = _place(store, later)
         memory = _folder(settings.memory_dir, later)
-        notice = "off" if emulator is None else f"{source}:{emulator.url}"
-        variables = {} if source is None else _row(source).variables
+        notice, variables = "off", dict[str, str]()
+        if source is not None and emulator is not None:
+            notice = f"{source}:{_row(source).option_of(emulator)}"
+            variables |= _row(source).variables
         environment = {**inherited_environment(), **variables}
         policy = run_policy(settings, Surroundings(environment))
         options = [*_options(flags), "--notice", notice, "--memory-dir", str(memory)]
@@ -177,6 +188,18 @@ def _rehearse(
         _report(place)
         code = _tell(story)
     sys.exit(code)
+
+
+def _emulator(source: str, later: contextlib.ExitStack) -> Told:
+    """The service's; raises ConfigurationError where something that it needs is not installed."""
+    row = _row(source)
+    try:
+        return row.start(_folder(None, later))
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--source {source}: its emulator needs what is not installed ({error}): pip install "
+            f"'holdfast[{row.extra}]'"
+        ) from None
 
 
 def _script(path: str | None, usual: str) -> Script:

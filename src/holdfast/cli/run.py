@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option("--grace", "grace_s", type=float, metavar="S", help="From SIGTERM to being gone.")
 @click.option("--notice", metavar="SOURCES", help="Where warnings come from: gce,file:PATH; auto.")
-@click.option("--on-notice", metavar="HOW", help="When all is saved: leave or stay.")
+@click.option("--on-notice", metavar="HOW", help="When all is saved: leave, stay or release.")
 @click.option("--save-every", "save_every_steps", type=int, metavar="N", help="Save each N steps.")
 @click.option("--save-every-s", type=float, metavar="S", help="Save each S seconds.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,7 @@ from holdfast.core import events as ev
 from holdfast.core.facts import DONE
 from holdfast.core.fleet import LOSS_CAUSES
 from holdfast.core.notice_plan import NoticePolicy, OnNotice
+from holdfast.core.notices import Notice
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal.adopt import adopt
@@ -147,6 +149,13 @@ class Ears(NamedTuple):
             grace_ns=grace_ns,
         )
 
+    def settle(self, notices: Sequence[Notice], screen: Screen) -> None:
+        """Tell the sources that these may happen: the run has nothing on this host any more."""
+        from holdfast.notices.settle import settle
+
+        clock = lambda: Clocks(*read_clock_pair())  # noqa: E731
+        settle(self.sources, self.around, notices, clock=clock, say=screen.say)
+
 
 def _run(
     folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier, ears: Ears
@@ -176,6 +185,10 @@ def _run(
     carrier.close(CARRY_LIMIT_S)
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
+    if finish.settled:
+        with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
+            lease.release()
+        ears.settle(finish.settled, screen)
     screen.close()
     return finish.exit_code
 

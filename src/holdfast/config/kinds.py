@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 AUTO, OFF, HOT = "auto", "off", "hot"
-LEAVE, STAY = "leave", "stay"
+LEAVE, STAY, RELEASE = "leave", "stay", "release"
 ENVIRONMENT, INSTANCE = "environment", "instance"
 MOST_BUFFERS = 3
 CACHE_BYTES = 2 << 30

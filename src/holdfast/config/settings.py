@@ -26,6 +26,7 @@ from holdfast.config.kinds import (
     OFF,
     PERIOD,
     PLACE,
+    RELEASE,
     SECONDS,
     SOURCES,
     STAY,
@@ -116,8 +117,9 @@ class Settings:
     on_notice: str = _setting(
         LEAVE,
         "--on-notice",
-        choice(LEAVE, STAY),
-        "Once all is saved: leave, or train on until the host is taken.",
+        choice(LEAVE, STAY, RELEASE),
+        "Once all is saved: leave; train on until the host is taken; or leave, and tell the cloud "
+        "that it need not wait (Azure).",
     )
     save_every_s: float | None = _setting(
         None,

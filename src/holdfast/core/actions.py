@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.core import agree_events
 from holdfast.core.events import Resume
+from holdfast.core.notices import Notice
 from holdfast.core.rollback import Rollback, Wish
 
 
@@ -174,12 +175,14 @@ class Finish:
     """The run is over for this supervisor: end with `exit_code`.
 
     `keep_memory`: a set in memory is newer than all that is durable, so it is left for the next
-    start on this host; else the memory tier is given back.
+    start on this host; else the memory tier is given back. `settled`: what the sources may tell the
+    cloud that it need not wait for this run with.
     """
 
     exit_code: int
     words: str
     keep_memory: bool = False
+    settled: tuple[Notice, ...] = ()
 
 
 Action = (

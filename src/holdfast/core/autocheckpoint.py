@@ -10,6 +10,10 @@ in, and is tested with random ones:
   known holder had ended, have found nobody (one alone may miss a child that is forked while its
   parent is looked at);
 - once a notice is withdrawn nobody new is signalled for it, and nothing is released.
+
+Somebody may open a device while the last of those looks is taken, or later: no look can be the last
+one and see that. So whoever is found after the release, for as long as the round would have lasted,
+gets his signal all the same; the release has been done, and is not waited for.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from holdfast.core.notices import (
     Announcement,
     Board,
     Change,
+    Notice,
     NoticeAction,
     NoticeState,
     in_words,
@@ -111,6 +116,7 @@ class Autocheckpoint:
         self.policy = policy
         self.board = Board()
         self.round: Round | None = None
+        self._late: Round | None = None  # one that ended clear, while its time still runs
         self._served: tuple[Key, ...] = ()
         self._signalled: dict[ProcessId, None] = dict.fromkeys(signalled)
 
@@ -128,7 +134,10 @@ class Autocheckpoint:
         """When it wants a TimeCame; None: not before something else happens."""
         if self.round is not None:
             return min(self._ends_ns(self.round), self.round.next_look_ns)
-        return min((at_ns for at_ns, _ in self._planned()), default=None)
+        moments = [at_ns for at_ns, _ in self._planned()]
+        if self._late is not None:
+            moments.append(self._late.next_look_ns)
+        return min(moments, default=None)
 
     def handle(self, event: Event) -> list[Action]:
         """What to do about it, in this order."""
@@ -152,6 +161,9 @@ class Autocheckpoint:
             self.round.keys = self._widened(self.round.keys)
             if not self.round.keys:
                 actions += self._end(event.at_ns, Outcome.WITHDRAWN)
+        if self._late is not None:
+            self._late.keys = self._widened(self._late.keys)
+            self._late = self._late if self._late.keys else None
         return actions + self._begin(event.at_ns)
 
     def _reason(self, reason: str, after: Announcement | None, at_ns: int) -> str:
@@ -184,7 +196,7 @@ class Autocheckpoint:
         if self.round is not None:  # two events at a time are one round, by the earlier deadline
             self.round.keys = tuple(dict.fromkeys((*self.round.keys, *keys)))
             return []
-        self.round = Round(due[0].words, at_ns, keys, at_ns + LOOK_EVERY_NS)
+        self.round, self._late = Round(due[0].words, at_ns, keys, at_ns + LOOK_EVERY_NS), None
         limit = in_words(self._ends_ns(self.round) - at_ns)
         words = f"{due[0].words}: who holds a device is asked to save and leave within {limit}"
         return [Tell("warning", words), Look(is_thorough=False)]
@@ -204,7 +216,9 @@ class Autocheckpoint:
     def _looked(self, event: Looked) -> list[Action]:
         """Signal whoever is new; release when it is certain that nobody is left."""
         now = self.round
-        if now is None or event.began_ns < now.began_ns:
+        if now is None:
+            return self._looked_late(event)
+        if event.began_ns < now.began_ns:
             return []
         if event.at_ns >= self._ends_ns(now):
             return self._end(event.at_ns, Outcome.OVERDUE)
@@ -221,6 +235,18 @@ class Autocheckpoint:
         if now.clear_looks >= CLEAR_LOOKS:
             return actions + self._end(event.at_ns, Outcome.CLEAR)
         return [*actions, Look(is_thorough=True)]
+
+    def _looked_late(self, event: Looked) -> list[Action]:
+        """Signal who has come too late to be waited for."""
+        if self._late is None:
+            return []
+        actions: list[Action] = []
+        for holder in event.holders:
+            if signals := self._meet(self._late, holder, event.at_ns):
+                who = f"process {holder.process.pid} ({holder.command})"
+                words = f"{who} has come when the host was released: it is asked to leave as well"
+                actions += [Tell("warning", words), *signals]
+        return actions
 
     def _meet(self, now: Round, holder: Holder, at_ns: int) -> list[Action]:
         """Note a holder, and have it signalled if it never was."""
@@ -266,7 +292,7 @@ class Autocheckpoint:
         """Begin what is due, look again, or end what has taken its time."""
         now = self.round
         if now is None:
-            return self._begin(event.at_ns)
+            return self._begin(event.at_ns) or self._look_late(event.at_ns)
         if event.at_ns >= self._ends_ns(now):
             return self._end(event.at_ns, Outcome.OVERDUE)
         joined = self._begin(event.at_ns)
@@ -274,6 +300,23 @@ class Autocheckpoint:
             return joined
         now.next_look_ns = event.at_ns + LOOK_EVERY_NS
         return [*joined, Look(is_thorough=True)]
+
+    def _look_late(self, at_ns: int) -> list[Action]:
+        """Look whether somebody has come since the release, while the round would have lasted."""
+        late = self._late
+        if late is None or at_ns < late.next_look_ns:
+            return []
+        if at_ns >= self._ends_ns(late):
+            self._late = None
+            return []
+        late.next_look_ns = at_ns + LOOK_EVERY_NS
+        return [Look(is_thorough=True)]
+
+    def _settled(self, now: Round, outcome: Outcome) -> tuple[Notice, ...]:
+        if outcome is not Outcome.CLEAR or now.unreadable:
+            return ()
+        ours = [one for one in self.board.announcements if _is_of(one, now.keys)]
+        return tuple(telling.notice for one in ours for telling in one.tellings)
 
     def _end(self, at_ns: int, outcome: Outcome) -> list[Action]:
         """Report; release, unless the notice was withdrawn; then the next round, if one is due."""
@@ -284,7 +327,10 @@ class Autocheckpoint:
         actions: list[Action] = [Report(now.report(at_ns, outcome))]
         if outcome is not Outcome.WITHDRAWN:
             self._served = (*self._served, *now.keys)
-            actions.append(Release(now.about))
+            actions.append(Release(now.about, self._settled(now, outcome)))
+        if outcome is Outcome.CLEAR:
+            now.next_look_ns = at_ns  # who came while the last look was taken is found at once
+            self._late = now
         return actions
 
 

@@ -114,9 +114,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the host away: run the release step. Comes once a round, after its Report."""
+    """Give the host away: run the release step. Comes once a round, after its Report.
+
+    `settled`: the notices whose events may happen at once, since nobody is left; none of them where
+    somebody is, or where it is not known.
+    """
 
     about: str
+    settled: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

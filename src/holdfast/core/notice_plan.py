@@ -25,6 +25,7 @@ class OnNotice(StrEnum):
 
     LEAVE = "leave"  # the run stops, with the exit code that says "start me again"
     STAY = "stay"  # it trains on until the host is taken
+    RELEASE = "release"  # as `leave`, and the cloud is told that it need not wait for this run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class NoticePolicy:
 
     then: OnNotice = OnNotice.LEAVE
     migration_ends: bool = False
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the run stops once all is saved."""
+        return self.then is not OnNotice.STAY
 
     def ends(self, action: NoticeAction) -> bool:
         """Whether the run does not survive that here."""
@@ -135,7 +141,7 @@ def _at_the_latest(
     time, now_ns = view.save_time, view.now_ns
     margin_ns = max(LEAST_MARGIN_NS, time.need_ns // 2)
     at_ns = deadline_ns - time.leaving_ns - time.need_ns - margin_ns
-    what = What.STOP if policy.then is OnNotice.LEAVE else What.SAVE
+    what = What.STOP if policy.leaves else What.SAVE
     if at_ns <= now_ns:
         is_short = time.is_measured and deadline_ns - now_ns < time.need_ns
         reason = "a save takes longer than that" if is_short else "it is time to save"

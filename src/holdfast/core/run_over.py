@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
+from holdfast.core.notice_plan import OnNotice
+from holdfast.core.notices import Notice
 from holdfast.core.run_course import Course
 from holdfast.core.run_state import State, Timer
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 LAST = "the run ends here"
 
@@ -40,7 +45,26 @@ def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
 def finished(run: Course) -> list[act.Action]:
     """Nothing happens any more."""
     was_kept, run.state = run.state is State.KEEPING, State.OVER
-    return [run.keeping.last_words(run.finish, was_kept=was_kept)]
+    finish = run.keeping.last_words(run.finish, was_kept=was_kept)
+    return [replace(finish, settled=_settled(run, finish))]
+
+
+def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
+    """Which announced ends the run has nothing left on this host for.
+
+    Only of a run that has left on account of a notice: one that failed may be looked into, and
+    after one that is done its user may have more to do here. Nor where steps are in memory alone,
+    or not saved at all, but for the one that a rank may do while it is ended.
+    """
+    stop, policy = run.stop, run.policy.notice
+    is_asked = policy.then is OnNotice.RELEASE and stop is not None and stop.notice
+    has_left = finish.exit_code == EXIT_SAVED_START_ME_AGAIN and run.stopping.now is None
+    lost = run.saving.fastest_step - run.saving.committed_step
+    is_saved = not finish.keep_memory and (lost <= 1 or not run.saving.joined)
+    if not (is_asked and has_left and is_saved):
+        return ()
+    ends = [one for one in run.notices.announcements if policy.ends(one.action)]
+    return tuple(telling.notice for one in ends for telling in one.tellings)
 
 
 # --- while the end waits for what is in memory ----------------------------------------------

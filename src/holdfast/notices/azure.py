@@ -3,11 +3,16 @@
 One document holds the events of all machines of a set; `DocumentIncarnation` says whether anything
 in it is new. As Microsoft's document "Scheduled Events for Linux VMs" has it: the first answer may
 take two minutes, an event's date is empty once it has started, and one that is called off is left
-out. Events are not approved ahead of their time (`StartRequests`): that is the user's to do.
+out.
+
+An event may be approved ahead of its time (`StartRequests`), which lets it happen to all machines
+that it names. So one that names others too is never approved from here.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -27,6 +32,7 @@ POLL_S = 2.0  # the shortest warning is 30 s
 FIRST_LIMIT_S = 150.0  # the service is switched on by the first question
 LIMIT_S = 15.0
 MOST_EVENTS = 1000
+MACHINE = re.compile(r"[\w.-]{1,255}")
 
 # What is done, and how long ahead it is told at least.
 KINDS = {
@@ -67,6 +73,23 @@ def events(told: Any, name: str) -> dict[str, Said]:
     return says
 
 
+def may_approve(told: Any, name: str, event_id: str) -> tuple[bool, str]:
+    """Whether the machine of that name may let an event of the document begin, and why."""
+    events(told, name)  # which raises Trouble for what is no document
+    found = [one for one in told["Events"] if event_id and one.get("EventId") == event_id]
+    if not found:
+        return False, "the event is not scheduled any more: there is nothing to approve"
+    (event,) = found[:1]
+    if str(event.get("EventStatus", "")).lower() != "scheduled":
+        return False, "the event has begun: there is nothing to approve"
+    resources = event.get("Resources")
+    named = [str(one) for one in resources] if isinstance(resources, list) else []
+    if [one.casefold() for one in named] != [name.casefold()]:
+        others = ", ".join(one for one in named[:5] if one.casefold() != name.casefold())
+        return False, f"the event is not approved: it is about {others or 'nobody'} as well"
+    return True, f"event {event_id} is approved: it need not wait for its time"
+
+
 def _moment(text: object) -> int | None:
     """A date as Mon, 19 Sep 2016 18:29:47 GMT; None: none is told."""
     if not text:
@@ -94,16 +117,11 @@ class Azure:
     async def watch(self) -> AsyncGenerator[Notice, None]:
         """What is scheduled for this machine."""
         while True:
-            if not self._machine:
-                query = {"api-version": NAME_VERSION, "format": "text"}
-                name = (await self._ask(NAME, query, LIMIT_S)).text
-                if not name.isprintable() or not 0 < len(name) <= 255:
-                    raise Trouble(f"it answers with {name[:40]!r} instead of the machine's name")
-                self._machine = name
+            machine = await self._name()
             limit_s = LIMIT_S if self._incarnation is not None else FIRST_LIMIT_S
             answer = await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, limit_s)
             told = answer.json()
-            says = events(told, self._machine)
+            says = events(told, machine)
             incarnation = told.get("DocumentIncarnation")
             if incarnation is None or incarnation != self._incarnation:
                 for notice in self._memory.all_news(says, answer.date_unix_ns):
@@ -112,10 +130,41 @@ class Azure:
             self._tools.answered()
             await self._tools.sleep(POLL_S)
 
-    async def _ask(self, path: str, query: Mapping[str, str], limit_s: float) -> Answer:
+    async def settled(self, notice: Notice) -> str:
+        """Approve the event, if it is scheduled for this machine and no other."""
+        machine = await self._name()
+        told = (await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, LIMIT_S)).json()
+        may, words = may_approve(told, machine, notice.event_id)
+        if may:
+            body = json.dumps({"StartRequests": [{"EventId": notice.event_id}]}).encode()
+            await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, LIMIT_S, body)
+        return words
+
+    async def _name(self) -> str:
+        """The machine's, as events name it."""
+        if not self._machine:
+            query = {"api-version": NAME_VERSION, "format": "text"}
+            name = (await self._ask(NAME, query, LIMIT_S)).text
+            if not MACHINE.fullmatch(name):  # a page of HTML, for one
+                raise Trouble(f"it answers with {name[:40]!r} instead of the machine's name")
+            self._machine = name
+        return self._machine
+
+    async def _ask(
+        self, path: str, query: Mapping[str, str], limit_s: float, body: bytes = b""
+    ) -> Answer:
         from holdfast.notices.fetch import fetch
 
-        answer = await fetch(self._server, path, query=query, headers=HEADERS, limit_s=limit_s)
+        method = "POST" if body else "GET"
+        answer = await fetch(
+            self._server,
+            path,
+            method=method,
+            query=query,
+            headers=HEADERS,
+            body=body,
+            limit_s=limit_s,
+        )
         if answer.status != 200:
             raise Trouble(f"{self._server} answers {path} with status {answer.status}")
         return answer

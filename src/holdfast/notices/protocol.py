@@ -124,6 +124,19 @@ class TakesSignals(Protocol):
         """One of them has come. Called from any thread, also before `watch()`."""
 
 
+@runtime_checkable
+class Settles(Protocol):
+    """A source whose vendor may be told that an event need not wait out its time."""
+
+    async def settled(self, notice: Notice) -> str:
+        """The event of that notice may happen: nothing on this host is waited for any more.
+
+        What came of telling that, for people. Called on a source of its own, which does not watch.
+        Tells the vendor nothing where somebody else may be concerned. Raises Trouble, and may then
+        be called again.
+        """
+
+
 class SourceModule(Protocol):
     """What each module of a source offers."""
 

@@ -22,7 +22,8 @@ from holdfast.notices.protocol import Surroundings, Tools, Trouble
 from holdfast.notices.said import Memory, Said
 
 POLL_S = 60.0  # each host of the job asks the same controller
-SELDOM_NS = 300 * SECOND_NS  # of what is announced hours ahead
+SELDOM = 5  # polls; of what is announced hours ahead
+SHORTEST_POLL_S, LONGEST_POLL_S = 0.1, 3600.0
 LIMIT_S = 20.0
 END_LIMIT_S = 1.0
 OUTPUT_LIMIT_BYTES = 4 << 20
@@ -103,8 +104,11 @@ class Slurm:
 
     name = "slurm"
 
-    def __init__(self, scontrol: str, job: str, tools: Tools, around: Surroundings) -> None:
+    def __init__(
+        self, scontrol: str, job: str, tools: Tools, around: Surroundings, poll_s: float = POLL_S
+    ) -> None:
         self._scontrol, self._job, self._tools = scontrol, job, tools
+        self._poll_s = poll_s
         self._node = around.environment.get("SLURMD_NODENAME", "")
         self._environment = {**around.environment, "TZ": "UTC", "LC_ALL": "C"}
         self._environment.pop("SLURM_TIME_FORMAT", None)
@@ -120,13 +124,14 @@ class Slurm:
             for notice in self._memory.news("job", end):
                 yield notice
             now_ns = self._tools.now_ns()
-            is_due = self._seldom_ns is None or now_ns - self._seldom_ns >= SELDOM_NS
+            every_ns = int(SELDOM * self._poll_s * SECOND_NS)
+            is_due = self._seldom_ns is None or now_ns - self._seldom_ns >= every_ns
             if self._node and is_due:
                 for notice in self._seldom.all_news(await self._of_the_node(job, end)):
                     yield notice
                 self._seldom_ns = now_ns
             self._tools.answered()
-            await self._tools.sleep(POLL_S)
+            await self._tools.sleep(self._poll_s)
 
     async def _of_the_node(self, job: str, end: Said | None) -> dict[str, Said]:
         says = {}
@@ -207,13 +212,26 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def make(option: str, tools: Tools, around: Surroundings) -> Slurm:
-    """Of the path of `scontrol`, looked up in PATH where none is given.
+    """Of the path of `scontrol`, looked up in PATH where none is given, and how often it is asked.
 
-    Raises ConfigurationError outside a job.
+    `PATH@SECONDS`, either of them alone, or nothing. Raises ConfigurationError outside a job, and
+    for seconds that cannot be meant.
     """
     job = around.environment.get("SLURM_JOB_ID", "")
     if not re.fullmatch(r"[0-9]{1,12}", job):
         raise ConfigurationError(
             f"slurm tells of a job, and SLURM_JOB_ID is {job!r} here: use it inside one"
         )
-    return Slurm(option or "scontrol", job, tools, around)
+    scontrol, is_told, seconds = option.rpartition("@")
+    if not is_told:
+        return Slurm(option or "scontrol", job, tools, around)
+    try:
+        poll_s = float(seconds)
+    except ValueError:
+        poll_s = 0.0
+    if not SHORTEST_POLL_S <= poll_s <= LONGEST_POLL_S:
+        raise ConfigurationError(
+            f"slurm:{option}: behind the @ stands how often the controller is asked, in seconds "
+            f"from {SHORTEST_POLL_S:g} to {LONGEST_POLL_S:g}, for example slurm:@10"
+        )
+    return Slurm(scontrol or "scontrol", job, tools, around, poll_s)

@@ -21,7 +21,7 @@ from holdfast.rehearse.script import Line, Moment, Script
 from holdfast.rehearse.stage import Stage
 from holdfast.rehearse.story import Story, What
 from holdfast.rehearse.tale import Tale
-from holdfast.testing.emulator import Emulator
+from holdfast.testing.told import Told
 
 LOOK_S, REST_FACTOR = 0.2, 10
 LEAD_S = 60.0
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     memory: Path
 
 
-def check(script: Script, emulator: Emulator) -> None:
+def check(script: Script, emulator: Told) -> None:
     """Raises ConfigurationError for a line that the emulator cannot do; nothing is done."""
     for words in script.all_words():
         verb = getattr(emulator, f"verb_{words[0].replace('-', '_')}", None)
@@ -60,7 +60,7 @@ def check(script: Script, emulator: Emulator) -> None:
             raise ConfigurationError(f"the script says {' '.join(words)!r}: {error}") from None
 
 
-def perform(plan: Plan, stage: Stage, emulator: Emulator | None, say: Say) -> Story:
+def perform(plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> Story:
     """Start the run, do it, see it leave and come back; nothing is left running.
 
     Raises ConfigurationError for what `check` finds; HoldfastError where the run's store fails.
@@ -79,7 +79,7 @@ def perform(plan: Plan, stage: Stage, emulator: Emulator | None, say: Say) -> St
 
 
 class _Performance:
-    def __init__(self, plan: Plan, stage: Stage, emulator: Emulator | None, say: Say) -> None:
+    def __init__(self, plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> None:
         self.plan, self.stage, self.emulator, self.say = plan, stage, emulator, say
         self.tale = Tale()
         self.struck_attempt = 0

@@ -7,7 +7,6 @@ notices, on rebalance recommendations and on scheduled events.
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,20 +29,24 @@ class AwsEmulator(Emulator):
 
     def verb_spot(self, action: str = "terminate", seconds: str = "120") -> None:
         """Interrupt the instance so much later; `none` takes it back."""
-        at = datetime.fromtimestamp(time.time() + float(seconds), UTC)
+        at = datetime.fromtimestamp(self.calendar() + float(seconds), UTC)
         told = {"action": action, "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
         self._set("spot/instance-action", {} if action == "none" else told)
 
     def verb_rebalance(self, is_so: str = "yes") -> None:
         """Recommend to rebalance, or no more (`no`)."""
-        told = {"noticeTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        told = {
+            "noticeTime": datetime.fromtimestamp(self.calendar(), UTC).strftime(
+                "%Y-%m-%dT%H:%M:%SZ"
+            )
+        }
         self._set("events/recommendations/rebalance", told if is_so == "yes" else {})
 
     def verb_scheduled(
         self, code: str, seconds: str, event_id: str = "instance-event-1", state: str = "active"
     ) -> None:
         """Schedule an event so much later, or change the one of that id."""
-        begin, end = (time.time() + float(seconds) + more for more in (0, 7200))
+        begin, end = (self.calendar() + float(seconds) + more for more in (0, 7200))
         mark = {"completed": "[Completed] ", "canceled": "[Canceled] "}.get(state, "")
         self.events[event_id] = {
             "NotBefore": _date(begin),
@@ -70,7 +73,7 @@ class AwsEmulator(Emulator):
         if request.path == "/latest/api/token":
             return self._token(request)
         token = request.headers.get("x-aws-ec2-metadata-token", "")
-        if self.tokens.get(token, 0) < time.monotonic():
+        if self.tokens.get(token, 0) < self.elapsed():
             return Reply("Unauthorized", 401)
         item = request.path.removeprefix(ROOT)
         if item not in self.values:
@@ -84,7 +87,7 @@ class AwsEmulator(Emulator):
         if not life.isdecimal() or not 1 <= int(life) <= MOST_LIFE_S:
             return Reply("Bad Request", 400)
         token = f"token-{len(self.requests)}=="
-        self.tokens[token] = time.monotonic() + int(life)
+        self.tokens[token] = self.elapsed() + int(life)
         return Reply(token, 200, {"X-aws-ec2-metadata-token-ttl-seconds": life})
 
 

@@ -7,7 +7,6 @@ and on Scheduled Events for Linux VMs (the document, its incarnation, `StartRequ
 from __future__ import annotations
 
 import json
-import time
 from email.utils import formatdate
 from typing import Any, ClassVar
 
@@ -33,7 +32,7 @@ class AzureEmulator(Emulator):
 
         `resources`: names with commas between them, this machine's if empty.
         """
-        at = formatdate(time.time() + float(seconds), usegmt=True) if seconds else ""
+        at = formatdate(self.calendar() + float(seconds), usegmt=True) if seconds else ""
         self.events[event_id] = {
             "EventId": event_id,
             "EventStatus": "Scheduled",
@@ -73,7 +72,10 @@ class AzureEmulator(Emulator):
         return Reply(json.dumps(told), 200, {"Content-Type": "application/json"})
 
     def _approve(self, request: Request) -> Reply:
-        asked = [one.get("EventId") for one in json.loads(request.body)["StartRequests"]]
+        try:
+            asked = [one["EventId"] for one in json.loads(request.body)["StartRequests"]]
+        except (ValueError, KeyError, TypeError):
+            return Reply('{"error": "Bad request. The payload is malformed"}', 400)
         if unknown := [one for one in asked if one not in self.events]:
             return Reply(json.dumps({"error": f"unknown event {unknown[0]}"}), 400)
         self.approved += asked

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.testing.told import EmulatorError, Told
@@ -39,6 +39,13 @@ class Request:
     body: bytes = b""
 
 
+class Pause(NamedTuple):
+    """A wait until something is so, which may change whenever a verb is done, or `limit_s`."""
+
+    is_so: Callable[[], bool]
+    limit_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What is answered; `stream`: a body in pieces, sent as they come, until they end."""
@@ -46,7 +53,15 @@ class Reply:
     body: str | bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    stream: Iterable[bytes] | None = None
+    stream: Iterable[bytes | Pause] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that is made after a wait."""
+
+    pause: Pause
+    make: Callable[[], Reply]
 
 
 class Emulator(Told):
@@ -57,6 +72,10 @@ class Emulator(Told):
         self.requests: list[Request] = []
         self.delay_s = 0.0
         self._faults: deque[tuple[Fault, str]] = deque()
+        self._listen(tls)
+
+    def _listen(self, tls: ssl.SSLContext | None) -> None:
+        """Be there for whoever asks; a simulation has a network of its own."""
         handler = type("Handler", (_Handler,), {"emulator": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
@@ -79,9 +98,14 @@ class Emulator(Told):
 
     # --- what a subclass gives, and uses ----------------------------------------------------
 
-    def answer(self, request: Request) -> Reply:
-        """What the service says to that; called from a thread of the request's own."""
+    def answer(self, request: Request) -> Reply | Later:
+        """What the service says to that; it does not wait itself."""
         raise NotImplementedError
+
+    def next_fault(self) -> tuple[Fault | None, str]:
+        """How the next answer fails, and what that is told; None: it does not."""
+        with self.changed:
+            return self._faults.popleft() if self._faults else (None, "")
 
     # --- what it is told --------------------------------------------------------------------
 
@@ -109,19 +133,17 @@ class Emulator(Told):
     def serve(self, handler: _Handler, request: Request) -> None:
         """Answer one request, or fail it as told."""
         self.requests.append(request)
-        with self.changed:
-            fault, what = self._faults.popleft() if self._faults else (None, "")
-            if self.delay_s:
-                self.changed.wait_for(lambda: self.is_closed, self.delay_s)
+        fault, what = self.next_fault()
+        if self.delay_s:
+            self.wait_for(lambda: False, self.delay_s)
         if fault is not None:
-            fault(self, handler, what)
-        else:
-            handler.reply(self.answer(request))
-
-    def hang(self) -> None:
-        """Until the emulator is closed."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.is_closed)
+            fault(handler, what)
+            return
+        reply = self.answer(request)
+        if isinstance(reply, Later):
+            self.wait_for(*reply.pause)
+            reply = reply.make()
+        handler.reply(reply)
 
 
 class _Server(ThreadingHTTPServer):
@@ -169,6 +191,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    @property
+    def url(self) -> str:
+        """The emulator's."""
+        return self.emulator.url
+
     def _handle(self) -> None:
         parts = urlsplit(self.path)
         size = int(self.headers.get("Content-Length") or 0)
@@ -197,6 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for chunk in reply.stream:
+            if isinstance(chunk, Pause):
+                self.emulator.wait_for(*chunk)
+                continue
             self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
@@ -207,46 +237,68 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(block)
         self.close_connection = True
 
+    def hang(self) -> None:
+        """Until the emulator is closed."""
+        with self.emulator.changed:
+            self.emulator.changed.wait_for(lambda: self.emulator.is_closed)
+        self.close_connection = True
+
 
 # --- how answers fail ---------------------------------------------------------------------------
 
-Fault = Callable[[Emulator, _Handler, str], None]
+
+class Handler(Protocol):
+    """Whoever holds the connection that is to be answered."""
+
+    @property
+    def url(self) -> str:
+        """Where the emulator is."""
+
+    def reply(self, reply: Reply) -> None:
+        """Send it."""
+
+    def raw(self, *blocks: bytes) -> None:
+        """Send these bytes, whatever they are, and break the connection."""
+
+    def hang(self) -> None:
+        """Send nothing, and keep the connection."""
+
+
+Fault = Callable[[Handler, str], None]
 HTML = "<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
-def _status(emulator: Emulator, handler: _Handler, what: str) -> None:
-    del emulator
+def _status(handler: Handler, what: str) -> None:
     handler.reply(Reply("it does not work now", int(what or 500)))
 
 
-def _html(emulator: Emulator, handler: _Handler, what: str) -> None:
-    del emulator, what
+def _html(handler: Handler, what: str) -> None:
+    del what
     handler.reply(Reply(HTML, 200, {"Content-Type": "text/html"}))
 
 
-def _garbage(emulator: Emulator, handler: _Handler, what: str) -> None:
-    del emulator, what
+def _garbage(handler: Handler, what: str) -> None:
+    del what
     handler.raw(bytes(range(256)))
 
 
-def _redirect(emulator: Emulator, handler: _Handler, what: str) -> None:
-    handler.reply(Reply("", 302, {"Location": what or f"{emulator.url}/elsewhere"}))
+def _redirect(handler: Handler, what: str) -> None:
+    handler.reply(Reply("", 302, {"Location": what or f"{handler.url}/elsewhere"}))
 
 
-def _giant(emulator: Emulator, handler: _Handler, what: str) -> None:
-    del emulator, what
+def _giant(handler: Handler, what: str) -> None:
+    del what
     head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: %d\r\n\r\n" % GIANT_BYTES
     handler.raw(head, *([bytes(CHUNK_BYTES)] * (GIANT_BYTES // CHUNK_BYTES)))
 
 
-def _hang(emulator: Emulator, handler: _Handler, what: str) -> None:
+def _hang(handler: Handler, what: str) -> None:
     del what
-    emulator.hang()
-    handler.close_connection = True
+    handler.hang()
 
 
-def _cut(emulator: Emulator, handler: _Handler, what: str) -> None:
-    del emulator, what
+def _cut(handler: Handler, what: str) -> None:
+    del what
     handler.raw(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 99\r\n\r\n", b"{")
 
 

@@ -10,10 +10,11 @@ import hashlib
 import json
 from typing import ClassVar
 
-from holdfast.testing.emulator import Emulator, Reply, Request
+from holdfast.testing.emulator import Emulator, Later, Pause, Reply, Request
 
 ROOT = "/computeMetadata/v1/instance/"
 DEFAULT_HANG_S = 300.0
+HEADERS = {"Metadata-Flavor": "Google", "Content-Type": "application/text"}
 
 
 class GceEmulator(Emulator):
@@ -60,19 +61,22 @@ class GceEmulator(Emulator):
         """What `shutdown-details/stop-state` says."""
         self.values["shutdown-details/stop-state"] = value
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Reply | Later:
         """A key's value; with `wait_for_change` when it is another than the one known."""
-        headers = {"Metadata-Flavor": "Google", "Content-Type": "application/text"}
         if request.headers.get("metadata-flavor") != "Google":
             return Reply("Missing Metadata-Flavor:Google header.", 403)
         key = request.path.removeprefix(ROOT)
         if request.query.get("wait_for_change") == "true":
             known = request.query.get("last_etag", self._etag(key))
             limit_s = float(request.query.get("timeout_sec", DEFAULT_HANG_S))
-            self.wait_for(lambda: self._etag(key) != known, limit_s)
+            changed = Pause(lambda: self._etag(key) != known, limit_s)
+            return Later(changed, lambda: self._value(key))
+        return self._value(key)
+
+    def _value(self, key: str) -> Reply:
         if key not in self.values:
-            return Reply("404: not found", 404, headers)
-        return Reply(self.values[key], 200, {**headers, "ETag": self._etag(key)})
+            return Reply("404: not found", 404, HEADERS)
+        return Reply(self.values[key], 200, {**HEADERS, "ETag": self._etag(key)})
 
     def _etag(self, key: str) -> str:
         return hashlib.sha256(self.values.get(key, "\0").encode()).hexdigest()[:16]

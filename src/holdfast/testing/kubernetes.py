@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NamedTuple
 
-from holdfast.testing.emulator import Emulator, Reply, Request
+from holdfast.testing.emulator import Emulator, Pause, Reply, Request
 
 NAMESPACE, POD, NODE = "ml", "trainer-0", "node-a"
 PODS, NODES = f"/api/v1/namespaces/{NAMESPACE}/pods", "/api/v1/nodes"
@@ -74,7 +73,7 @@ class KubernetesEmulator(Emulator):
     def verb_delete_pod(self, grace_s: str = "30", reason: str = "") -> None:
         """Delete the pod: its timestamp is the moment at which its grace period ends."""
         pod = self.objects[f"{PODS}/{POD}"]
-        at = datetime.fromtimestamp(time.time() + float(grace_s), UTC)
+        at = datetime.fromtimestamp(self.calendar() + float(grace_s), UTC)
         pod["metadata"]["deletionTimestamp"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
         pod["metadata"]["deletionGracePeriodSeconds"] = int(float(grace_s))
         if reason:
@@ -137,24 +136,25 @@ class KubernetesEmulator(Emulator):
             told = {"metadata": {"resourceVersion": str(self.version)}}
             return Reply(json.dumps({**told, "items": [found] if found else []}))
 
-    def _watch(self, request: Request) -> Iterator[bytes]:
+    def _watch(self, request: Request) -> Iterator[bytes | Pause]:
         seen, ended = int(request.query["resourceVersion"]), self.ended
         name = _name(request)
         if seen < self.oldest:
             error = json.loads(_status(410, "Expired").body)
             yield _line({"type": "ERROR", "object": error})
             return
-        end_s = time.monotonic() + float(request.query.get("timeoutSeconds", "1800"))
-        while self.ended == ended and not self.is_closed and time.monotonic() < end_s:
-            for event in self._after(seen, ended, end_s - time.monotonic()):
+        end_s = self.elapsed() + float(request.query.get("timeoutSeconds", "1800"))
+        while self.ended == ended and not self.is_closed and self.elapsed() < end_s:
+            news = lambda: self.version > seen or self.ended != ended  # noqa: B023, E731
+            yield Pause(news, end_s - self.elapsed())
+            for event in self._after(seen):
                 seen, fields = event.version, json.loads(event.fields)
                 is_theirs = fields["metadata"].get("name") == name or event.kind == "BOOKMARK"
                 if event.folder == request.path and is_theirs:
                     yield _line({"type": event.kind, "object": fields})
 
-    def _after(self, seen: int, ended: int, limit_s: float) -> list[Event]:
-        """What has happened since that version, as soon as there is anything."""
-        self.wait_for(lambda: self.version > seen or self.ended != ended, limit_s)
+    def _after(self, seen: int) -> list[Event]:
+        """What has happened since that version."""
         with self.changed:
             return [one for one in self.events if one.version > seen]
 

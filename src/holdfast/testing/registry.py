@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple, cast
 
-from holdfast.testing.emulator import Emulator
+from holdfast.testing.told import Told
 
 
 class Row(NamedTuple):
@@ -16,6 +17,8 @@ class Row(NamedTuple):
     `dated`: for maintenance with a date, `{at}` (date and time with its zone) or `{in}` (seconds
     from now); empty: the service names none. `setup`: what it is told at its start, so that this
     host may ask it. `variables`: what the source needs in its environment to find itself.
+    `option`: of the source, from what the emulator says of itself. `in_folder`: it is made of
+    files, in a folder that it is given. `extra`: of this package, which its module needs.
     """
 
     module: str
@@ -25,14 +28,24 @@ class Row(NamedTuple):
     dated: str = ""
     setup: str = ""
     variables: Mapping[str, str] = {}
+    option: str = "{it.url}"
+    in_folder: bool = False
+    extra: str = ""
 
-    def start(self) -> Emulator:
-        """The emulator itself, on a free port of the loopback."""
+    def start(self, folder: Path) -> Told:
+        """The emulator itself, on a free port of the loopback, or in `folder`.
+
+        Raises ImportError without the extra that it needs.
+        """
         module = importlib.import_module(f"holdfast.testing.{self.module}")
-        emulator = cast("Emulator", getattr(module, self.emulator)())
+        emulator = cast("Told", getattr(module, self.emulator)(*([folder] * self.in_folder)))
         if self.setup:
             emulator.do(*shlex.split(self.setup))
         return emulator
+
+    def option_of(self, emulator: Told) -> str:
+        """What is written behind the source's name, to have it ask this emulator."""
+        return self.option.format(it=emulator)
 
 
 # By the name of the source of notices that asks it.
@@ -65,5 +78,27 @@ EMULATORS: dict[str, Row] = {
         preemption="delete-pod 30",
         setup="rotate ''",
         variables={"POD_NAMESPACE": "ml", "POD_NAME": "trainer-0"},
+    ),
+    # A reservation is asked for every fifth time, so the controller is asked five times a second.
+    "slurm": Row(
+        "slurm",
+        "SlurmEmulator",
+        maintenance="reserve maintenance 60 9999999",
+        preemption="end 30 preempted",
+        dated="reserve maintenance {in} 9999999",
+        setup="end unlimited",
+        variables={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"},
+        option="{it.path}@0.2",
+        in_folder=True,
+    ),
+    "tpu": Row(
+        "tpu",
+        "TpuEmulator",
+        maintenance="window lm {at}",
+        preemption="preempt lm",
+        dated="window lm {at}",
+        setup="node projects/p/locations/z/nodes/lm",
+        option="projects/p/locations/z/nodes/lm@{it.endpoint}",
+        extra="gcp",
     ),
 }

@@ -6,7 +6,6 @@ real one. Faults and delays are the program's: it fails, hangs, and prints too m
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -59,19 +58,19 @@ class SlurmEmulator(Told):
 
     def verb_end(self, seconds: str, preempted: str = "") -> None:
         """Let the job end so much later, or `unlimited`; because it is `preempted`."""
-        end = "Unknown" if seconds == "unlimited" else _date(float(seconds))
+        end = "Unknown" if seconds == "unlimited" else self._date(float(seconds))
         limit = "UNLIMITED" if seconds == "unlimited" else "01:00:00"
-        preempt = _date(0) if preempted else "None"
+        preempt, start = self._date(0) if preempted else "None", self._date(-6)
         self._write(
             "job",
             f"JobId={JOB} JobName=a job UserId=root(0) JobState=RUNNING Reason=None "
-            f"RunTime=00:00:06 TimeLimit={limit} TimeMin=N/A StartTime={_date(-6)} EndTime={end} "
+            f"RunTime=00:00:06 TimeLimit={limit} TimeMin=N/A StartTime={start} EndTime={end} "
             f"Deadline=N/A PreemptTime={preempt} Partition=p NodeList={NODE} BatchHost={NODE}",
         )
 
     def verb_state(self, state: str, reason: str = "") -> None:
         """Give the node a state, such as MIXED+DRAIN."""
-        why = f" Reason={reason} [root@{_date(0)}]" if reason else ""
+        why = f" Reason={reason} [root@{self._date(0)}]" if reason else ""
         self._write("node", f"NodeName={NODE} Arch=x86_64 State={state} OS=Linux 6.1 #1 SMP{why}")
 
     def verb_reserve(
@@ -79,8 +78,8 @@ class SlurmEmulator(Told):
     ) -> None:
         """Reserve nodes, with commas between them, from then till then."""
         self._reservations[name] = (
-            f"ReservationName={name} StartTime={_date(float(start_s))} "
-            f"EndTime={_date(float(end_s))} Duration=01:00:00 Nodes={nodes} NodeCnt=1 "
+            f"ReservationName={name} StartTime={self._date(float(start_s))} "
+            f"EndTime={self._date(float(end_s))} Duration=01:00:00 Nodes={nodes} NodeCnt=1 "
             f"Flags={flags},SPEC_NODES TRES=cpu=4 Users=root State=INACTIVE"
         )
         self._write("reservation", "\n".join(self._reservations.values()))
@@ -106,6 +105,6 @@ class SlurmEmulator(Told):
         new.write_text(f"{text}\n")
         new.rename(self._folder / name)
 
-
-def _date(from_now_s: float) -> str:
-    return datetime.fromtimestamp(time.time() + from_now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    def _date(self, from_now_s: float) -> str:
+        at = datetime.fromtimestamp(self.calendar() + from_now_s, UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%S")

@@ -18,13 +18,19 @@ class EmulatorError(ValueError):
 
 
 class Told:
-    """Something with verbs. `close` ends what it has begun."""
+    """Something with verbs. `close` ends what it has begun.
+
+    `calendar` is its own calendar, in unix seconds, and `elapsed` its clock for periods; a
+    simulation puts its own in their place.
+    """
 
     name: ClassVar[str] = "emulator"
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.is_closed = False
+        self.calendar: Callable[[], float] = time.time
+        self.elapsed: Callable[[], float] = time.monotonic
         self._players: list[threading.Thread] = []
 
     def __enter__(self) -> Self:

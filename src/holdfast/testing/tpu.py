@@ -72,6 +72,10 @@ class TpuEmulator(Told):
         self._faults: deque[tuple[grpc.StatusCode, str, bool]] = deque()
         self._shortages: deque[str] = deque()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._listen()
+
+    def _listen(self) -> None:
+        """Be there for whoever asks; a simulation has a network of its own."""
         self._clockwork = threading.Thread(target=self._run, daemon=True)
         self._clockwork.start()
         self._server = grpc.server(
@@ -106,6 +110,11 @@ class TpuEmulator(Told):
     def verb_quota(self, times: str = "1") -> None:
         """The next creations are refused: the project may not have more."""
         self._shortages.extend([NO_QUOTA] * int(times))
+
+    def verb_node(self, name: str) -> None:
+        """A node is there, and ready, by its full name: projects/P/locations/Z/nodes/NAME."""
+        healthy = ALPHA.Node.Health.HEALTHY
+        self.nodes[name] = ALPHA.Node(name=name, state=State.READY, health=healthy)
 
     def verb_preempt(self, node: str) -> None:
         """Take a node; a queued resource is suspended with it."""

@@ -2,12 +2,84 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from holdfast.core.notices import NoticeAction, NoticeState
+sys.path.insert(0, str(Path(__file__).parent))
+from listening import clocks
+
+sys.path.pop(0)
+
+from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.notices.protocol import Surroundings
+from holdfast.notices.registry import wanted
+from holdfast.notices.settle import settle
 from holdfast.testing.azure import AzureEmulator
 
 S = 10**9
+
+
+NOTICE = Notice("azure", NoticeAction.REBOOT, 0, event_id="E1")
+
+
+def settled(emulator, *notices: Notice, limit_s: float = 20) -> list[tuple[str, str]]:
+    """What is said when these may happen."""
+    said: list[tuple[str, str]] = []
+    around = Surroundings()
+    settle(
+        wanted(f"file:/nowhere,azure:{emulator.url}", around),
+        around,
+        notices,
+        clock=clocks,
+        say=lambda *words: said.append(words),
+        limit_s=limit_s,
+    )
+    return said
+
+
+def test_an_event_of_this_machine_alone_is_approved(azure):
+    azure.do("event", "Reboot", "900")
+    azure.do("event", "Terminate", "900", "E2")
+    azure.do("fail", "html", "2")
+    elsewhere = replace(NOTICE, source="file")  # which has nobody to tell
+    assert settled(azure, NOTICE, elsewhere) == [
+        ("info", "azure: event E1 is approved: it need not wait for its time")
+    ]
+    assert azure.approved == ["E1"]
+    (post,) = [one for one in azure.requests if one.method == "POST"]
+    assert json.loads(post.body) == {"StartRequests": [{"EventId": "E1"}]}
+    assert azure.events["E1"]["EventStatus"] == "Started"
+
+
+def test_an_event_of_others_or_that_has_begun_or_gone_is_not_approved(azure):
+    azure.do("event", "Reboot", "900", "E1", "trainer_0,trainer_1")
+    ((level, words),) = settled(azure, NOTICE)
+    assert (level, words) == (
+        "info",
+        "azure: the event is not approved: it is about trainer_1 as well",
+    )
+    azure.do("event", "Reboot", "900", "E1", "trainer_1")
+    assert "is about trainer_1 as well" in settled(azure, NOTICE)[0][1]
+    azure.do("event", "Reboot", "900")
+    azure.do("start")
+    assert "the event has begun" in settled(azure, NOTICE)[0][1]
+    azure.do("remove")
+    assert "not scheduled any more" in settled(azure, NOTICE, replace(NOTICE, event_id=""))[0][1]
+    assert azure.approved == []
+
+
+@pytest.mark.parametrize("how", ["status", "garbage", "redirect", "hang"])
+def test_a_service_that_does_not_take_an_approval_keeps_nobody(azure, how):
+    azure.do("event", "Reboot", "900")
+    azure.do("fail", how, "999")
+    ((level, words),) = settled(azure, NOTICE, limit_s=0.3)
+    assert level == "warning"
+    assert "the event is not approved, and comes at its time" in words
+    assert azure.approved == []
 
 
 @pytest.fixture
@@ -73,6 +145,14 @@ def test_trouble_is_counted_said_once_and_over(azure, listening, how):
     assert not any(request.path == "/elsewhere" for request in azure.requests)
     azure.do("event", "Preempt", "30")
     assert ears.heard(1)[0].words == "Preempt"
+
+
+def test_a_page_is_not_taken_for_the_machines_name(azure, listening):
+    azure.do("fail", "html", "1")
+    azure.do("event", "Preempt", "30")
+    ears = listening(f"azure:{azure.url}", naps=True)
+    assert ears.heard(1)[0].words == "Preempt"
+    assert "instead of the machine's name" in ears.said[0][1]
 
 
 def test_a_service_that_hangs_is_let_go_of_when_listening_ends(azure, listening):

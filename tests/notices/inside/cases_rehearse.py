@@ -43,6 +43,9 @@ def test_a_run_that_is_warned_loses_no_step_and_one_that_is_killed_goes_on(house
     again = _rehearse(house, *announced, "--store", kept).wait(78)
     assert "holds a rehearsal already" in again
 
+    slurm = _rehearse(house, "maintenance", "--source", "slurm", "--in", 4)
+    assert "well: no step was lost" in slurm.wait(0)
+
     said = _rehearse(house, "kill", "--ranks", 2, "--rank", 1).wait(0)
     assert "rank 1: killed by SIGKILL" in said
     assert "well: it went on by itself" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from holdfast.testing.azure import AzureEmulator
 from holdfast.testing.gce import GceEmulator
 
 WATCHES = """
@@ -48,6 +49,22 @@ def test_training_goes_on_where_the_server_talks_nonsense_and_a_signal_may_be_to
         run.saw("signal: terminate .SIGUSR2.: it is time to save; training goes on")
         house.allow(60)
         run.wait(0)
+
+
+def test_a_run_that_releases_its_host_has_azure_go_on_when_all_is_saved_and_never_before(house):
+    with AzureEmulator() as azure:
+        notice = ("--notice", f"azure:{azure.url}", "--on-notice", "release")
+        run = house.run(*notice, steps=10**6, ALLOW=house.allow(30))
+        run.saw("attempt 0")
+        house.eventually(lambda: house.recorded_steps() >= 30)
+        azure.do("event", "Preempt", "6", "mine")
+        run.saw("! azure: terminate")
+        assert azure.approved == []
+        house.allow(10**6)
+        said = run.wait(75)
+    assert azure.approved == ["mine"]
+    assert "azure: event mine is approved: it need not wait for its time" in said
+    assert f"step {house.saved_step()} is saved" in said
 
 
 def test_without_a_source_nobody_is_asked_and_nothing_of_it_is_imported(house):
