@@ -61,7 +61,7 @@ class Rank(NamedTuple):
     joined: bool = True  # the controller knows of it
 
     def stores(self, **words: object) -> Rank:
-        return self._replace(out=(*self.out, replace(self.out[-1], **words)))  # type: ignore[arg-type]
+        return self._replace(out=(*self.out, self.out[-1]._replace(**words)))
 
 
 GONE = ("saved", "finished", "unsaved", "dead")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache, partial
 from itertools import count
 
 from trace_lines import answered, seconds, told
@@ -54,13 +54,13 @@ class Script:
     `broken` is what the watch found wrong, or a machine; then nothing more is carried out.
     """
 
-    def __init__(self, most_events: int = MOST_EVENTS) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
         self.shape = Shape()
         self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         self.delays = Delays()
         self.worlds: list[World] = []  # of one run
-        self._most_events = most_events
-        self.watch = Watch(most_events)
+        self._watch_anew = partial(Watch, most_events, as_text=as_text)
+        self.watch = self._watch_anew()
         self.lines: list[str] = []
         self.broken = ""
         self._command_exists = True
@@ -107,7 +107,7 @@ class Script:
         if not again:
             self.close()
             self.shape, self.delays, self.worlds = Shape(), Delays(), []
-            self.watch, self._command_exists = Watch(self._most_events), True
+            self.watch, self._command_exists = self._watch_anew(), True
         elif not self.live.is_over:
             self.lines.append("held by a supervisor that lives")
             return
@@ -456,7 +456,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-@cache
+@lru_cache(maxsize=4096)  # a campaign's starts are all different
 def parse(command: str) -> tuple[Callable[..., None], tuple[str, ...]]:
     """What a command does, and its arguments."""
     for pattern, do in COMMANDS.items():

@@ -268,7 +268,7 @@ class VirtualRank:
         self.buffers = self._world.shape.buffers
         self._world.touched()
         if self.resume.step >= self._world.shape.until:  # `run.steps` has no step to give
-            self.words = replace(self.words, loop_ended=True, step=self.resume.step)
+            self.words = self.words._replace(loop_ended=True, step=self.resume.step)
             self._finish()
         else:
             self.doing = told.TRAINING
@@ -337,7 +337,7 @@ class VirtualRank:
             self._boundary(step)
 
     def _boundary(self, step: int) -> None:
-        self.words = replace(self.words, step=step)
+        self.words = self.words._replace(step=step)
         self.step_ns = self._world.clock.now_ns
         if self._world.shape.sees_device and not self.awaited_ns:
             self.complete_ns = self.step_ns
@@ -378,7 +378,7 @@ class VirtualRank:
             self._leave()
 
     def _loop_ended(self, step: int) -> None:
-        self.words = replace(self.words, loop_ended=True, step=step)
+        self.words = self.words._replace(loop_ended=True, step=step)
         self.doing = told.LOOP_ENDED
         self._waits = lambda: self._look_after_loop(step)
         self._waits()
@@ -429,7 +429,7 @@ class VirtualRank:
 
         def copied() -> None:
             self._close_span(self.blocked_ns)
-            self.words = replace(self.words, snap=Agreed(epoch, 0, step))
+            self.words = self.words._replace(snap=Agreed(epoch, 0, step))
             if buffer is not None:
                 self._world.copied(self, buffer, epoch, step)
                 then()
@@ -444,7 +444,7 @@ class VirtualRank:
     def _written(self, epoch: int, step: int) -> None:
         word = Agreed(epoch, 0, step)
         if self._world.can_write(self.rank):
-            self.words = replace(self.words, durable=word)
+            self.words = self.words._replace(durable=word)
             self._world.written(self, step)
         else:
-            self.words = replace(self.words, failed=word)
+            self.words = self.words._replace(failed=word)

@@ -32,7 +32,11 @@ FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
 # After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
 LATE_NS = 12 * SECOND
 MOST_EVENTS = 100_000
+STOPS = (ev.StopAsked, ev.StopNowAsked)
 ROUTINE = (ev.TimerFired, ev.Examined, ev.Draining)  # looks, which go on for as long as it takes
+
+BUSY = (facts.AttemptFact, facts.WaitFact)
+STEPPED = (facts.RestoreFact, facts.StepsFact)
 
 
 class Broken(AssertionError):
@@ -65,9 +69,10 @@ class Books:
 class Watch:
     """Of one run: give it to each `World`, and ask `at_end` when the last is over."""
 
-    def __init__(self, most_events: int = MOST_EVENTS) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
+        """`as_text`: what is replayed has been text, as in a journal, and not only plain data."""
         self._books: list[Books] = []
-        self._most_events = most_events
+        self._most_events, self._as_text = most_events, as_text
 
     def _of(self, world: World) -> Books:
         for books in reversed(self._books):
@@ -83,8 +88,9 @@ class Watch:
         books = self._of(world)
         books.events += not isinstance(event, ROUTINE)
         require(books.events < self._most_events, "it goes round in circles")
-        again = books.again.handle(as_journaled(event))
-        require(again == answer, f"replayed, {event} is answered with {again}, not {answer}")
+        again = books.again.handle(as_journaled(event, as_text=self._as_text))
+        if again != answer:  # the words only then: they take longer to find than the answer
+            raise Broken(f"replayed, {event} is answered with {again}, not {answer}")
         kind = type(event)
         if kind is ev.Launched:
             books.is_gone = False
@@ -92,7 +98,7 @@ class Watch:
             books.is_gone = True
         elif kind is ev.RollbackAsked or (kind is ev.Opened and event.wishes):  # type: ignore[union-attr]
             books.has_gone_back = True
-        elif isinstance(event, ev.StopAsked | ev.StopNowAsked):
+        elif isinstance(event, STOPS):
             self._note_stop(books, event)
         if world.live is not None:
             books.reached = max(books.reached, world.live.step)
@@ -104,10 +110,9 @@ class Watch:
             elif isinstance(action, act.Launch):
                 self._launched(books, action)
         seen = world.machine.high_water
-        require(
-            seen <= max(books.reached, world.machine.resume.step) or world.live is None,
-            f"the machine believes in step {seen}, and all ranks have done {books.reached}",
-        )
+        if seen > max(books.reached, world.machine.resume.step) and world.live is not None:
+            words = f"the machine believes in step {seen}, and all ranks have done {books.reached}"
+            raise Broken(words)
 
     def _note_stop(self, books: Books, event: ev.StopAsked | ev.StopNowAsked) -> None:
         asked_ns = event.at_ns if isinstance(event, ev.StopNowAsked) else event.deadline_ns
@@ -206,11 +211,11 @@ class Watch:
             return
         require(resume.set_name not in world.store.spoiling, "it trains on a corrupt set in memory")
         here = world.memory.shards.get((resume.buffer, rank.rank))
-        require(
-            here is not None and (here.attempt, here.step) == (resume.parent, resume.step),
-            f"rank {rank.rank} restores {resume}, and buffer {resume.buffer} holds {here}",
-        )
-        require(resume.buffer in world.memory.sealed, f"{resume} is not sealed")
+        if here is None or (here.attempt, here.step) != (resume.parent, resume.step):
+            holds = f"buffer {resume.buffer} holds {here}"
+            raise Broken(f"rank {rank.rank} restores {resume}, and {holds}")
+        if resume.buffer not in world.memory.sealed:
+            raise Broken(f"{resume} is not sealed")
 
     def commits(self, world: World, attempt: int, step: int) -> None:
         """A set has the same step of every rank."""
@@ -277,13 +282,14 @@ class Watch:
             require(is_gone, "a supervisor whose lease was lost goes on")
 
 
-def as_journaled(event: ev.Event) -> ev.Event:
+def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:
     """What a reader of the journal gets of this event (`agent.chronicle`, `agent.replay`)."""
     said = event.news if isinstance(event, ev.Heard) else None
     if isinstance(event, ev.Heard) and isinstance(said, news.Progress):  # 32 bytes, no JSON
         at_ns = event.at_ns
         return ev.Heard(at_ns, event.attempt, news.Progress(at_ns, said.rank, said.step))
-    return decode(json.loads(json.dumps(encode(event))))
+    plain = encode(event)
+    return decode(json.loads(json.dumps(plain)) if as_text else plain)
 
 
 def is_on_lineage(store: Store, attempt: int, step: int) -> bool:
@@ -303,14 +309,10 @@ def _ledger(worlds: list[World], now_ns: int) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
     told = list(_facts(worlds, now_ns))
     require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
-    busy = sorted(
-        (fact.start_ns, fact.end_ns or 0)
-        for fact in told
-        if isinstance(fact, facts.AttemptFact | facts.WaitFact)
-    )
+    busy = sorted((fact.start_ns, fact.end_ns or 0) for fact in told if isinstance(fact, BUSY))
     require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
     result = account(told, now_ns)  # which raises unless the kinds add up
-    last = [f for f in told if isinstance(f, facts.RestoreFact | facts.StepsFact)]
+    last = [f for f in told if isinstance(f, STEPPED)]
     if last:
         number = max(fact.attempt for fact in last)
         mine = [fact for fact in last if fact.attempt == number]

@@ -44,6 +44,8 @@ HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still
 STUCK_NS = 10 * SECOND
 LOOK_NS = 1 * SECOND  # at a drain under way
 FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are no failures
+LOSSES = (host.Died, host.ReaperLost)  # before which the ranks' words are read
+WORDS = (news.PublishOrder, news.PublishVerdict)
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
@@ -386,7 +388,7 @@ class World:
         if self.is_over:
             return
         live = self.live
-        if isinstance(event, host.Died | host.ReaperLost):
+        if isinstance(event, LOSSES):
             self._read_words(with_progress=True)
         if isinstance(event, host.Empty):
             self.live = None
@@ -515,7 +517,7 @@ class World:
                 continue
             if words.step < before.step or not (with_progress or words.loop_ended):
                 self._is_touched = self._is_touched or words.step > before.step
-                words = replace(words, step=before.step)
+                words = words._replace(step=before.step)
             live.told[rank.rank] = words
             if words.snap != before.snap:
                 self.feed(ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns))
@@ -706,7 +708,7 @@ class World:
         what, live = action.what, self.live
         if isinstance(what, news.Commit):
             self._in_store(partial(self._commit, action.attempt, what))
-        elif live is not None and isinstance(what, news.PublishOrder | news.PublishVerdict):
+        elif live is not None and isinstance(what, WORDS):
             word = pack(what.epoch, what.step, what.flags)
             if isinstance(what, news.PublishOrder):
                 live.order = word

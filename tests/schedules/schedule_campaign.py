@@ -13,6 +13,7 @@ is wrong is mended. `--seed` plays one again and prints its trace.
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -29,6 +30,7 @@ from shrink import shrink
 sys.path.pop(0)
 
 BATCH = 200
+SELDOM = 50_000  # objects between two searches for garbage: a schedule makes a few thousand
 SAY_EVERY_S = 10.0
 
 
@@ -53,12 +55,18 @@ def run_batch(seeds: range) -> Batch:
     return Batch(len(seeds), events, attempts, None)
 
 
+def _settle_down() -> None:
+    """A worker need not look for garbage in its modules, nor after every few events."""
+    gc.freeze()
+    gc.set_threshold(SELDOM)
+
+
 def campaign(first: int, count: int, workers: int) -> int | None:
     """Play so many on all workers; the first seed found that breaks something."""
     batches = [range(n, min(n + BATCH, first + count)) for n in range(first, first + count, BATCH)]
     began_s = said_s = time.monotonic()
     done = events = attempts = 0
-    with multiprocessing.Pool(workers) as pool:
+    with multiprocessing.Pool(workers, _settle_down) as pool:
         for batch in pool.imap_unordered(run_batch, batches):
             done, events = done + batch.count, events + batch.events
             attempts += batch.attempts

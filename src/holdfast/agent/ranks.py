@@ -7,7 +7,7 @@ all) there is nothing to read. Orders given before a page appears are stored whe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.core import agree_events as news
@@ -95,7 +95,7 @@ class RankPages:
             failed=words.failed,
         )
         if words.phase in (Phase.LOOP_ENDED, Phase.FINISHED):
-            view.told = replace(view.told, step=max(words.step, before.step))
+            view.told = view.told._replace(step=max(words.step, before.step))
         if words.snap != before.snap:
             yield ev.SaveTook(now_ns, self.attempt, words.save_blocked_ns)
         if words.buffers != view.told_buffers:  # before progress: a save may be due with it

@@ -142,9 +142,10 @@ def _stop_later(state: Agreement, event: StopAsked) -> Result:
 
 
 def _note(state: Agreement, event: Progress | LoopEnded) -> Result:
+    rank = state.ranks[event.rank].at(event.step)
     if isinstance(event, LoopEnded):
-        return moves.with_rank(state, event.rank, step=event.step, ended=True), ()
-    return moves.with_rank(state, event.rank, step=event.step), ()
+        rank = rank._replace(ended=True)
+    return moves.with_rank(state, event.rank, rank), ()
 
 
 def _note_end(state: Agreement, event: LoopEnded) -> Result:
@@ -160,15 +161,15 @@ def _answered(state: Agreement, event: Snapped) -> Result:
     if event.epoch != state.epoch or rank.answer is not None:
         return state, ()
     reached = max(rank.step, event.step)  # it stored STEP before SNAP
-    state = moves.with_rank(state, event.rank, answer=event.step, step=reached)
-    return moves.judge(state, event.at_ns)
+    rank = rank._replace(answer=event.step, step=reached)
+    return moves.judge(moves.with_rank(state, event.rank, rank), event.at_ns)
 
 
 def _durable(state: Agreement, event: Durable) -> Result:
     """A durable shard implies its copy, whose own news may come later or never."""
     if event.epoch != state.epoch:
         return state, ()
-    state = moves.with_rank(state, event.rank, answer=event.step, durable=True)
+    state = moves.with_rank(state, event.rank, state.ranks[event.rank].written(event.step))
     if state.phase is Phase.COLLECTING:
         return moves.judge(state, event.at_ns)
     return moves.written(state)
@@ -181,14 +182,12 @@ def _save_failed(state: Agreement, event: SaveFailed) -> Result:
 
 
 def _gone_idle(state: Agreement, event: RankGone) -> Result:
-    return moves.end(
-        moves.with_rank(state, event.rank, gone=True), f"rank {event.rank} is gone"
-    ), ()
+    return moves.end(moves.without(state, event.rank), f"rank {event.rank} is gone"), ()
 
 
 def _gone(state: Agreement, event: RankGone) -> Result:
     """A death aborts the agreement, unless that rank's part of an agreed set is already durable."""
-    state = moves.with_rank(state, event.rank, gone=True)
+    state = moves.without(state, event.rank)
     if state.phase is Phase.COMMITTING:
         return state, ()
     if state.phase is Phase.WRITING and (
@@ -204,7 +203,7 @@ def _gone(state: Agreement, event: RankGone) -> Result:
 
 
 def _note_gone(state: Agreement, event: RankGone) -> Result:
-    return moves.with_rank(state, event.rank, gone=True), ()
+    return moves.without(state, event.rank), ()
 
 
 # --- the commit, and time ------------------------------------------------------------------------
@@ -221,10 +220,10 @@ def _committed(state: Agreement, event: Committed) -> Result:
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
-    known: dict[str, Any] = {"committed_step": event.step, "tries": 0}
     if state.is_stop:
-        return moves.end(state._replace(**known), words), (verdict,)
-    state, actions = moves.rest(state, event.at_ns, **known)
+        known = state._replace(committed_step=event.step, tries=0)
+        return moves.end(known, words), (verdict,)
+    state, actions = moves.rest(state, event.at_ns, committed_step=event.step)
     return state, (verdict, *actions)
 
 

@@ -7,6 +7,7 @@ The edge reads each rank's words, turns what changed into events with `changes`,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.core.word import Agreed
 
@@ -219,8 +220,7 @@ class Refuse:
 Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | Refuse
 
 
-@dataclass(frozen=True, slots=True)
-class RankWords:
+class RankWords(NamedTuple):
     """One reading of a rank's half of the word page.
 
     Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a

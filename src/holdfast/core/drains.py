@@ -69,7 +69,7 @@ class Drains(NamedTuple):
 
     def forget(self) -> Drains:
         """What waits is wanted no more: another attempt begins."""
-        return self._replace(waiting=None)
+        return self if self.waiting is None else self._replace(waiting=None)
 
     def drained(self, event: ev.Drained) -> tuple[Drains, tuple[act.Action, ...]]:
         """One rank's shard is durable; after the last, the manifest is due."""

@@ -261,16 +261,20 @@ Event = (
 )
 
 
+REQUESTS = frozenset({StopAsked, SaveAsked, Noticed})
+
+
 def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     """Whether the edge reads the ranks' progress right before it feeds this event.
 
     An order must be ahead of where the ranks are now; and after a commit a stop leaves at once if
     nothing is unsaved, which has to be true now, not at the last look.
     """
-    if isinstance(event, Heard):
-        return is_stopping and isinstance(event.news, agree_events.Committed)
-    if isinstance(event, DrainCommitted):
-        return is_stopping
+    if is_stopping:
+        if isinstance(event, Heard):
+            return isinstance(event.news, agree_events.Committed)
+        if isinstance(event, DrainCommitted):
+            return True
     if isinstance(event, TimerFired):
         return event.timer == NOTICE_TIMER
-    return isinstance(event, StopAsked | SaveAsked | Noticed)
+    return type(event) in REQUESTS

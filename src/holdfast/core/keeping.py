@@ -53,6 +53,8 @@ class Keeping:
         """
         if self._tier.drains.under_way is not None:
             return self._hurry_if_late(at_ns)
+        if not self._tier.buffers.sealed:
+            return []
         kept = self._tier.may_drain(at_ns, self._saving.committed_step)
         if kept is None:
             return []

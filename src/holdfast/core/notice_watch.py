@@ -83,8 +83,8 @@ class NoticeWatch:
 
     def wake(self, at_ns: int | None) -> list[act.Action]:
         """Set the timer to that moment; None: nothing is planned any more."""
-        need_ns = self._saving.save_time.need_ns
-        self._saving.hold_from(None if at_ns is None else at_ns - need_ns)
+        hold_ns = None if at_ns is None else at_ns - self._saving.save_time.need_ns
+        self._saving.hold_from(hold_ns)
         if at_ns == self._wake_ns:
             return []
         self._wake_ns = at_ns

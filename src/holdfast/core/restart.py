@@ -53,6 +53,7 @@ class GiveUp:
 
 
 Decision = Restart | GiveUp
+NOTHING_AGAINST_IT = Restart(), ""  # what a part says that has nothing to say
 
 # Ends that somebody else brings about: they say nothing about the program.
 FROM_OUTSIDE = (
@@ -137,7 +138,7 @@ class HopelessCauses(RestartPolicy):
         """Look at the last failure alone."""
         if failures[-1].cause in self.causes:
             return GiveUp(), f"starting again cannot help: {failures[-1].signature}"
-        return Restart(), ""
+        return NOTHING_AGAINST_IT
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,15 @@ class SameFailure(RestartPolicy):
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """Count the last failure's likes since the attempt that last made progress, it included."""
         last = failures[-1]
+        if last.cause not in self.causes:
+            return NOTHING_AGAINST_IT
         row = without_progress(failures)
-        if last.cause not in self.causes or not row:
-            return Restart(), ""
+        if not row:
+            return NOTHING_AGAINST_IT
         first = max(0, len(failures) - len(row) - 1)
         same = [f for f in failures[first:] if f.signature == last.signature]
         if len(same) < self.times:
-            return Restart(), ""
+            return NOTHING_AGAINST_IT
         attempts = ", ".join(str(f.attempt) for f in same)
         return GiveUp(), (
             f"attempts {attempts} failed in the same way ({last.signature}) "
@@ -192,7 +195,7 @@ class Budget(RestartPolicy):
                 f"{count} failures in a row without a new step: the budget of "
                 f"{self.failures} is spent"
             )
-        return Restart(), ""
+        return NOTHING_AGAINST_IT
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,11 @@ def prevailing(wishes: Sequence[Wish]) -> tuple[Wish | None, str]:
     A person's goes before a script's, and the last word before earlier ones. Of ranks that gave up
     together, the one that wants to go back furthest counts: what one of them holds for bad is bad.
     """
+    if not wishes:
+        return None, ""
     persons = [wish for wish in wishes if not wish.is_from_script]
     if persons:
         return persons[-1], "a person's last word counts" if len(wishes) > 1 else ""
-    if not wishes:
-        return None, ""
     different = {(wish.to, wish.skip_batches): None for wish in wishes}
     return min(wishes, key=_how_far), "it goes back furthest" if len(different) > 1 else ""
 
@@ -125,10 +125,12 @@ class Rollbacks:
 
     def add(self, wishes: Iterable[Wish]) -> bool:
         """Note wishes; whether one of them was new. A wish may be told of more than once."""
-        fresh = tuple(wish for wish in wishes if wish.id not in self._known)
+        fresh = tuple([wish for wish in wishes if wish.id not in self._known])
+        if not fresh:
+            return False
         self.standing += fresh
         self._known += tuple(wish.id for wish in fresh)
-        return bool(fresh)
+        return True
 
     @property
     def asked_by_person(self) -> bool:
@@ -147,9 +149,9 @@ class Rollbacks:
 
     def settle(self) -> tuple[Wish | None, Rollback | None]:
         """The next attempt starts from what was chosen: the wish it grants, and its record."""
-        granted, _ = prevailing(self.standing)
-        ids = tuple(wish.id for wish in self.standing)
-        self.standing = self._taken_up = ()
+        wishes, self.standing, self._taken_up = self.standing, (), ()
+        granted, _ = prevailing(wishes)
         if granted is None:
             return None, None
+        ids = tuple(wish.id for wish in wishes)
         return granted, Rollback(ids, granted.to, granted.words)

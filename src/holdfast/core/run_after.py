@@ -40,7 +40,7 @@ def _never_launched(run: Course, at_ns: int, failed: ev.LaunchFailed) -> list[ac
 
 def _settle(run: Course, at_ns: int) -> list[act.Action]:
     """Put the end on record; then the run is over, or it goes back, or it restarts."""
-    saved = run.saving.what_is_saved
+    saved = run.saving.what_is_saved if run.stop is not None else ""
     verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
     cause, words, rank, _ = verdict
     ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
@@ -57,7 +57,7 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         return answer + over(run, at_ns, EXIT_DONE, "done")
     if run.stop is not None or cause is exits.ExitCause.STOPPED:
         fault = words if run.ending.is_faulty else None
-        last_words = run.stopping.last_words(saved, fault)
+        last_words = run.stopping.last_words(run.saving.what_is_saved, fault)
         return answer + over(run, at_ns, run.stopping.exit_code, last_words)
     if run.rollbacks.asked_by_person:  # who has looked, and knows what to do next
         return answer + choose(run, at_ns)

@@ -26,15 +26,17 @@ LAST_WORDS = (
 
 def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
-    saving = run.saving
+    saving, at_ns = run.saving, event.at_ns
     answer = run.carry_out(saving.hear(event.news))
-    answer += run.keeping.drain_if_due(event.at_ns)
-    run.high_water = max(run.high_water, saving.slowest_step)
-    if saving.slowest_step > run.resume.step:
-        run.hangs.stepped(event.at_ns)
+    answer += run.keeping.drain_if_due(at_ns)
+    slowest = saving.slowest_step
+    run.high_water = max(run.high_water, slowest)
+    if slowest > run.resume.step:
+        run.hangs.stepped(at_ns)
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
-        answer += run.notices.look_again(event.at_ns)
-    return answer + after_saving(run, event.at_ns)
+        answer += run.notices.look_again(at_ns)
+    answer += after_saving(run, at_ns)
+    return answer
 
 
 def on_heard_while_draining(run: Course, event: ev.Heard) -> list[act.Action]:

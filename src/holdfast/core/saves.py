@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from holdfast.core.optimum import exact_interval_s
@@ -383,9 +384,7 @@ IN_MEMORY = Optimal(
 )
 
 
-_UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))
-
-
+@lru_cache(maxsize=1024)
 def _time(seconds: float) -> str:
     """One to four digits and a unit: 12 ms, 0.9 s, 41 s, 3.8 h."""
     below = (unit for unit in _UNITS if seconds < unit[0])
@@ -394,3 +393,6 @@ def _time(seconds: float) -> str:
     if value >= 9.95 or value % 1 == 0:
         return f"{value:.0f} {name}"
     return f"{value:.1f} {name}"
+
+
+_UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))

@@ -35,8 +35,11 @@ RECENT = 3  # of the last so many failures the distances count: two could be cha
 
 # Of news: those of a set that has become durable, and those after which a save may be due.
 DURABLE = (news.Committed, news.DurableBeside)
-MOVES = (news.Progress, news.Snapped)
-STEPS = (*MOVES, news.LoopEnded)  # and those that may tell of a rank's step
+MOVES = frozenset({news.Progress, news.Snapped})
+STEPS = MOVES | {news.LoopEnded}  # and those that may tell of a rank's step
+
+
+UNDER_WAY = (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
 
 
 class SaveCost(NamedTuple):
@@ -128,12 +131,13 @@ class Saving:
     @property
     def is_active(self) -> bool:
         """Whether an order is out: the edges look at the ranks' words more often then."""
-        phase = self.agreement.phase
-        if any(rank.ended for rank in self.agreement.ranks):
-            return True
-        if phase is Phase.COLLECTING and self.agreement.in_memory:
+        agreement = self.agreement
+        for rank in agreement.ranks:
+            if rank.ended:
+                return True
+        if agreement.phase is Phase.COLLECTING and agreement.in_memory:
             return False  # nobody waits for it, and the ranks ring when they have copied
-        return phase in (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+        return agreement.phase in UNDER_WAY
 
     @property
     def step_time_ns(self) -> int:
@@ -195,19 +199,20 @@ class Saving:
         """Take one piece of news; what the edges must do now, in order."""
         was_copied = self.agreement.phase is not Phase.COLLECTING
         actions = self._step(what)
-        if isinstance(what, DURABLE):
-            self._note_commit(what)
-        elif isinstance(what, news.Snapped) or (isinstance(what, news.Durable) and not was_copied):
-            self._ordered_ns = what.at_ns
-        elif isinstance(what, news.Progress):
+        kind = type(what)
+        if isinstance(what, news.Progress):
             slowest = self.slowest_step
             self.pace.note(what.at_ns, slowest, self.fastest_step, self._resumed_step)
             self.pace.beside(self.tier.drains.under_way is not None)
             if slowest > self._resumed_step:
                 self.tier.all_restored()
+        elif isinstance(what, DURABLE):
+            self._note_commit(what)
+        elif kind is news.Snapped or (kind is news.Durable and not was_copied):
+            self._ordered_ns = what.at_ns
         if self._request is not None:
             actions += self._ask_as_asked(what.at_ns)
-        if isinstance(what, MOVES):
+        if kind in MOVES:
             actions += self._ask_if_due(what.at_ns)
         return actions
 
@@ -225,9 +230,11 @@ class Saving:
     def _step(self, what: news.Event) -> tuple[news.Action, ...]:
         before = self.agreement
         if self.tier.is_there:
-            before = before._replace(free_buffers=self.tier.free)
+            free = self.tier.free
+            if free != before.free_buffers:
+                before = before._replace(free_buffers=free)
         self.agreement, actions = step(before, what)
-        if isinstance(what, STEPS):
+        if type(what) in STEPS:
             fastest = self.fastest_step
             self._note_steps()
             if self.fastest_step > fastest:
@@ -246,8 +253,8 @@ class Saving:
 
     def _note_steps(self) -> None:
         """The largest boundaries that any rank, and that all ranks have published."""
-        self.fastest_step = self.agreement.fastest_step
-        self.slowest_step = self.agreement.slowest_step
+        steps = [rank.step for rank in self.agreement.ranks]
+        self.fastest_step, self.slowest_step = max(steps), min(steps)
 
     def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
         if what.step != self.committed_step:
@@ -300,9 +307,9 @@ class Saving:
         self._held_from_ns = at_ns
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
-        if not self.may_order or (self._is_held(at_ns) and not self.tier.is_there):
-            return ()
         in_memory = self.tier.is_there
+        if not self.may_order or (self._is_held(at_ns) and not in_memory):
+            return ()
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
         if in_memory:  # the order must be there before the ranks are
             nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
@@ -349,10 +356,10 @@ class Saving:
     @property
     def may_order(self) -> bool:
         """Whether a save that is due would be ordered now."""
-        agreement = self.agreement
+        agreement, tier = self.agreement, self.tier
         if agreement.phase is not Phase.IDLE or agreement.stop is not None:
             return False
-        return not self.tier.is_there or bool(self.tier.free)
+        return not tier.is_there or bool(tier.free)
 
     def would_be_due(self, at_ns: int, step: int) -> bool:
         """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""

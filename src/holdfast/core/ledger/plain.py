@@ -250,10 +250,11 @@ def _disruptions(
 
 def _cut(pieces: Iterable[Piece], start_ns: int, end_ns: int) -> list[Piece]:
     """The pieces between two moments."""
-    cut = [
-        Piece(max(p.start_ns, start_ns), min(p.end_ns, end_ns), p.kind, p.execution) for p in pieces
+    return [
+        Piece(max(p.start_ns, start_ns), min(p.end_ns, end_ns), p.kind, p.execution)
+        for p in pieces
+        if max(p.start_ns, start_ns) < min(p.end_ns, end_ns)
     ]
-    return [piece for piece in cut if piece.start_ns < piece.end_ns]
 
 
 def _between(bounds: Iterable[int], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
