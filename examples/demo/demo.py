@@ -84,7 +84,7 @@ def demonstrate(args, folder: Path, world: World):
         proof(folder, world.console, ["with-holdfast", "plain"][: 1 + args.without_holdfast])
     subprocess.run([*HOLDFAST, "report", "demo"], check=True)
     if args.picture:
-        subprocess.run([*HOLDFAST, "report", "demo", "--svg", str(args.picture)], check=True)
+        subprocess.run([*HOLDFAST, "report", "demo", "--picture", str(args.picture)], check=True)
 
 
 def train(args, folder: Path, name: str, script: Path = TRAIN):

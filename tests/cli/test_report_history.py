@@ -137,5 +137,5 @@ def test_bytes_that_are_no_text_are_named(
 def test_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "h.jsonl"
     file.write_text(RUN + ATTEMPT + STEPS)
-    assert report(capsys, "--history", file, "--svg", tmp_path / "r.svg")[0] == 0
+    assert report(capsys, "--history", file, "--picture", tmp_path / "r.svg")[0] == 0
     assert "75.0 %" in (tmp_path / "r.svg").read_text()

@@ -20,6 +20,7 @@ from holdfast.journal.lease import view
 from holdfast.runs.state import state_of
 
 if TYPE_CHECKING:
+    from holdfast.cli.report_page import Source
     from holdfast.journal.recorded import Recorded
     from holdfast.journal.store import RunFolder
     from holdfast.report.findings import (
@@ -71,7 +72,15 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Tell the story of every disruption, or of a fleet every run.",
 )
-@click.option("--svg", metavar="FILE", help="Draw the report into a picture instead.")
+@click.option("--html", metavar="FILE", help="Write a page with everything that is known of it.")
+@click.option("--svg", metavar="FILE", help="Draw the charts into a picture.")
+@click.option("--png", metavar="FILE", help="The same as PNG.")
+@click.option("--picture", metavar="FILE", help="Draw this screen into an SVG picture.")
+@click.option(
+    "--price-per-chip-hour",
+    metavar="MONEY",
+    help="What an hour of a chip costs, in any currency: the page tells what was lost in money.",
+)
 def report(
     run: str | None,
     store: str | None,
@@ -83,7 +92,11 @@ def report(
     capacity: int | None,
     now: str | None,
     every_story: bool,
+    html: str | None,
     svg: str | None,
+    png: str | None,
+    picture: str | None,
+    price_per_chip_hour: str | None,
 ) -> None:
     """Show the goodput of RUN, what it lost, and why.
 
@@ -116,23 +129,34 @@ def report(
     if since is not None and history is not None:
         raise click.UsageError("a history has a clock of its own: give --window", context)
     last_ns = None if last is None else last[1]
+    price = None if price_per_chip_hour is None else _price(price_per_chip_hour)
+    is_page = html is not None or svg is not None or png is not None
+    if is_page and (last_ns is not None or since is not None):
+        raise click.UsageError("a page shows the whole run: zoom in its time line", context)
     if history is not None:
-        findings, document = _of_history(history, now, last_ns)
+        findings, document, source = _of_history(history, now, last_ns)
     else:
-        findings, document = _of_run(str(run), store, now, last_ns, since)
+        findings, document, source = _of_run(str(run), store, now, last_ns, since)
     from holdfast.report.findings import nearer
 
+    near = nearer(findings, Path.cwd())
+    if is_page:
+        from holdfast.cli.report_page import look, write
+
+        write(look(near, source, price), near, html, svg, png)
+    if picture is not None:
+        _draw(near, picture)
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
-    elif svg is not None:
-        _draw(nearer(findings, Path.cwd()), svg)
-    else:
-        _show(nearer(findings, Path.cwd()), every_story)
+    elif not is_page and picture is None:
+        _show(near, every_story)
 
 
-def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Findings, Any]:
+def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Findings, Any, Source]:
     """What a history file says; `now` is on its own clock."""
+    from holdfast.cli.parameters import OF_A_FILE
+    from holdfast.cli.report_page import Source
     from holdfast.core.facts import RunFact
     from holdfast.core.ledger.incremental import Ledger
     from holdfast.journal.history_file import read_history
@@ -141,15 +165,18 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
     history = read_history("/dev/stdin" if path == "-" else path)
     ledger = Ledger()
     ledger.add_history(history)
-    account = ledger.account(None if now is None else _clock_ns(now), window_ns)
+    now_ns = None if now is None else _clock_ns(now)
+    account = ledger.account(now_ns, window_ns)
     requested_ns = next(f.requested_ns for f in history.facts if isinstance(f, RunFact))
-    return Findings(account, requested_ns=requested_ns), account.to_json()
+    source = Source(ledger, now_ns, run=path if path.endswith(OF_A_FILE) else None)
+    return Findings(account, requested_ns=requested_ns), account.to_json(), source
 
 
 def _of_run(
     name: str, store: str | None, now: str | None, window_ns: int | None, since: str | None
-) -> tuple[Findings, Any]:
+) -> tuple[Findings, Any, Source]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
+    from holdfast.cli.report_page import Source
     from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
@@ -188,7 +215,8 @@ def _of_run(
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
         program=spent_of(account, recorded.facts.ideal_step_ns).program,
     )
-    return findings, document(findings)
+    source = Source(recorded.ledger, now_ns, recorded.facts.ranks(), name, store)
+    return findings, document(findings), source
 
 
 def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
@@ -197,7 +225,9 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     from holdfast.snapshot.sets import list_sets
 
     sets, damage = list_sets(folder.ckpt_dir)
-    found = tuple(Checkpoint(s.name, s.attempt, s.step, s.tags) for s in sets)
+    found = tuple(
+        Checkpoint(s.name, s.attempt, s.step, s.tags, s.nbytes, s.created_unix_ns) for s in sets
+    )
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
 
 
@@ -262,6 +292,13 @@ def _draw(findings: Findings, path: str) -> None:
     from holdfast.report.picture import svg
 
     Path(path).write_text(svg(findings, f"holdfast report {findings.account.name}"))
+
+
+def _price(text: str) -> float:
+    price = number(text)
+    if price is None or price < 0:
+        raise ConfigurationError(f"--price-per-chip-hour {text}: give a number, as in 2.5")
+    return price
 
 
 def _clock_ns(text: str) -> int:

@@ -20,6 +20,7 @@ from holdfast.journal.attempt_facts import Attempt, Attempts, Open
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.heard import TIERS, Kept, Suspected, TierSets, Told, WentBack
+from holdfast.journal.rank_seen import RankSeen, ranks_of
 from holdfast.journal.rank_steps import Ints, Rows
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
@@ -176,6 +177,11 @@ class RunFacts:
     def ideal_step_ns(self) -> int:
         """What a step should take, as last declared; 0: nobody said."""
         return self._stated[-1].ideal_step_ns if self._stated else 0
+
+    def ranks(self) -> tuple[RankSeen, ...]:
+        """The ranks of the newest attempt with a journal."""
+        newest = max((one.identity.attempt for one in self.newest_ranks()), default=None)
+        return () if newest is None else tuple(ranks_of(self._attempts.of(newest)))
 
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""

@@ -9,18 +9,23 @@ and never an error: the numbers do not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
 from holdfast.journal.fields import printable
 from holdfast.journal.incidents import restart_of
-from holdfast.journal.regular import is_real_folder
+from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.journal.store import RunFolder
 from holdfast.report.findings import Evidence, Restart
 
 MAX_RANK_DIGITS = 9
+MAX_STACKS, MAX_STACKS_BYTES = 8, 1 << 14  # of one incident: as many as people read
+_STACKS = re.compile(r"rank-([0-9]{5,9})\.stacks\.txt")
 
 
 def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Evidence], list[str]]:
@@ -35,7 +40,9 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
         restart = _restart(restart_of(folder, attempt))
         for path in sorted(place.glob("*.json") if is_real_folder(place) else ()):
             try:
-                found.append(_evidence(attempt, read_json(path), restart))
+                raw = read_json(path)
+                stacks = tuple(_stacks(place, raw.get("stacks")))
+                found.append(_evidence(attempt, raw, restart, stacks))
             except (StoreUnavailable, FileNotFoundError) as error:
                 notes.append(str(error))
             else:
@@ -43,9 +50,12 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
     return found, notes
 
 
-def _evidence(attempt: int, raw: dict[str, Any], restart: Restart | None) -> Evidence:
+def _evidence(
+    attempt: int, raw: dict[str, Any], restart: Restart | None, stacks: tuple[tuple[int, str], ...]
+) -> Evidence:
     exits = raw.get("exits")
     lines = raw.get("last_lines")
+    rank = raw.get("rank")
     return Evidence(
         attempt=attempt,
         words=_text(raw.get("words")),
@@ -53,7 +63,23 @@ def _evidence(attempt: int, raw: dict[str, Any], restart: Restart | None) -> Evi
         last_lines=tuple(printable(str(line)) for line in _list(lines)),
         traceback=_text(raw.get("traceback")),
         restart=restart,
+        rank=rank if type(rank) is int and rank >= 0 else None,
+        stacks=stacks,
     )
+
+
+def _stacks(place: Path, names: object) -> Iterator[tuple[int, str]]:
+    """Where ranks stood, from the files that the incident names; only such as we write."""
+    for name in _list(names)[:MAX_STACKS]:
+        match = _STACKS.fullmatch(name) if isinstance(name, str) else None
+        if match is None:
+            continue
+        try:
+            with os.fdopen(open_regular(place / name), "rb") as file:
+                text = file.read(MAX_STACKS_BYTES).decode(errors="replace")
+        except OSError:
+            continue
+        yield int(match[1]), printable(text)
 
 
 def _restart(raw: dict[str, Any] | None) -> Restart | None:

@@ -52,16 +52,20 @@ class Evidence:
     last_lines: tuple[str, ...] = ()  # the end of the output of the rank that broke
     traceback: str | None = None
     restart: Restart | None = None
+    rank: int | None = None  # the rank that broke first, where that is known
+    stacks: tuple[tuple[int, str], ...] = ()  # where ranks stood when it hung
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A committed set: its name, the last step it contains, and its tags."""
+    """A committed set: its name, the last step it contains, its tags, size, and when it was."""
 
     name: str
     attempt: int
     step: int
     tags: tuple[str, ...] = ()
+    nbytes: int = 0
+    at_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

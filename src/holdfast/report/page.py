@@ -11,43 +11,85 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.report.charts import Figure, altair, javascript
 from holdfast.report.themes import DARK, LIGHT, THEMES, css_variables, vega_config
+
+if TYPE_CHECKING:
+    import jinja2
 
 _PAGES = files("holdfast.report") / "pages"
 
 
 def page(template: str, figures: Sequence[Figure], **values: Any) -> str:
-    """The page that a template of `report/pages` makes of these values.
+    """The page that a template of `report/pages` makes of these values, with live charts.
 
     In the template, `figures.NAME` is a figure; `frame.html` has macros for what pages share.
     Raises ConfigurationError where the extra `dashboard` is not installed.
     """
+    return still_page(
+        template,
+        [javascript(), script("charts.js")],
+        {
+            "charts": {
+                "themes": {theme.name: vega_config(theme) for theme in THEMES},
+                "charts": {figure.name: figure.spec for figure in figures},
+            }
+        },
+        figures={figure.name: figure for figure in figures},
+        **values,
+    )
+
+
+def still_page(
+    template: str,
+    scripts: Sequence[str],
+    blocks: Mapping[str, Any],
+    styles: Sequence[str] = (),
+    **values: Any,
+) -> str:
+    """A page with just these scripts, and the data that they read as `blocks` of JSON by id.
+
+    `styles`: names of style sheets beside the one that all pages have. Raises ConfigurationError
+    where the extra `dashboard` is not installed.
+    """
+    style = _style(styles)
+    assert not any("</script" in text.lower() for text in scripts)  # noqa: S101 - our own text
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            policy=policy(scripts, [style]),
+            style=style,
+            scripts=scripts,
+            blocks={name: embedded(data) for name, data in blocks.items()},
+            **values,
+        )
+    )
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Templates of `report/pages`, which escape every value."""
     altair()  # Jinja comes with it
     import jinja2
 
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: (_PAGES / name).read_text("utf-8")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = _style()
-    scripts = [javascript(), (_PAGES / "charts.js").read_text("utf-8")]
-    assert not any("</script" in script.lower() for script in scripts)  # noqa: S101 - our own text
-    return environment.get_template(template).render(
-        policy=policy(scripts, [style]),
-        style=style,
-        scripts=scripts,
-        charts=_data(figures),
-        figures={figure.name: figure for figure in figures},
-        **values,
-    )
+
+
+def script(name: str) -> str:
+    """A script of `report/pages`."""
+    return (_PAGES / name).read_text("utf-8")
 
 
 def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
@@ -68,9 +110,9 @@ def _hashes(texts: Sequence[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def _style() -> str:
+def _style(more: Sequence[str]) -> str:
     """The style sheet, with the variables of both themes before it."""
-    rest = (_PAGES / "frame.css").read_text("utf-8")
+    rest = "".join(script(name) for name in ("frame.css", *more))
     return (
         f":root {{ {css_variables(LIGHT)} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}\n"
@@ -78,12 +120,8 @@ def _style() -> str:
     )
 
 
-def _data(figures: Sequence[Figure]) -> str:
-    """What the script draws, as JSON that cannot end the block it stands in."""
-    data = {
-        "themes": {theme.name: vega_config(theme) for theme in THEMES},
-        "charts": {figure.name: figure.spec for figure in figures},
-    }
+def embedded(data: Any) -> str:
+    """Data as JSON that cannot end the block it stands in."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

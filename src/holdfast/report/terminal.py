@@ -6,7 +6,6 @@ name and its number beside it, and the level of a piece of the time line is its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +27,7 @@ from holdfast.report.words import (
     MISSING,
     cause_in_words,
     chip_hours,
+    clean,
     counted,
     digits_for,
     duration,
@@ -54,10 +54,6 @@ _LEVEL_WORDS = {
     Level.SCHEDULING: "scheduling badput",
     Level.RUNTIME: "runtime badput",
 }
-# What a terminal would obey instead of show: escape sequences and control characters.
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +339,3 @@ def _last_words(evidence: Evidence, page: Page) -> Iterator[Text]:
         text = Text.assemble((f"  {rule} ", "dim"), clean(line))
         text.truncate(page.width, overflow=page.cut)
         yield text
-
-
-def clean(text: str) -> str:
-    """Text from outside, without anything that a terminal would obey."""
-    return _CONTROL.sub("", text.expandtabs(4))

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+
 NANO = 1_000_000_000
 MISSING = "—"
+
+# What a terminal would obey instead of show: escape sequences and control characters; and what
+# turns the direction of the text around it, which a page would obey too.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u202a-\u202e\u2066-\u2069]"
+)
 
 # Only where the cause's own name, with its underscores as spaces, does not say it well.
 CAUSES = {
@@ -92,3 +102,28 @@ def chip_hours(chip_ns: int) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 step`, `12 steps`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+def clean(text: str) -> str:
+    """Text from outside, without anything that a terminal would obey."""
+    return _CONTROL.sub("", text.expandtabs(4))
+
+
+def moment(unix_ns: int) -> str:
+    """A time as people read it: `2026-03-01 14:07:03 UTC`."""
+    return datetime.fromtimestamp(unix_ns // NANO, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def money(amount: float) -> str:
+    """An amount of whatever currency the price was given in."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
+
+
+def size(nbytes: int) -> str:
+    """`512 B`, `3.2 GiB`."""
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

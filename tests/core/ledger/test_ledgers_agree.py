@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -217,6 +218,33 @@ def test_an_end_learned_later_replaces_the_open_one(data: st.DataObject) -> None
     ledger.add(fact for fact in facts if isinstance(fact, AttemptFact | RunFact))
     question = data.draw(questions(facts))
     assert ledger.account(*question) == account(facts, *question)
+
+
+@fewer
+@given(st.data())
+def test_the_course_adds_up_to_the_account(data: st.DataObject) -> None:
+    """Whatever is put together, nothing is left out: pieces partition the time line by kind."""
+    facts = [fact for fact in data.draw(histories()) if not isinstance(fact, CapacityFact)]
+    now, _ = data.draw(questions(facts))
+    ledger = Ledger()
+    with plain_up_to(data.draw(FEW_ROWS)):
+        ledger.add(facts)
+        told = ledger.account(now)
+        course = ledger.course(now, most=data.draw(st.sampled_from([4, 12, 10_000])))
+        steps = ledger.step_times(now)
+    assert (course.start_ns, course.end_ns) == (told.start_ns, told.end_ns)
+    bounds = [course.start_ns, *(piece.end_ns for piece in course.pieces)]
+    assert [piece.start_ns for piece in course.pieces] == bounds[:-1]
+    assert bounds[-1] == course.end_ns
+    totals: Counter[str] = Counter()
+    for piece in course.pieces:
+        assert sum(piece.kinds.values()) == piece.end_ns - piece.start_ns
+        totals.update(piece.kinds)
+    assert totals == Counter({kind: ns // CHIPS for kind, ns in told.kinds.items() if ns})
+    assert steps.steps == sum(one.steps for one in steps.bins)
+    assert (
+        sum(one.steps for one in course.pieces) <= steps.steps == told.steps_kept + told.lost_steps
+    )
 
 
 @fewer

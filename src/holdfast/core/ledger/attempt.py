@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.facts import DONE, AttemptFact, RestoreFact
+from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
 from holdfast.core.ledger.lineage import parts_of
 from holdfast.core.ledger.spans import SpanColumns, Totals, sum_by_kind
@@ -145,12 +147,13 @@ class AttemptView:
         self.cut_ns = stop_ns
         if self._fault is not None:
             self.cut_ns = self._within(self._fault.at_ns)
-        self._open = sorted(s for s in record.open_spans if s.start_ns < self.cut_ns)
+        self.open_spans = sorted(s for s in record.open_spans if s.start_ns < self.cut_ns)
         # From here to the cut, some open span covers everything.
-        self._open_ns = max(self._open[0].start_ns, self.start_ns) if self._open else self.cut_ns
-        self._open_ns = min(self._open_ns, self.cut_ns)
+        self.open_ns = self.cut_ns
+        if self.open_spans:
+            self.open_ns = min(max(self.open_spans[0].start_ns, self.start_ns), self.cut_ns)
         self.left_ns = self._last_activity_ns()
-        self._zones = self._zones_in_order()
+        self.zones = self._zones_in_order()
         self.parts = parts_of(fact.attempt, record.steps, record.under_way, record.restores)
         self._memo: dict[tuple[int, int, tuple[int, ...]], dict[int | str, int]] = {}
 
@@ -181,9 +184,9 @@ class AttemptView:
 
     def _time_between(self, a: int, b: int, kept_until: tuple[int, ...]) -> dict[int | str, int]:
         time: dict[int | str, int] = {}
-        early = self.spans.kinds_between(a, min(b, self._open_ns))
+        early = self.spans.kinds_between(a, min(b, self.open_ns))
         late = self.spans.kinds_between(max(a, self.cut_ns), b)
-        for totals in (early, self._open_kinds(max(a, self._open_ns), min(b, self.cut_ns)), late):
+        for totals in (early, self._open_kinds(max(a, self.open_ns), min(b, self.cut_ns)), late):
             for kind, ns in totals.items():
                 time[kind] = time.get(kind, 0) + ns
         kept = 0
@@ -193,7 +196,7 @@ class AttemptView:
                 kept += self.own_between(low, high)
         time[STEP] = kept
         time[LOST] = self.own_between(a, b) - kept
-        for zone in self._zones:
+        for zone in self.zones:
             low, high = max(a, zone.start_ns), min(b, zone.end_ns)
             if low < high:
                 covered = self._covered_until(high) - self._covered_until(low)
@@ -208,16 +211,16 @@ class AttemptView:
         return self._own_until(end_ns) - self._own_until(start_ns)
 
     def _own_until(self, at_ns: int) -> int:
-        own = self.steps.own_until(min(at_ns, self._open_ns), self.spans)
+        own = self.steps.own_until(min(at_ns, self.open_ns), self.spans)
         if at_ns > self.cut_ns:
             own += self.steps.own_until(at_ns, self.spans)
             own -= self.steps.own_until(self.cut_ns, self.spans)
         return own
 
     def _covered_until(self, at_ns: int) -> int:
-        covered = self.spans.covered_until(min(at_ns, self._open_ns))
-        if at_ns > self._open_ns:
-            covered += min(at_ns, self.cut_ns) - self._open_ns
+        covered = self.spans.covered_until(min(at_ns, self.open_ns))
+        if at_ns > self.open_ns:
+            covered += min(at_ns, self.cut_ns) - self.open_ns
         if at_ns > self.cut_ns:
             covered += self.spans.covered_until(at_ns) - self.spans.covered_until(self.cut_ns)
         return covered
@@ -227,8 +230,8 @@ class AttemptView:
         totals: Totals = {}
         if start_ns >= end_ns:
             return totals
-        for i, span in enumerate(self._open):
-            until = self._open[i + 1].start_ns if i + 1 < len(self._open) else end_ns
+        for i, span in enumerate(self.open_spans):
+            until = self.open_spans[i + 1].start_ns if i + 1 < len(self.open_spans) else end_ns
             low, high = max(start_ns, span.start_ns), min(end_ns, until)
             if low >= high:
                 continue
@@ -246,12 +249,18 @@ class AttemptView:
         source = spans.shown_source.view[shown]
         length = np.minimum(spans.shown_end.view[shown], high)
         length -= np.maximum(spans.shown_start.view[shown], low)
+        wins = self.beats(source, span)
+        return sum_by_kind(spans.kind.view[source][wins], length[wins])
+
+    def beats(self, source: Ints, span: OpenSpan) -> NDArray[np.bool_]:
+        """Which of these closed spans win over an open one."""
+        spans = self.spans
         start, end = spans.start.view[source], spans.end.view[source]
         shorter = (end < self.cut_ns) | (
             (end == self.cut_ns) & (spans.order.view[source] > span.order)
         )
-        wins = (start > span.start_ns) | ((start == span.start_ns) & shorter)
-        return sum_by_kind(spans.kind.view[source][wins], length[wins])
+        wins: NDArray[np.bool_] = (start > span.start_ns) | ((start == span.start_ns) & shorter)
+        return wins
 
     def _fault_that_counts(self, faults: Sequence[Fault]) -> Fault | None:
         """The first after which no other step was started and completed."""

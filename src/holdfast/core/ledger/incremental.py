@@ -30,10 +30,12 @@ from holdfast.core.facts import (
 )
 from holdfast.core.history import History
 from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptRecord, Fault, OpenSpan
+from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptRecord, AttemptView, Fault, OpenSpan
 from holdfast.core.ledger.columns import Ints, as_ints
+from holdfast.core.ledger.course import MOST, Course
 from holdfast.core.ledger.kinds import RESTORE
 from holdfast.core.ledger.spans import SpanColumns
+from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
@@ -72,7 +74,7 @@ class Ledger:
         self._waits: list[_Wait] = []
         self._capacity: list[Capacity] = []
         self._seen_ns: list[int] = []
-        self._notices_ns: list[int] = []
+        self._notices: list[NoticeFact] = []
         self._kinds: list[str] = []
         self._kind_numbers: dict[str, int] = {}
         self._order = 0  # counts what was added: the later line wins
@@ -157,19 +159,34 @@ class Ledger:
         """
         if now_ns is not None and now_ns < self._last_ns():
             return self._known_at(now_ns).account(now_ns, window_ns)
+        return self._time_line(now_ns).account(window_ns)
+
+    def course(self, now_ns: int | None = None, most: int = MOST) -> Course:
+        """The time line up to `now_ns` in about so many pieces at most; raises as `account`."""
+        if now_ns is not None and now_ns < self._last_ns():
+            return self._known_at(now_ns).course(now_ns, most)
+        return self._time_line(now_ns).course(self._notices, most)
+
+    def step_times(self, now_ns: int | None = None) -> StepTimes:
+        """How long steps took up to `now_ns`; raises as `account`."""
+        if now_ns is not None and now_ns < self._last_ns():
+            return self._known_at(now_ns).step_times(now_ns)
+        return step_times(self._until(now_ns)[2])
+
+    def _until(self, now_ns: int | None) -> tuple[RunFact, int, list[AttemptView]]:
+        """The run, the end of its time line, and its attempts by time."""
         run = self._run
         if run is None:
             raise ValueError("a history needs one run fact: name, request time and chips")
         end_ns = self._end_of_time_line(run, now_ns)
         views = [view for record in self._attempts.values() if (view := record.view(end_ns))]
         views.sort(key=lambda view: (view.start_ns, view.stop_ns, view.fact.attempt))
-        time_line = TimeLine(
-            run, end_ns, views, self._waits_until(end_ns), self._capacity, self._kinds
-        )
-        from_ns = run.requested_ns
-        if window_ns is not None:
-            from_ns = max(from_ns, end_ns - window_ns)
-        return time_line.account(from_ns)
+        return run, end_ns, views
+
+    def _time_line(self, now_ns: int | None) -> TimeLine:
+        run, end_ns, views = self._until(now_ns)
+        waits = self._waits_until(end_ns)
+        return TimeLine(run, end_ns, views, waits, self._capacity, self._kinds)
 
     def _end_of_time_line(self, run: RunFact, now_ns: int | None) -> int:
         """Where the time line ends; everything known began before `now_ns`."""
@@ -187,7 +204,7 @@ class Ledger:
         """The last time of anything recorded; a request and a deadline are not events."""
         times = [record.last_ns for record in self._attempts.values()]
         times += [wait.start_ns if wait.end_ns is None else wait.end_ns for wait in self._waits]
-        times += [*self._seen_ns[-1:], *self._notices_ns[-1:]]
+        times += [*self._seen_ns[-1:], *(notice.at_ns for notice in self._notices[-1:])]
         times += [change.at_ns for change in self._capacity[-1:]]
         if self._run is not None and self._run.ended_ns is not None:
             times.append(self._run.ended_ns)
@@ -208,7 +225,7 @@ class Ledger:
         ]
         known._capacity = [change for change in self._capacity if change.at_ns <= now_ns]
         known._seen_ns = self._seen_ns[: bisect_right(self._seen_ns, now_ns)]
-        known._notices_ns = self._notices_ns[: bisect_right(self._notices_ns, now_ns)]
+        known._notices = [notice for notice in self._notices if notice.at_ns <= now_ns]
         known._kinds, known._kind_numbers = self._kinds, self._kind_numbers
         return known
 
@@ -237,7 +254,7 @@ class Ledger:
         elif isinstance(fact, SeenFact):
             insort(self._seen_ns, fact.at_ns)
         elif isinstance(fact, NoticeFact):
-            insort(self._notices_ns, fact.at_ns)
+            insort(self._notices, fact, key=lambda notice: notice.at_ns)
         elif isinstance(fact, CapacityFact):
             insort(self._capacity, Capacity(fact.at_ns, fact.chips), key=lambda c: c.at_ns)
         else:

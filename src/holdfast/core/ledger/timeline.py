@@ -11,12 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from holdfast.core.facts import DONE, RunFact
+import numpy as np
+
+from holdfast.core.facts import DONE, NoticeFact, RunFact
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
+from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.course import MOST, Course, Launch, pieces_of
 from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption, waiting_kind
 from holdfast.core.ledger.lineage import Part, Stretch, trace
 from holdfast.core.ledger.spans import SpanColumns
+from holdfast.core.ledger.stretches import OWN_KINDS, Stretches, of_attempt
 
 
 class Gap(NamedTuple):
@@ -63,8 +68,11 @@ class TimeLine:
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
 
-    def account(self, from_ns: int) -> Account:
-        """The account from `from_ns` to the end; steps count where they end."""
+    def account(self, window_ns: int | None = None) -> Account:
+        """The account, or that of its last `window_ns`; steps count where they end."""
+        from_ns = self._run.requested_ns
+        if window_ns is not None:
+            from_ns = max(from_ns, self._end_ns - window_ns)
         total = sum(view.total_steps for view in self._views)
         kept = sum(
             self._count(self._parts[p][1], 0, until, from_ns) for p, until in self._kept.items()
@@ -80,6 +88,64 @@ class TimeLine:
             steps_kept=kept,
             lost_steps=total - kept,
             disruptions=tuple(self._disruptions(from_ns)),
+        )
+
+    def course(self, notices: Sequence[NoticeFact], most: int = MOST) -> Course:
+        """The whole of it in at most so many pieces (a few more where attempts are more)."""
+        names = [*OWN_KINDS, *self._kinds]
+        in_order = list(self._in_order(names))
+        owners = [np.full(len(one.start), owner) for one, owner in in_order]
+        columns = [one for one, _ in in_order]
+        found = Stretches(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+        once = list(dict.fromkeys(names))  # a span may be of a kind that there is without spans too
+        found = found._replace(kind=np.array([once.index(name) for name in names])[found.kind])
+        return Course(
+            start_ns=self._run.requested_ns,
+            end_ns=self._end_ns,
+            pieces=pieces_of(found, np.concatenate(owners), once, most),
+            launches=tuple(map(_launch, self._views)),
+            notices=tuple(notices),
+            is_over=self._run.ended_ns is not None,
+        )
+
+    def _in_order(self, names: list[str]) -> Iterator[tuple[Stretches, int]]:
+        """Gaps and attempts in turn, each with its attempt's number (-1: none).
+
+        Kinds are places in `names`, which grows by those of gaps.
+        """
+        for i, gap in enumerate(self._gaps):
+            yield self._gap_stretches(gap, names), -1
+            if i < len(self._views):
+                view = self._views[i]
+                until_ns = min(self._gaps[i + 1].start_ns, self._end_ns)
+                found = of_attempt(view, self._kept_until[i], gap.start_ns, until_ns)
+                yield found._replace(kind=found.kind + len(OWN_KINDS)), view.fact.attempt
+
+    def _gap_stretches(self, gap: Gap, names: list[str]) -> Stretches:
+        waits, bounds = self._waits, [gap.start_ns, min(gap.end_ns, self._end_ns)]
+        if bounds[0] >= bounds[1]:
+            return Stretches(*(_NO_INTS for _ in Stretches._fields))
+        low, high = waits.shown_end.right(bounds[0]), waits.shown_start.left(bounds[1])
+        inner = [waits.shown_start[i] for i in range(low, high)]
+        inner += [waits.shown_end[i] for i in range(low, high)]
+        edges = sorted({*bounds, *(at for at in inner if bounds[0] < at < bounds[1])})
+        kinds = []
+        for at in edges[:-1]:
+            i = waits.shown_start.right(at) - 1
+            is_open = i >= 0 and waits.shown_end[i] > at
+            wait = self._kinds[waits.shown_kind[i]] if is_open else None
+            kinds.append(
+                waiting_kind(wait, before_first=gap.before_first, after_done=gap.after_done)
+            )
+        names += [kind for kind in dict.fromkeys(kinds) if kind not in names]
+        nothing = np.zeros(len(kinds), dtype=np.int64)
+        return Stretches(
+            np.array(edges[:-1], dtype=np.int64),
+            np.array(edges[1:], dtype=np.int64),
+            np.array([names.index(kind) for kind in kinds], dtype=np.int64),
+            nothing,
+            nothing,
+            nothing,
         )
 
     # --- Time by kind ----------------------------------------------------------------------------
@@ -239,6 +305,22 @@ class TimeLine:
             else:
                 _add(time, self._attempt_time(i, view.start_ns, view.stop_ns))
         return after[::-1]
+
+
+_NO_INTS: Ints = np.empty(0, dtype=np.int64)
+
+
+def _launch(view: AttemptView) -> Launch:
+    steps, fact = view.steps, view.fact
+    return Launch(
+        attempt=fact.attempt,
+        start_ns=view.start_ns,
+        end_ns=fact.end_ns,
+        cause=fact.cause,
+        first_step=steps.first[0] if len(steps) else 0,
+        last_step=steps.last[len(steps) - 1] if len(steps) else 0,
+        resume_step=view.parts[0].restore.step if view.parts and view.parts[0].restore else 0,
+    )
 
 
 class _Resumed(NamedTuple):

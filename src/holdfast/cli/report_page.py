@@ -1,0 +1,90 @@
+"""A run's report as a page, and its charts as a picture: what `holdfast report --html` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast import __version__
+from holdfast.cli.files import write_file
+from holdfast.core.ledger.incremental import Ledger
+from holdfast.errors import HoldfastError
+from holdfast.journal.rank_seen import RankSeen
+from holdfast.report.findings import Findings
+from holdfast.report.overview import Gain, Gains, Overview, Sight, overview
+from holdfast.report.words import counted, percent
+
+ENOUGH = 3  # disruptions: fewer say too little of how often they come
+BEST = 5  # changes that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where findings came from. `run`: what `holdfast plan --from-run` takes."""
+
+    ledger: Ledger
+    now_ns: int | None
+    ranks: tuple[RankSeen, ...] = ()
+    run: str | None = None
+    store: str | None = None
+
+
+def look(findings: Findings, source: Source, price_per_chip_hour: float | None) -> Overview:
+    """All that a page shows of these findings."""
+    course = source.ledger.course(source.now_ns)
+    steps = source.ledger.step_times(source.now_ns)
+    now_ns = course.end_ns if source.now_ns is None else max(source.now_ns, course.end_ns)
+    return overview(
+        Sight(
+            findings=findings,
+            course=course,
+            steps=steps,
+            now_ns=now_ns,
+            ranks=source.ranks,
+            price_per_chip_hour=price_per_chip_hour,
+            gains=gains_of(findings, source),
+            store=source.store,
+        )
+    )
+
+
+def gains_of(findings: Findings, source: Source) -> Gains | None:
+    """What would raise goodput most, by a plan fitted from the run; None: too little is known."""
+    disruptions = len(findings.account.disruptions)
+    if source.run is None or disruptions < ENOUGH:
+        return None
+    from holdfast.cli.parameters import asked
+    from holdfast.sim.plan import plan
+    from holdfast.sim.plan_input import question_of
+
+    try:
+        told = asked(None, source.run, source.store, {})
+        found = plan(question_of(told.values))
+    except (HoldfastError, ValueError) as error:
+        return Gains((), f"No plan could be fitted: {error}")
+    words = (
+        f"By a plan fitted from the run ({counted(disruptions, 'disruption')}), which expects "
+        f"{percent(found.goodput)}: each change alone. holdfast plan --from-run tells how sure "
+        "that is."
+    )
+    best = [Gain(one.change, one.gain, one.goodput) for one in found.what_ifs[:BEST]]
+    return Gains(tuple(best), words)
+
+
+def write(
+    view: Overview, findings: Findings, html: str | None, svg: str | None, png: str | None
+) -> None:
+    """The files that were asked for; raises ConfigurationError where an extra is missing."""
+    from holdfast.report.run_page import figures_of, run_page
+
+    if html is not None:
+        write_file(html, run_page(view, findings.checkpoints, __version__).encode(), "the page")
+    if svg is None and png is None:
+        return
+    from holdfast.report.charts import png as png_of
+    from holdfast.report.sheet import sheet
+
+    picture = sheet(figures_of(view), f"{view.name}: goodput {percent(view.account.goodput)}")
+    if svg is not None:
+        write_file(svg, picture.encode(), "the picture")
+    if png is not None:
+        write_file(png, png_of(picture), "the picture")

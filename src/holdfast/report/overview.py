@@ -1,0 +1,334 @@
+"""What a run's page shows, as plain data: of findings and the ledger's course. Others render it.
+
+A page on disk and a live one show the same. Everything is bounded: a month's run has as many marks
+as an hour's. Words from outside stand here as they came, but for what a terminal would obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.course import Course
+from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.core.ledger.step_times import StepTimes
+from holdfast.core.metrics import price_chip_ns
+from holdfast.journal.rank_seen import RankSeen
+from holdfast.report.advice import Advice, Condition, advice
+from holdfast.report.document import NS_PER_CHIP_HOUR
+from holdfast.report.findings import Announced, Findings
+from holdfast.report.hosts import HostRow, host_rows
+from holdfast.report.kinds import place_of
+from holdfast.report.tiers import Tier, tiers
+from holdfast.report.words import cause_in_words, clean, duration
+
+STORIES = 200  # incidents that are told whole: the costliest and the newest
+NEWEST = 100
+LINES, TRACEBACK_LINES, LINE_CHARS = 12, 24, 400
+STACKS_CHARS = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One of goodput's factors: its share, of what, and what was lost by it.
+
+    `lost_chip_ns` None: it is not measured.
+    """
+
+    name: str
+    share: float | None
+    of: str
+    lost_chip_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One disruption's story. `down_ns` None: it is not over; `money` None: no price was given.
+
+    `is_whole`: lines, traceback and stacks are those that are known; else they were left out,
+    because there are too many incidents.
+    """
+
+    attempt: int
+    at_ns: int
+    cause: str
+    lost_steps: int
+    lost_ns: int
+    down_ns: int | None
+    chip_hours: float
+    money: float | None
+    phases: tuple[tuple[str, int], ...]
+    exits: tuple[int | None, ...] = ()
+    rank: int | None = None
+    lines: tuple[str, ...] = ()
+    traceback: tuple[str, ...] = ()
+    stacks: tuple[tuple[int, str], ...] = ()
+    resumed: str = ""
+    restart: str = ""
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the run is in that is no step: its kind, for how long, and how long it took before.
+
+    `usual_ns` None: it never was in this after a disruption; `times`: how often it was.
+    """
+
+    kind: str
+    since_ns: int
+    lasts_ns: int
+    usual_ns: int | None
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A change that would raise goodput, and by how much: shares."""
+
+    change: str
+    gain: float
+    goodput: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What would raise goodput most, the largest first; `words`: what that rests on."""
+
+    changes: tuple[Gain, ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that a page is made of. `now_ns`: when it was looked, on the run's clock."""
+
+    findings: Findings
+    course: Course
+    steps: StepTimes
+    now_ns: int
+    ranks: tuple[RankSeen, ...] = ()
+    price_per_chip_hour: float | None = None
+    gains: Gains | None = None
+    store: str | None = None  # where commands have to be told to look
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The page's content. Times are ns on the run's clock, unix time if `unix_clock`."""
+
+    name: str
+    state: str
+    why: str
+    is_live: bool
+    store: str | None
+    command: tuple[str, ...]
+    unix_clock: bool
+    origin_ns: int
+    now_ns: int
+    account: Account
+    factors: tuple[Factor, ...]
+    price_per_chip_hour: float | None
+    last_step_age_ns: int | None
+    is_on_device: bool  # its ranks tell when the device has completed a step
+    phase: Phase | None
+    announced: tuple[Announced, ...]
+    save_ns: int | None
+    advice: Advice
+    course: Course
+    steps: StepTimes
+    incidents: tuple[Incident, ...]
+    hosts: tuple[HostRow, ...]
+    tiers: tuple[Tier, ...]
+    saving: str | None
+    compilations: str | None
+    gains: Gains | None
+    rollbacks: tuple[str, ...]
+    notes: tuple[str, ...]
+    attempts: int
+
+    @property
+    def newest(self) -> Incident | None:
+        """The incident that counts: the last one."""
+        return self.incidents[-1] if self.incidents else None
+
+
+def overview(sight: Sight) -> Overview:
+    """Everything that a page shows of a run."""
+    findings, course = sight.findings, sight.course
+    account = findings.account
+    state = findings.state or ("done" if course.is_over else "recorded")
+    is_live = state in ("running", "silent")
+    incidents = tuple(_incidents(sight))
+    rows = tiers(findings, sight.steps, sight.ranks, sight.now_ns if is_live else course.end_ns)
+    hosts = host_rows(sight.ranks, sight.now_ns, sight.steps.usual_ns)
+    phase = _phase(sight) if is_live else None
+    age_ns = None
+    if sight.steps.last_end_ns is not None:
+        age_ns = max(0, sight.now_ns - sight.steps.last_end_ns)
+    save_ns = _save_ns(findings, sight.ranks)
+    condition = Condition(
+        name=account.name,
+        state=state,
+        store=sight.store,
+        why=clean(findings.why),
+        command=tuple(map(clean, findings.command)),
+        attempt=course.launches[-1].attempt if course.launches else None,
+        broke=incidents[-1] if incidents else None,
+        same_again=_same_again(account.disruptions),
+        phase_kind=None if phase is None else phase.kind,
+        phase_ns=0 if phase is None else phase.lasts_ns,
+        phase_usual_ns=None if phase is None else phase.usual_ns,
+        step_age_ns=age_ns,
+        usual_ns=sight.steps.usual_ns,
+        recent_ns=sight.steps.recent_ns,
+        deadline_in_ns=_deadline_in_ns(findings, sight.now_ns),
+        save_ns=save_ns,
+        straggler=next((row.rank for row in hosts if row.is_straggler), None),
+        tiers=rows,
+    )
+    return Overview(
+        name=clean(account.name),
+        state=state,
+        why=clean(findings.why),
+        is_live=is_live,
+        store=findings.store,
+        command=tuple(map(clean, findings.command)),
+        unix_clock=findings.unix_clock,
+        origin_ns=findings.origin_ns,
+        now_ns=sight.now_ns,
+        account=account,
+        factors=_factors(account, findings.program),
+        price_per_chip_hour=sight.price_per_chip_hour,
+        last_step_age_ns=age_ns,
+        is_on_device=any(rank.complete for rank in sight.ranks),
+        phase=phase,
+        announced=findings.announced,
+        save_ns=save_ns,
+        advice=advice(condition),
+        course=course,
+        steps=sight.steps,
+        incidents=incidents,
+        hosts=hosts,
+        tiers=rows,
+        saving=None if findings.saving is None else clean(findings.saving),
+        compilations=None if findings.compilations is None else findings.compilations.words,
+        gains=sight.gains,
+        rollbacks=tuple(clean(one.words) for one in findings.rollbacks),
+        notes=tuple(map(clean, findings.notes)),
+        attempts=len(course.launches) if findings.attempts is None else findings.attempts,
+    )
+
+
+def _factors(account: Account, program: float | None) -> tuple[Factor, ...]:
+    elapsed = duration(account.elapsed_ns)
+    ready = duration(account.available // account.chips)
+    away = account.elapsed - account.available
+    return (
+        Factor("scheduling", account.scheduling_goodput, f"{ready} ready of {elapsed} paid", away),
+        Factor(
+            "runtime",
+            account.runtime_goodput,
+            f"{duration(account.productive // account.chips)} kept of {ready} ready",
+            account.available - account.productive,
+        ),
+        Factor(
+            "program",
+            program,
+            "not measured: nobody said what a step should take (--ideal-step)"
+            if program is None
+            else "an ideal step, of each step kept",
+            None if program is None else round(account.productive * (1 - program)),
+        ),
+    )
+
+
+def badput(account: Account) -> Iterator[tuple[str, int]]:
+    """Kinds of lost time and their chip-nanoseconds, in the order of a waterfall."""
+    levels = {Level.SCHEDULING: 0, Level.RUNTIME: 1}
+    kinds = [kind for kind, ns in account.kinds.items() if kind != STEP and ns > 0]
+    for kind in sorted(kinds, key=lambda kind: (levels[level_of(kind)], place_of(kind))):
+        yield kind, account.kinds[kind]
+
+
+def _incidents(sight: Sight) -> Iterator[Incident]:
+    findings = sight.findings
+    account = findings.account
+    disruptions = account.disruptions
+    prices = [price_chip_ns(one, account.chips) for one in disruptions]
+    costliest = sorted(range(len(prices)), key=lambda i: -prices[i])[: STORIES - NEWEST]
+    whole = {*costliest, *range(max(0, len(prices) - NEWEST), len(prices))}
+    for i, (one, price) in enumerate(zip(disruptions, prices, strict=True)):
+        evidence = findings.evidence_for(one)
+        hours = price / NS_PER_CHIP_HOUR
+        phases = [(kind, ns) for kind, ns in one.waterfall_ns.items() if ns > 0]
+        resumed = findings.resumed_after(one)
+        told = i in whole
+        yield Incident(
+            attempt=one.attempt,
+            at_ns=one.at_ns,
+            cause=clean(evidence.words or cause_in_words(one.cause))[:LINE_CHARS],
+            lost_steps=one.lost_steps,
+            lost_ns=one.lost_ns,
+            down_ns=one.downtime_ns,
+            chip_hours=hours,
+            money=None if sight.price_per_chip_hour is None else hours * sight.price_per_chip_hour,
+            phases=tuple(sorted(phases, key=lambda phase: place_of(phase[0]))),
+            exits=evidence.exits,
+            rank=evidence.rank,
+            lines=_last(evidence.last_lines, LINES) if told else (),
+            traceback=_last((evidence.traceback or "").splitlines(), TRACEBACK_LINES)
+            if told
+            else (),
+            stacks=tuple((rank, clean(text)[:STACKS_CHARS]) for rank, text in evidence.stacks)
+            if told
+            else (),
+            resumed="" if resumed is None else resumed.words,
+            restart="" if evidence.restart is None or not told else clean(evidence.restart.words),
+            is_whole=told,
+        )
+
+
+def _last(lines: Sequence[str], most: int) -> tuple[str, ...]:
+    return tuple(clean(line.rstrip())[:LINE_CHARS] for line in lines[-most:])
+
+
+def _phase(sight: Sight) -> Phase | None:
+    """What a live run is in, if it is in no step."""
+    course, disruptions = sight.course, sight.findings.account.disruptions
+    is_down = bool(disruptions) and disruptions[-1].resumed_ns is None
+    kind = course.last_kind
+    if kind is None or kind == STEP or (kind == "other" and not is_down):
+        return None
+    since_ns = course.last_kind_since_ns
+    over = [one for one in disruptions if one.resumed_ns is not None]
+    times = [one.waterfall_ns[kind] for one in over if one.waterfall_ns.get(kind)]
+    usual_ns = round(median(times)) if times else None
+    return Phase(kind, since_ns, max(0, sight.now_ns - since_ns), usual_ns, len(times))
+
+
+def _save_ns(findings: Findings, ranks: Sequence[RankSeen]) -> int | None:
+    """What it takes from an order to a durable set, as measured; None: nothing was saved yet."""
+    saves = findings.saves
+    took_ns = max((rank.took_ns for rank in ranks), default=0)
+    if saves is not None and saves.drains:
+        blocked_ns = saves.memory_blocked_ns // max(1, saves.memory)
+        took_ns = max(took_ns, blocked_ns + saves.drained_ns // saves.drains)
+    return took_ns or None
+
+
+def _deadline_in_ns(findings: Findings, now_ns: int) -> int | None:
+    deadlines = [one.deadline_ns for one in findings.announced if one.deadline_ns is not None]
+    return min(deadlines) - now_ns if deadlines else None
+
+
+def _same_again(disruptions: Sequence[Disruption]) -> int:
+    """How many of the last attempts in a row ended of the same cause with no step completed."""
+    count = 0
+    for one in reversed(disruptions):
+        if one.resumed_ns is not None or one.cause != disruptions[-1].cause:
+            break
+        count += 1
+    return count
