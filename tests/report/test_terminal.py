@@ -9,7 +9,8 @@ from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.report.findings import Announced, Compilations, Evidence, Findings
-from holdfast.report.terminal import STORIES_SHOWN, clean, show
+from holdfast.report.terminal import STORIES_SHOWN, show
+from holdfast.report.words import clean
 
 
 def shown(findings: Findings, width: int = 80, *, every_story: bool = False, **options) -> str:

@@ -22,8 +22,7 @@ from rich.text import Text
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.summary import RunSummary, Spent, Window, fleet
 from holdfast.report.kinds import words_of
-from holdfast.report.terminal import clean
-from holdfast.report.words import cause_in_words, chip_hours, counted, percent
+from holdfast.report.words import cause_in_words, chip_hours, clean, counted, percent
 
 FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
