@@ -13,6 +13,7 @@ from holdfast.doctor.facts import (
     Facts,
     Habit,
     Memory,
+    ObjectStore,
     Place,
     RunRecord,
     ScriptHabit,
@@ -23,6 +24,7 @@ GIB = 1 << 30
 RUN = RunRecord("lm", 2, 4 * GIB, step_s=1.0, blocked_s=1.0, write_s=2.5)  # needs 8 s
 SHM = Memory("/dev/shm", "tmpfs", 3, 12 * GIB, "/dev/shm has 16 GiB free")
 DISK = Place("/store", "ext4", free_bytes=100 * GIB, fsync_s=0.004, skew_s=0.0)
+BUCKET = ObjectStore("s3://b/runs", took_s=0.02, skew_s=0.0, is_exclusive=True)
 GCE = SourceFact("gce", "as set", has_answered=True)
 WELL = Facts(
     run=RUN,
@@ -68,7 +70,14 @@ def run(**changes):
         ({"store": replace(DISK, free_bytes=16 * GIB - 1)}, ["room warning"]),
         ({"store": replace(DISK, free_bytes=8 * GIB - 1)}, ["room error"]),
         ({"store": replace(DISK, free_bytes=1), "state_bytes": None}, []),
-        ({"store": None}, []),  # in an object store
+        ({"store": None, "bucket": BUCKET, "mirror": DISK}, []),
+        *[
+            ({"store": None, "bucket": replace(BUCKET, step=step, trouble="no")}, ["bucket error"])
+            for step in ("opened", "written", "read", "listed", "claimed", "deleted")
+        ],
+        ({"bucket": replace(BUCKET, is_exclusive=False)}, ["bucket error"]),
+        ({"bucket": replace(BUCKET, took_s=0.6, skew_s=-30.0)}, ["bucket warning"] * 2),
+        ({"bucket": BUCKET, "mirror": replace(DISK, trouble="no")}, ["bucket error"]),
         ({"scratch": Place("/home/me", "nfs4", is_remote=True)}, ["scratch error"]),
         ({"scratch": Place("/root", trouble="no")}, ["scratch error"]),
         ({"memory": replace(SHM, room_bytes=12 * GIB - 1)}, ["memory note"]),

@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli.places import open_run, store_option
 from holdfast.config import inherited_environment, resolve
+from holdfast.config.kinds import INSTANCE
 from holdfast.errors import EXIT_DONE, EXIT_USER_FAILURE, ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def doctor(
     """Say what on this host will hurt a run, why, and what to do about it.
 
     Looks at this host, at SCRIPT's source (without running it), and at what RUN has recorded. Asks
-    no address but those of sources of notices that are named, or that this host is known to have.
+    no address but that of a store in a bucket, and those of sources of notices that are named, or
+    that this host is known to have.
     Exit codes: 0, or 1 when something is found that costs progress.
     """
     from holdfast.doctor.checks import CHECKS, examine
@@ -78,6 +80,7 @@ def _facts(
 ) -> Facts:
     from holdfast.doctor import host
     from holdfast.doctor.ask import ask
+    from holdfast.doctor.bucket import object_store
     from holdfast.doctor.facts import Facts
     from holdfast.doctor.recorded import run_record
     from holdfast.notices.protocol import Surroundings
@@ -89,6 +92,7 @@ def _facts(
     sources = wanted(settings.notice, around)
     folder = None if run is None else open_run(run, store)
     record = None if folder is None else run_record(folder)
+    bucket = object_store(settings.store, instance=settings.store_credentials == INSTANCE)
     state_bytes = _bytes(state) if state is not None else record.state_bytes if record else None
     return Facts(
         grace_s=settings.grace_s,
@@ -97,7 +101,9 @@ def _facts(
         run=record,
         state_bytes=state_bytes,
         memory=host.memory_tier(settings, folder.scratch_key if folder else ""),
-        store=host.store_place(settings.store),
+        store=None if bucket is not None else host.store_place(settings.store),
+        bucket=bucket,
+        mirror=None if bucket is None else host.scratch_place(settings.mirror),
         scratch=host.scratch_place(settings.scratch),
         sources=tuple(ask(sources, around)),
         listens=settings.notice != "off",

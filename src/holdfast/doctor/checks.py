@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.doctor import checks_host, checks_run, checks_script
+from holdfast.doctor import checks_bucket, checks_host, checks_run, checks_script
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.finding import Finding, Severity
 
@@ -16,6 +16,7 @@ CHECKS: dict[str, Check] = {
     "notices": checks_run.notices,
     "script": checks_script.script,
     "store": checks_run.store,
+    "bucket": checks_bucket.bucket,
     "room": checks_run.room,
     "scratch": checks_run.scratch,
     "memory": checks_run.memory,

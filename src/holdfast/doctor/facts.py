@@ -61,6 +61,24 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """A run store in a bucket. `trouble`: why it could not be opened, written and so on (`step`).
+
+    `took_s`: a small read. `skew_s`: by how much the clock that stamps its objects is ahead of this
+    host's, as far as whole seconds can tell. `is_exclusive`: it refuses to create what is there.
+    `left`: the object that the look could not take away again. None: not measured.
+    """
+
+    url: str
+    step: str = ""
+    trouble: str = ""
+    took_s: float | None = None
+    skew_s: float | None = None
+    is_exclusive: bool | None = None
+    left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFact:
     """A source of notices that is named or found (`why`), and what it said when it was asked."""
 
@@ -107,6 +125,8 @@ class Facts:
     state_bytes: int | None = None
     memory: Memory | None = None
     store: Place | None = None
+    bucket: ObjectStore | None = None  # the store, where it is one; then `store` is None
+    mirror: Place | None = None  # the folder of its working copy
     scratch: Place | None = None
     sources: tuple[SourceFact, ...] = ()
     listens: bool = True  # --notice is not off

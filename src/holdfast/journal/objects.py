@@ -146,6 +146,12 @@ class Bucket:
             nbytes: int = _lib().head(self._quick, self._full(key))["size"]
             return nbytes
 
+    def stamped_s(self, key: str) -> float:
+        """When the store says that an object was written, unix seconds; errors as of `size`."""
+        with self._told(f"look at {self.where(key)}"):
+            at: float = _lib().head(self._quick, self._full(key))["last_modified"].timestamp()
+            return at
+
     def has(self, key: str) -> bool:
         """Whether there is such an object; StoreUnavailable."""
         try:
@@ -335,6 +341,7 @@ _memories: dict[str, Any] = {}  # one for each name, for the life of this proces
 
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_SKEWED = ("RequestTimeTooSkewed", "RequestExpired")
 _REFUSED = ("403 ", "401 ", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _AWAY = ("error sending request", "connection", "timed out", "timeout", "dns error", "retries")
 
@@ -350,6 +357,8 @@ def _reason(place: Place, error: BaseException) -> str:
     root = f"{place.scheme}://{place.bucket}"
     if _says_no_bucket(text):
         return f"there is no bucket {root}; create it, or name another store"
+    if any(word in text for word in _SKEWED):
+        return f"{root} finds this host's clock wrong; run a time service (chrony)"
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or any(
         word in text for word in _REFUSED
     ):

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.doctor import doctor
 from holdfast.errors import AttemptExists, ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
 from holdfast.journal import objects
@@ -23,6 +25,7 @@ from holdfast.journal.carrier import Carrier
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.objects import Bucket, parse_place
 from holdfast.journal.remote import refresh, remote_of
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.retention import pin, read_pins
@@ -234,3 +237,25 @@ def wait_for(predicate: Any, within_s: float = 30.0) -> None:
     while not predicate():
         assert time.monotonic() < end, "not true in time"
         time.sleep(0.005)
+
+
+def test_the_doctor_tries_the_bucket_out(
+    bucket: str, proxy: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del store  # its variables, not its folder
+    monkeypatch.setattr(objects, "QUICK_S", 0.2)
+
+    def found(place: str, code: int) -> list[dict[str, str]]:
+        words = ["--store", place, "--json"]
+        result = CliRunner().invoke(doctor, words, env={"HOLDFAST_MIRROR": str(tmp_path / "m")})
+        assert result.exit_code == code, result.output
+        return [one for one in json.loads(result.stdout)["findings"] if one["check"] == "bucket"]
+
+    assert found(f"s3://{bucket}/team", 0) == []
+    assert not Bucket(parse_place(f"s3://{bucket}")).list()
+    (one,) = found("s3://nobody/team", 1)
+    assert "s3://nobody/team cannot be written: " in one["what"]
+    assert "there is no bucket" in one["what"]
+    proxy.down()
+    (one,) = found(f"s3://{bucket}/team", 1)
+    assert "cannot be reached" in one["what"]

@@ -1,0 +1,101 @@
+"""Checks of a run store in a bucket. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.checks_run import SKEW_S
+from holdfast.doctor.facts import Facts, ObjectStore
+from holdfast.doctor.finding import Finding, Severity
+
+SLOW_READ_S = 0.5
+# What does not work, what that will cost, and what to do: by the request that failed.
+_FAILS = {
+    "opened": (
+        "cannot be opened",
+        "no run will start",
+        "set what is missing, in the environment of whoever starts the run",
+    ),
+    "written": (
+        "cannot be written",
+        "no run will start, and none can save",
+        "let the identity create objects below the prefix",
+    ),
+    "read": (
+        "cannot be read",
+        "no run goes on from its checkpoint",
+        "let the identity read objects below the prefix",
+    ),
+    "listed": (
+        "cannot be listed",
+        "no run finds its checkpoints",
+        "let the identity list the bucket below the prefix",
+    ),
+    "claimed": (
+        "does not answer a claim",
+        "a run that cannot take its lease does not start",
+        "let the identity create objects below the prefix",
+    ),
+    "deleted": (
+        "keeps what is deleted",
+        "old checkpoints stay, and are paid for",
+        "let the identity delete objects below the prefix; no hold or retention policy there",
+    ),
+}
+
+
+def bucket(facts: Facts) -> Iterator[Finding]:
+    """A bucket that does not do what a run asks of it, does it slowly, or in another time."""
+    place = facts.bucket
+    if place is None:
+        return
+    if place.trouble:
+        what, why, fix = _FAILS[place.step]
+        left = f"; and remove {place.left}" if place.left else ""
+        yield Finding(
+            "bucket",
+            Severity.ERROR,
+            f"the run store {place.url} {what}: {place.trouble}",
+            why,
+            f"{fix}{left}",
+        )
+    yield from _manners(place)
+    if facts.mirror is not None and facts.mirror.trouble:
+        yield Finding(
+            "bucket",
+            Severity.ERROR,
+            f"the folder of working copies {facts.mirror.path} cannot be written: "
+            f"{facts.mirror.trouble}",
+            "records go to the bucket by way of it, so no run will start",
+            "name a local folder of yours: --mirror",
+        )
+
+
+def _manners(place: ObjectStore) -> Iterator[Finding]:
+    """How it does what it does."""
+    if place.is_exclusive is False:
+        yield Finding(
+            "bucket",
+            Severity.ERROR,
+            f"the run store {place.url} creates an object over one that is there",
+            "two supervisors could hold one run, and write into each other's attempts",
+            "use a store that honours conditional writes (If-None-Match), or a shared folder",
+        )
+    if place.took_s is not None and place.took_s > SLOW_READ_S:
+        yield Finding(
+            "bucket",
+            Severity.WARNING,
+            f"a small read of the run store {place.url} takes {place.took_s:.2g} s",
+            "a start asks for dozens of objects, one after the other, and a save waits for some",
+            "use a bucket in the region of this host",
+        )
+    if place.skew_s is not None and abs(place.skew_s) > SKEW_S:
+        side = "ahead of" if place.skew_s > 0 else "behind"
+        yield Finding(
+            "bucket",
+            Severity.WARNING,
+            f"the clock of the run store {place.url} is {abs(place.skew_s):.0f} s {side} this "
+            "host's",
+            "requests are signed with this host's time: minutes too far, and all are refused",
+            "run a time service: chrony, systemd-timesyncd",
+        )
