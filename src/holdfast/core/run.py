@@ -144,6 +144,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.Noticed): notices.on_noticed,
     (State.LAUNCHING, ev.TimerFired): notices.or_notice(before.on_timer_while_launching),
     (State.LAUNCHING, ev.RollbackAsked): stops.on_rollback_asked,
+    (State.LAUNCHING, ev.Suspended): stops.on_suspended_while_launching,
     (State.RUNNING, ev.Joined): during.on_joined,
     (State.RUNNING, ev.Heard): saves.on_heard,
     (State.RUNNING, ev.SaveTook): saves.on_save_took,

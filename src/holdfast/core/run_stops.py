@@ -69,6 +69,13 @@ def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
 
 
+def on_suspended_while_launching(run: Course, event: ev.Suspended) -> list[act.Action]:
+    """The store could not answer meanwhile: it has its time from now on."""
+    if run.stopping.now is None:
+        return []
+    return [act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
+
+
 # --- to go back -----------------------------------------------------------------------------
 
 
