@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "engines": BASE | {"journal"},
     "provision": BASE,
     "program": BASE,
+    "convert": BASE,
     "sim": BASE | {"journal"},
     "report": BASE | {"journal"},
     "runs": BASE | {"journal", "snapshot"},

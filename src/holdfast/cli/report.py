@@ -167,9 +167,10 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
     ledger.add_history(history)
     now_ns = None if now is None else _clock_ns(now)
     account = ledger.account(now_ns, window_ns)
-    requested_ns = next(f.requested_ns for f in history.facts if isinstance(f, RunFact))
+    run = next(f for f in history.facts if isinstance(f, RunFact))
     source = Source(ledger, now_ns, run=path if path.endswith(OF_A_FILE) else None)
-    return Findings(account, requested_ns=requested_ns), account.to_json(), source
+    findings = Findings(account, requested_ns=run.requested_ns, notes=run.notes)
+    return findings, account.to_json(), source
 
 
 def _of_run(

@@ -13,12 +13,16 @@ DONE = "done"
 
 @dataclass(frozen=True, slots=True)
 class RunFact:
-    """The run: once in a history. `requested_ns` is when its resources were asked for."""
+    """The run: once in a history. `requested_ns` is when its resources were asked for.
+
+    `notes`: what whoever wrote the history had to assume, a sentence each.
+    """
 
     name: str
     requested_ns: int
     ended_ns: int | None
     chips: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

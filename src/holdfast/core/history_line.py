@@ -159,7 +159,17 @@ class Fields(NamedTuple):
 def _run(f: Fields) -> RunFact:
     requested_ns, ended_ns = f.time_ns("requested"), f.time_or_null_ns("ended")
     f.in_order("requested", "ended", requested_ns, ended_ns)
-    return RunFact(f.text("name"), requested_ns, ended_ns, f.whole("chips", 1, MAX_CHIPS))
+    return RunFact(
+        f.text("name"), requested_ns, ended_ns, f.whole("chips", 1, MAX_CHIPS), _notes(f)
+    )
+
+
+def _notes(f: Fields) -> tuple[str, ...]:
+    """What is noted of the run; a value of another kind is somebody else's key, and ignored."""
+    notes = f.values.get("notes")
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        return ()
+    return tuple(note.encode("utf-8", "replace").decode() for note in notes)
 
 
 def _attempt(f: Fields) -> AttemptFact:
@@ -232,7 +242,13 @@ _READERS: dict[str, Callable[[Fields], Fact]] = {
 _LAYOUTS: dict[type, tuple[str, dict[str, str]]] = {
     RunFact: (
         "run",
-        {"name": "name", "requested": "requested_ns", "ended": "ended_ns", "chips": "chips"},
+        {
+            "name": "name",
+            "requested": "requested_ns",
+            "ended": "ended_ns",
+            "chips": "chips",
+            "notes": "notes",
+        },
     ),
     AttemptFact: (
         "attempt",
@@ -273,6 +289,9 @@ _LAYOUTS: dict[type, tuple[str, dict[str, str]]] = {
 }
 
 
+_OPTIONAL = ("from", "notes")
+
+
 def encode(fact: Fact) -> str:
     """The line of a fact, without its line end; times are exact."""
     if isinstance(fact, StepsFact) and (fact.first == fact.last or fact.end_ns is None):
@@ -285,7 +304,7 @@ def encode(fact: Fact) -> str:
     fields = [f'"event": "{event}"']
     for key, attribute in layout.items():
         value = getattr(fact, attribute)
-        if key != "from" or value is not None:
+        if key not in _OPTIONAL or value not in (None, ()):
             text = seconds(value) if attribute.endswith("_ns") else json.dumps(value)
             fields.append(f'"{key}": {text}')
     return "{" + ", ".join(fields) + "}"

@@ -1,0 +1,179 @@
+"""`holdfast convert`: logs of a run that Holdfast did not see, as a history."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.convert.asked import Column
+
+NS_PER_S = 1_000_000_000
+KINDS = ("maxtext", "table")
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option(
+    "--from",
+    "kind",
+    type=click.Choice(KINDS),
+    help="What wrote the logs; found out from the first of them, if not given.",
+)
+@click.option("--out", metavar="FILE", help="Write there instead of to standard output.")
+@click.option(
+    "--map",
+    "mapped",
+    metavar="NAME=COLUMN[:UNIT],...",
+    multiple=True,
+    help="Columns of a table: step, time, seconds (of each step), row_seconds (of all steps since "
+    "the last line), elapsed (since the process started), attempt, rank. UNIT: s, ms, us, ns, min.",
+)
+@click.option(
+    "--start", metavar="T", help="When the first process started, for logs without times."
+)
+@click.option("--requested", metavar="T", help="When the run's resources were asked for.")
+@click.option("--end", metavar="T", help="When the run ended, if later than the log's last line.")
+@click.option("--name", metavar="NAME", help="The run's name.")
+@click.option(
+    "--chips", metavar="N", type=click.IntRange(1, 2**31 - 1), help="How many chips it had."
+)
+@click.option(
+    "--gap", metavar="S", type=float, default=600.0, show_default=True,
+    help="Silence, beyond what steps take, that counts as a restart.",
+)  # fmt: skip
+@click.option(
+    "--pause", metavar="X", type=float, default=3.0, show_default=True,
+    help="Where only ends of steps are known: what took over X times as long as usual was held up, "
+    "and the excess is no step.",
+)  # fmt: skip
+@click.option("--timezone", "zone", metavar="ZONE", default="UTC", show_default=True,
+              help="Of times that name none: Europe/Berlin, or +02:00.")  # fmt: skip
+@click.option(
+    "--file-times", is_flag=True, help="A log without times ended when its file last changed."
+)
+def convert(
+    logs: tuple[str, ...],
+    kind: str | None,
+    out: str | None,
+    mapped: tuple[str, ...],
+    start: str | None,
+    requested: str | None,
+    end: str | None,
+    name: str | None,
+    chips: int | None,
+    gap: float,
+    pause: float,
+    zone: str,
+    file_times: bool,
+) -> None:
+    """Turn the logs of a run that Holdfast did not see into a history.
+
+    `holdfast report --history` and `holdfast plan --from-run` read it. LOG is MaxText's log, or a
+    table of steps (CSV, JSON lines), also gzipped; several are one run, in their order. What was
+    assumed, and what was odd, is said on standard error and kept in the history.
+    """
+    from holdfast.convert.asked import Asked
+    from holdfast.convert.formats import convert as converted
+    from holdfast.convert.formats import kind_of
+    from holdfast.convert.notes import Notes
+    from holdfast.journal.history_file import write_history
+
+    paths = [Path("/dev/stdin") if log == "-" else Path(log) for log in logs]
+    for path in paths:
+        if not path.exists():
+            raise ConfigurationError(f"there is no log {path}; check the path")
+    if kind is None:
+        kind = kind_of(paths[0]) if paths[0].is_file() else None
+        if kind is None:
+            raise ConfigurationError(
+                f"what wrote {logs[0]} cannot be told from its first lines; say it with --from "
+                f"({', '.join(KINDS)})"
+            )
+    place = _zone(zone)
+    asked = Asked(
+        name=name,
+        chips=chips,
+        start_ns=_moment(start, "--start", place),
+        requested_ns=_moment(requested, "--requested", place),
+        end_ns=_moment(end, "--end", place),
+        gap_ns=round(_positive(gap, "--gap") * NS_PER_S),
+        pause=_positive(pause, "--pause"),
+        zone=place,
+        file_times=file_times,
+        columns=_columns(mapped),
+    )
+    notes = Notes()
+    facts = converted(paths, kind, asked, notes)
+    write_history(sys.stdout if out in (None, "-") else out, facts)
+    for sentence in notes.assumptions():
+        print(f"holdfast: assumed: {sentence}", file=sys.stderr)
+    for sentence in notes.oddities():
+        print(f"holdfast: note: {sentence}", file=sys.stderr)
+
+
+def _positive(value: float, flag: str) -> float:
+    if not 0 < value < 1e9:
+        raise ConfigurationError(f"{flag} {value}: give a positive number")
+    return value
+
+
+def _moment(text: str | None, flag: str, zone: tzinfo) -> int | None:
+    from holdfast.convert.stamps import moment_ns
+
+    if text is None:
+        return None
+    found = moment_ns(text, zone)
+    if found is None:
+        raise ConfigurationError(
+            f"{flag} {text}: give a time like 2026-01-31T18:00:00Z, or unix seconds"
+        )
+    return found
+
+
+def _zone(text: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
+
+    if text.upper() in ("UTC", "Z"):
+        return UTC
+    if text[:1] in ("+", "-"):
+        hours, _, minutes = text[1:].partition(":")
+        if (
+            hours.isdigit()
+            and (minutes or "0").isdigit()
+            and int(hours) < 24
+            and int(minutes or 0) < 60
+        ):
+            offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
+            return timezone(-offset if text[0] == "-" else offset)
+    try:
+        return ZoneInfo(text)
+    except (OSError, ValueError, KeyError):
+        raise ConfigurationError(
+            f"--timezone {text}: give a zone like Europe/Berlin (its data must be installed), or "
+            "an offset like +02:00"
+        ) from None
+
+
+def _columns(mapped: tuple[str, ...]) -> dict[str, Column]:
+    from holdfast.convert.asked import Column
+    from holdfast.convert.table import UNITS_NS, USUAL
+
+    found: dict[str, Column] = {}
+    for one in (part for words in mapped for part in words.split(",")):
+        what, equals, column = one.partition("=")
+        name, colon, unit = column.rpartition(":")
+        if not colon or unit not in UNITS_NS:
+            name, unit = column, ""
+        if not equals or not name or what not in USUAL:
+            raise ConfigurationError(
+                f"--map {one}: give NAME=COLUMN, where NAME is one of {', '.join(USUAL)}"
+            )
+        found[what] = Column(name, UNITS_NS.get(unit, 0))
+    return found

@@ -1,0 +1,85 @@
+"""The kinds of logs that can be converted, and which one a file is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.convert import maxtext, table
+from holdfast.convert.asked import Asked
+from holdfast.convert.lines import head
+from holdfast.convert.notes import Notes
+from holdfast.convert.seen import Began, Place, Seen
+from holdfast.convert.story import Story
+from holdfast.core.facts import Fact
+from holdfast.errors import ConfigurationError
+
+
+class Format(NamedTuple):
+    """A kind of log: its reader, the span kind of slow first steps, and how it is called."""
+
+    read: Callable[[list[Path], Asked, Notes], Iterator[Seen]]
+    warm_up: str
+    title: str
+
+
+FORMATS = {
+    "maxtext": Format(maxtext.read, maxtext.WARM_UP, "MaxText's log"),
+    "table": Format(table.read, table.WARM_UP, "a table of steps (CSV, JSON lines)"),
+}
+
+
+def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterator[Fact]:
+    """The facts of a history, the run last; ConfigurationError where nothing can be told.
+
+    `notes` is filled on the way, and complete when the run has come.
+    """
+    form = FORMATS[kind]
+    story = Story(asked, notes, form.warm_up)
+    for seen in _placed(paths, kind, asked, notes):
+        yield from story.feed(seen)
+    if not story.steps:
+        odd = next(notes.oddities(), None)
+        raise ConfigurationError(
+            f"{', '.join(map(str, paths[:3]))}: no step is found in what was taken for {form.title}"
+            + (f" ({odd})" if odd else "")
+            + "; see holdfast convert --help for --from and --map"
+        )
+    yield from story.finish()
+
+
+def _placed(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterator[Seen]:
+    """What a reader sees; with --file-times, files without times start before their last change."""
+    form = FORMATS[kind]
+    if not asked.file_times:
+        yield from form.read(paths, asked, notes)
+        return
+    for path in paths:
+        trial = Story(asked, Notes(), form.warm_up)
+        for seen in form.read([path], asked, Notes()):
+            for _ in trial.feed(seen):
+                pass
+        for _ in trial.finish():
+            pass
+        if not trial.has_times:
+            start_ns = path.stat().st_mtime_ns - (trial.clock_ns - (asked.start_ns or 0))
+            notes.assume(
+                f"{path}: its last step ended when the file was last changed (--file-times)"
+            )
+            yield Began(Place(str(path), 0), start_ns, "file", sure=True)
+        yield from form.read([path], asked, notes)
+
+
+def kind_of(path: Path) -> str | None:
+    """Which kind of log a file is; None: none that is known."""
+    text = head(path).decode("utf-8", "replace")
+    if re.search(r"completed step: \d+, seconds:|Config param \w+: ", text):
+        return "maxtext"
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if first.startswith(("{", "[")) or (
+        re.search(r"\bstep|\biter", first) and first.count(",") + first.count("\t")
+    ):
+        return "table"
+    return None

@@ -1,0 +1,139 @@
+"""The time that stands in a line: many spellings, one clock of unix nanoseconds."""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+
+from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
+from holdfast.convert.lines import head
+from holdfast.convert.notes import Notes
+
+# Where the stamp may begin: after the words of a logger, a rank or a pod.
+_FAR = 120
+_GLOG = re.compile(r"(?<![A-Za-z])[IWEFD](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
+_ISO = re.compile(
+    r"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r" ?(Z|[+-]\d\d:?\d\d|[A-Z]{2,4}\b)?",
+    re.ASCII,
+)
+_HOURS = {
+    "Z": 0, "UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5,
+    "EST": -5, "EDT": -4, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3,
+}  # fmt: skip
+
+
+class Clock:
+    """Reads the stamps of one log, in its order.
+
+    `zone`: of stamps that name none. `year`: of the last stamp of a log whose stamps have no year.
+    """
+
+    def __init__(self, zone: tzinfo = UTC, year: int | None = None) -> None:
+        self._zone = zone
+        self._year = year
+        self._month = 0
+        self._readers: list[Callable[[str], int | None]] = [self._glog, self._iso]
+        self._second: tuple[tuple[str, ...], int] | None = None
+        self.without_zone = False
+        self.without_year = False
+
+    def read(self, line: str) -> int | None:
+        """The time in the line; None: there is none, or one that cannot be."""
+        for i, reader in enumerate(self._readers):
+            found = reader(line)
+            if found is not None:
+                if i:
+                    self._readers.insert(0, self._readers.pop(i))
+                return found
+        return None
+
+    def say(self, file: str, notes: Notes) -> None:
+        """Note what had to be assumed of the stamps so far."""
+        if self.without_zone:
+            notes.assume(f"times without a zone are taken for {self._zone} (--timezone)", "zone")
+        if self.without_year:
+            notes.assume(
+                f"{file}: its times have no year; {self._year} is assumed, from when the file was "
+                "last changed, or --start",
+                f"year of {file}",
+            )
+
+    def _glog(self, line: str) -> int | None:
+        match = _GLOG.search(line, 0, _FAR)
+        if match is None:
+            return None
+        month, *rest, decimals = match.groups()
+        if self._year is None:
+            return None
+        if self._month == 12 and int(month) == 1:
+            self._year += 1
+        self.without_year = self.without_zone = True
+        found = self._moment((str(self._year), month, *rest), decimals, self._zone)
+        if found is not None:
+            self._month = int(month)
+        return found
+
+    def _iso(self, line: str) -> int | None:
+        match = _ISO.search(line, 0, _FAR)
+        if match is None:
+            return None
+        *fields, decimals, zone = match.groups()
+        known = _zone(zone)
+        self.without_zone = self.without_zone or known is None
+        return self._moment(tuple(fields), decimals or "0", known or self._zone)
+
+    def _moment(self, fields: tuple[str, ...], decimals: str, zone: tzinfo) -> int | None:
+        key = (*fields, str(zone))
+        if self._second is None or self._second[0] != key:
+            try:
+                moment = datetime(*map(int, fields), tzinfo=zone)  # type: ignore[arg-type, misc]
+                self._second = (key, timegm(moment.astimezone(UTC).timetuple()))
+            except (ValueError, OverflowError):
+                return None
+        return self._second[1] * NS_PER_S + int(decimals.ljust(9, "0"))
+
+
+def _zone(text: str | None) -> tzinfo | None:
+    """An offset or one of the usual names; None for nothing, and for words that are none."""
+    if text is None:
+        return None
+    if text in _HOURS:
+        return timezone(timedelta(hours=_HOURS[text]))
+    digits = text[1:].replace(":", "")
+    if text[0] not in "+-" or int(digits[:2]) > 23 or int(digits[2:]) > 59:
+        return None
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def moment_ns(text: str, zone: tzinfo) -> int | None:
+    """A time that stands alone: unix seconds, or ISO 8601 (without a zone: of `zone`)."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return Clock(zone).read(text)
+        moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
+        whole = timegm(moment.astimezone(UTC).timetuple())
+        return whole * NS_PER_S + moment.microsecond * 1000
+    return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
+
+
+def clock_of(path: Path, asked: Asked) -> Clock:
+    """A clock for a log; the year of stamps without one is that of the file's last change."""
+    try:
+        changed = datetime.fromtimestamp(path.stat().st_mtime, asked.zone)
+    except (OSError, OverflowError, ValueError):
+        return Clock(asked.zone)
+    if asked.start_ns is not None:
+        changed = datetime.fromtimestamp(asked.start_ns / NS_PER_S, asked.zone)
+        return Clock(asked.zone, changed.year)
+    first = _GLOG.search(head(path).decode("utf-8", "replace")) if path.is_file() else None
+    is_last_years = first is not None and int(first[1]) > changed.month
+    return Clock(asked.zone, changed.year - is_last_years)

@@ -1,0 +1,481 @@
+"""What readers saw, one thing after the other → the facts of a history.
+
+Here it is decided where one attempt ends and the next begins. What a log cannot tell (the time in a
+queue, why a process went) is left out; what is assumed instead is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
+from holdfast.convert.notes import Notes
+from holdfast.convert.place import Frame, Placed, Row, place, usual_ns
+from holdfast.convert.seen import (
+    About,
+    Alive,
+    Began,
+    Ended,
+    NewFile,
+    Paused,
+    Place,
+    Restored,
+    Restoring,
+    Seen,
+    Stepped,
+)
+from holdfast.convert.voices import Judged, Voices
+from holdfast.core.facts import DONE, AttemptFact, Fact, RestoreFact, RunFact, SpanFact, StepsFact
+from holdfast.core.word import MAX_STEP
+
+HOLD = 4096  # rows are placed when so many more are known
+BACK_NS = NS_PER_S  # clocks that are set right go back by less
+SAME_START_NS = 60 * NS_PER_S  # the ranks of one attempt start within it
+UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt while its lines are read."""
+
+    number: int
+    floor_ns: int | None  # known start, or the end of the attempt before
+    start_ns: int | None
+    voices: Voices = field(default_factory=Voices)
+    whats: dict[str, int | None] = field(default_factory=dict)
+    rows: list[Stepped] = field(default_factory=list)
+    paused: list[Paused] = field(default_factory=list)
+    after: dict[int, list[Paused]] = field(default_factory=dict)
+    placed_any: bool = False
+    last_step: int | None = None  # of the rows that are placed
+    end_ns: int | None = None  # of all that is placed
+    rows_end_ns: int | None = None
+    line_ns: int | None = None  # of the last step line
+    seen_ns: int | None = None  # of the last line
+    silent_until_ns: int | None = None  # a long silence ended then
+    back_ns: int | None = None  # the time of a line that lay before the one before it
+    shift_ns: int = 0
+    usual_ns: int | None = None
+    pace_ns: int | None = None  # of the last row
+    cause: str | None = None
+    restoring: Restoring | None = None
+    has_times: bool = False
+    new_file: bool = False
+
+    @property
+    def has_steps(self) -> bool:
+        return self.voices.last is not None
+
+    @property
+    def over_ns(self) -> int | None:
+        """When it was over, as far as known."""
+        known = [t for t in (self.end_ns, self.seen_ns, self.start_ns) if t is not None]
+        return max(known) if known else None
+
+
+class Story:
+    """Takes what was seen in the order of the log; yields facts as they are certain.
+
+    `warm_up` is the span kind of what the first steps of a process take too long.
+    """
+
+    def __init__(self, asked: Asked, notes: Notes, warm_up: str = "startup") -> None:
+        self._asked = asked
+        self._notes = notes
+        self._warm_up = warm_up
+        self._now: _Attempt | None = None
+        self._before: _Attempt | None = None  # has steps; the next one's first step tells its last
+        self._count = 0
+        self._first_ns: int | None = None
+        self._clock_ns = asked.start_ns or 0
+        self._name: str | None = asked.name
+        self._chips: int | None = asked.chips
+        self.steps = 0
+        self.has_times = False
+
+    @property
+    def clock_ns(self) -> int:
+        """Up to when everything is told."""
+        return self._clock_ns
+
+    def feed(self, seen: Seen) -> Iterator[Fact]:
+        """Take the next thing that was seen."""
+        match seen:
+            case Stepped():
+                yield from self._stepped(seen)
+            case Alive():
+                self._alive(seen.at_ns)
+            case Began():
+                yield from self._began(seen)
+            case Paused():
+                yield from self._paused(seen)
+            case Restoring():
+                yield from self._restoring(seen)
+            case Restored():
+                yield from self._restored(seen)
+            case Ended():
+                self._ended(seen)
+            case About():
+                self._name = self._name or seen.name
+                self._chips = self._chips or seen.chips
+            case NewFile():
+                if self._now is not None:
+                    self._now.new_file = True
+
+    def finish(self) -> Iterator[Fact]:
+        """The rest, and the run itself. The notes are complete after it."""
+        if self._now is not None:
+            yield from self._close(self._now, is_last=True)
+        if self._before is not None:
+            yield from self._settle(self._before, None)
+        start_ns = self._clock_ns if self._first_ns is None else self._first_ns
+        requested_ns, ended_ns = start_ns, max(self._clock_ns, start_ns)
+        asked, notes = self._asked, self._notes
+        if asked.requested_ns is not None and asked.requested_ns <= start_ns:
+            requested_ns = asked.requested_ns
+        else:
+            notes.assume(
+                "how long the run was in a queue is not in the log: its time begins with its first "
+                "process"
+            )
+        if asked.end_ns is not None and asked.end_ns >= ended_ns:
+            ended_ns = asked.end_ns
+        else:
+            notes.assume("the run is taken to have ended with the last that the log tells of it")
+        if self._chips is None:
+            notes.assume("the number of chips is not known: 1 is written (--chips)")
+        yield RunFact(
+            self._name or "converted", requested_ns, ended_ns, self._chips or 1, notes.all()
+        )
+
+    # -- steps
+
+    def _stepped(self, step: Stepped) -> Iterator[Fact]:
+        if not 1 <= step.last <= MAX_STEP or (step.at_ns is not None and abs(step.at_ns) > MAX_NS):
+            self._notes.odd(step.place, "a step or a time that cannot be: the line is left out")
+            return
+        attempt = self._now or self._open(None)
+        judged = attempt.voices.judge(step.last, step.voice)
+        if judged is Judged.AGAIN:
+            judged = Judged.RESTART if self._was_repeated(attempt, step) else Judged.ECHO
+        if judged is Judged.ECHO:
+            self._notes.odd(step.place, "a step that was there already: the line is left out")
+            return
+        why = self._why_new(attempt, step, judged)
+        if why is not None:
+            self._notes.odd(step.place, why)
+            start_ns = attempt.silent_until_ns
+            yield from self._close(attempt)
+            attempt = self._open(start_ns)
+            attempt.voices.judge(step.last, step.voice)
+        timed = self._in_order(attempt, step)
+        if timed is None:
+            return
+        self.steps += 1
+        attempt.cause = None
+        attempt.new_file = False
+        self._take(attempt, timed)
+        if len(attempt.rows) >= 2 * HOLD:
+            yield from self._place(attempt, HOLD)
+
+    def _was_repeated(self, attempt: _Attempt, step: Stepped) -> bool:
+        """Whether a step that is told again was done again, too."""
+        if attempt.cause not in (None, DONE) or attempt.new_file:
+            return True
+        if step.at_ns is None or attempt.line_ns is None:
+            return False
+        took_ns = step.took_ns if step.took_ns is not None else attempt.pace_ns
+        return took_ns is not None and step.at_ns - attempt.line_ns > max(took_ns, NS_PER_S)
+
+    def _why_new(self, attempt: _Attempt, step: Stepped, judged: Judged) -> str | None:
+        """Why this step is another process's than the ones before; None: it is not."""
+        if not attempt.rows and not attempt.placed_any:
+            return None
+        if judged is Judged.RESTART:
+            return "the steps fall back: taken for a restart"
+        if attempt.silent_until_ns is not None:
+            return self._gap_words()
+        at_ns, heard_ns = step.at_ns, attempt.seen_ns
+        if at_ns is not None and heard_ns is not None:
+            last = attempt.rows[-1].last if attempt.rows else attempt.last_step or 0
+            pace = attempt.usual_ns or attempt.pace_ns
+            expected = step.took_ns if step.took_ns is not None else None
+            if expected is None and pace is not None:
+                expected = pace * (step.last - last)
+            if expected is not None and at_ns - heard_ns - expected > self._asked.gap_ns:
+                return self._gap_words()
+        if attempt.new_file:
+            last = attempt.rows[-1].last if attempt.rows else attempt.last_step or 0
+            follows = (step.first or step.last) == last + 1 or step.first is None
+            if not follows or at_ns is None or heard_ns is None:
+                return "a new file: taken for a restart"
+        return None
+
+    def _gap_words(self) -> str:
+        return (
+            f"nothing was written for over {self._asked.gap_ns / NS_PER_S:g} s: taken for a "
+            "restart (--gap)"
+        )
+
+    def _in_order(self, attempt: _Attempt, step: Stepped) -> Stepped | None:
+        """The step with a time that does not lie before the one before it; None: it has none."""
+        at_ns = None if step.at_ns is None else step.at_ns + attempt.shift_ns
+        if at_ns is not None and attempt.line_ns is not None and at_ns < attempt.line_ns - BACK_NS:
+            if attempt.back_ns is not None and at_ns >= attempt.back_ns:
+                attempt.shift_ns += attempt.line_ns - attempt.back_ns
+                at_ns += attempt.line_ns - attempt.back_ns
+                attempt.back_ns = None
+                self._notes.odd(
+                    step.place,
+                    "the clock was set back: later times of this process are shifted to go on",
+                )
+            else:
+                attempt.back_ns, at_ns = at_ns, None
+                self._notes.odd(
+                    step.place, "its time lies before that of the step before: it is left out"
+                )
+        elif at_ns is not None:
+            attempt.back_ns = None
+        if at_ns is None and step.took_ns is None:
+            if step.at_ns is None:
+                self._notes.odd(
+                    step.place,
+                    "a step without a time or a duration: it counts with the next that has one",
+                )
+            return None
+        if at_ns == step.at_ns:
+            return step
+        return Stepped(step.place, step.last, at_ns, step.took_ns, step.first, step.voice)
+
+    def _take(self, attempt: _Attempt, step: Stepped) -> None:
+        if step.at_ns is not None:
+            attempt.has_times = self.has_times = True
+            attempt.seen_ns = max(attempt.seen_ns or step.at_ns, step.at_ns)
+            if attempt.rows and attempt.line_ns is not None:
+                steps = step.last - attempt.rows[-1].last
+                attempt.pace_ns = max(step.at_ns - attempt.line_ns, 0) // max(steps, 1)
+            attempt.line_ns = step.at_ns
+        attempt.silent_until_ns = None
+        attempt.rows.append(step)
+
+    # -- what else was seen
+
+    def _alive(self, at_ns: int) -> None:
+        attempt = self._now
+        if attempt is None or abs(at_ns) > MAX_NS:
+            return
+        at_ns += attempt.shift_ns
+        heard_ns = attempt.seen_ns
+        if heard_ns is not None and at_ns - heard_ns > self._asked.gap_ns and attempt.rows:
+            pace = attempt.usual_ns or attempt.pace_ns
+            if pace is not None and at_ns - heard_ns - pace > self._asked.gap_ns:
+                attempt.silent_until_ns = at_ns
+        if attempt.silent_until_ns is None and (heard_ns is None or at_ns > heard_ns):
+            attempt.seen_ns = at_ns
+
+    def _began(self, began: Began) -> Iterator[Fact]:
+        attempt = self._now
+        if attempt is not None and not self._is_another(attempt, began):
+            attempt.whats.setdefault(began.what, began.at_ns)
+            return
+        if attempt is not None:
+            yield from self._close(attempt)
+        self._open(began.at_ns).whats[began.what] = began.at_ns
+
+    def _is_another(self, attempt: _Attempt, began: Began) -> bool:
+        """Whether this line tells of another process than those of the attempt so far."""
+        if attempt.has_steps or began.sure:
+            return True
+        if began.what not in attempt.whats:
+            return False
+        if attempt.cause is not None:
+            return True
+        before_ns, at_ns = attempt.whats[began.what], began.at_ns
+        return before_ns is not None and at_ns is not None and at_ns - before_ns > SAME_START_NS
+
+    def _ended(self, ended: Ended) -> None:
+        if self._now is not None:
+            self._now.cause = ended.cause
+            if ended.at_ns is not None:
+                self._alive(ended.at_ns)
+
+    def _restoring(self, restoring: Restoring) -> Iterator[Fact]:
+        if self._now is not None and self._now.has_steps:
+            yield from self._close(self._now)
+            self._open(restoring.at_ns)
+        attempt = self._now or self._open(restoring.at_ns)
+        if attempt.restoring is None:
+            attempt.restoring = restoring
+
+    def _restored(self, restored: Restored) -> Iterator[Fact]:
+        attempt = self._now
+        restoring = None if attempt is None else attempt.restoring
+        if attempt is None or restoring is None or restored.at_ns is None or attempt.has_steps:
+            return
+        start_ns = restoring.at_ns
+        if start_ns is not None and self._floor(attempt) <= start_ns <= restored.at_ns <= MAX_NS:
+            self._alive(restored.at_ns)
+            self._reach(attempt, start_ns, restored.at_ns)
+            yield RestoreFact(attempt.number, start_ns, restored.at_ns, restoring.step)
+
+    def _paused(self, paused: Paused) -> Iterator[Fact]:
+        attempt = self._now or self._open(None)
+        if paused.start_ns is not None and paused.end_ns is not None:
+            start_ns = max(paused.start_ns + attempt.shift_ns, self._floor(attempt))
+            end_ns = paused.end_ns + attempt.shift_ns
+            if start_ns <= end_ns <= MAX_NS:
+                attempt.has_times = self.has_times = True
+                self._alive(paused.end_ns)
+                self._reach(attempt, start_ns, end_ns)
+                yield SpanFact(attempt.number, paused.kind, start_ns, end_ns)
+        elif paused.after is not None and len(attempt.after) < 2 * HOLD:
+            attempt.after.setdefault(paused.after, []).append(paused)
+        elif paused.end_ns is not None and len(attempt.paused) < 2 * HOLD:
+            attempt.paused.append(paused)
+
+    # -- attempts
+
+    def _open(self, start_ns: int | None) -> _Attempt:
+        """The next attempt; it starts no earlier than the last one ended."""
+        floor_ns: int | None = self._clock_ns if self._count else None
+        if start_ns is None and self._asked.start_ns is not None and not self._count:
+            start_ns = self._asked.start_ns
+        if start_ns is not None:
+            start_ns = start_ns if floor_ns is None else max(start_ns, floor_ns)
+        self._now = _Attempt(self._count, floor_ns, start_ns, seen_ns=start_ns)
+        self._count += 1
+        return self._now
+
+    def _floor(self, attempt: _Attempt) -> int:
+        known = [t for t in (attempt.floor_ns, attempt.start_ns) if t is not None]
+        return max(known, default=-MAX_NS)
+
+    def _reach(self, attempt: _Attempt, start_ns: int, end_ns: int) -> None:
+        """Something of the attempt lies there."""
+        if attempt.start_ns is None or start_ns < attempt.start_ns:
+            attempt.start_ns = (
+                max(start_ns, self._floor(attempt))
+                if attempt.start_ns is None
+                else attempt.start_ns
+            )
+        if attempt.end_ns is None or end_ns > attempt.end_ns:
+            attempt.end_ns = end_ns
+
+    def _place(self, attempt: _Attempt, count: int | None) -> Iterator[Fact]:
+        """Facts of the first rows that wait."""
+        if not attempt.rows:
+            return
+        is_first = not attempt.placed_any
+        frame = Frame(
+            attempt.start_ns if is_first else attempt.rows_end_ns,
+            self._floor(attempt),
+            self._clock_ns,
+            None if is_first else attempt.last_step,
+            None if attempt.restoring is None else attempt.restoring.step,
+            attempt.usual_ns,
+            self._asked.pause,
+            self._warm_up,
+        )
+        placed = place(attempt.rows, attempt.paused, frame, count)
+        attempt.usual_ns = usual_ns(attempt.rows, attempt.paused, attempt.usual_ns)
+        if is_first and self._before is not None and placed.rows:
+            resumed = attempt.restoring.step + 1 if attempt.restoring else placed.rows[0].first
+            yield from self._settle(self._before, resumed)
+        attempt.placed_any = True
+        attempt.paused = placed.marks_left
+        self._say(attempt, placed)
+        for row in placed.rows:
+            self._reach(attempt, row.start_ns, row.end_ns)
+            attempt.rows_end_ns = row.end_ns
+            yield StepsFact(attempt.number, *row)
+            if attempt.after:
+                yield from self._right_after(attempt, row)
+        for span in placed.spans:
+            self._reach(attempt, span.start_ns, span.end_ns)
+            yield SpanFact(attempt.number, *span)
+        attempt.last_step = placed.rows[-1].last
+        attempt.rows = [] if count is None else attempt.rows[count:]
+
+    def _right_after(self, attempt: _Attempt, row: Row) -> Iterator[Fact]:
+        """Pauses of known length: where the step after them starts."""
+        for step in [s for s in attempt.after if s < row.last]:
+            at_ns = row.start_ns
+            for paused in attempt.after.pop(step):
+                end_ns = min(at_ns + (paused.took_ns or 0), row.end_ns)
+                yield SpanFact(attempt.number, paused.kind, at_ns, end_ns)
+                at_ns = end_ns
+
+    def _close(self, attempt: _Attempt, *, is_last: bool = False) -> Iterator[Fact]:
+        """No more lines of this attempt will come."""
+        yield from self._place(attempt, None)
+        over_ns = attempt.over_ns
+        if over_ns is None:
+            over_ns = self._clock_ns
+        self._clock_ns = max(self._clock_ns, over_ns) if self._count > 1 else over_ns
+        if attempt.start_ns is None:
+            attempt.start_ns = over_ns
+        if self._first_ns is None:
+            self._first_ns = attempt.start_ns
+        if attempt.cause is None and not is_last:
+            attempt.cause = UNKNOWN
+        attempt.end_ns = over_ns
+        self._now = None
+        if attempt.placed_any:
+            self._before = attempt
+        else:
+            yield AttemptFact(attempt.number, attempt.start_ns, over_ns, attempt.cause)
+
+    def _settle(self, before: _Attempt, next_first: int | None) -> Iterator[Fact]:
+        """The attempt before, now that it is known which step came after it.
+
+        A process logs its last steps late, or never; but what the next one continued was done.
+        """
+        self._before = None
+        start_ns, end_ns, last = before.start_ns or 0, before.end_ns or 0, before.last_step or 0
+        if next_first is not None and next_first - 1 > last:
+            self._notes.odd(
+                Place(f"attempt {before.number}", 0),
+                f"steps {last + 1}–{next_first - 1} have no line, but the next attempt goes on "
+                "after them: they are counted as done, without any time",
+            )
+            yield StepsFact(before.number, last + 1, next_first - 1, end_ns, end_ns)
+        yield AttemptFact(before.number, start_ns, end_ns, before.cause)
+
+    def _say(self, attempt: _Attempt, placed: Placed) -> None:
+        """What had to be assumed to place these rows."""
+        notes = self._notes
+        for at in placed.overlapping:
+            notes.odd(at, "the steps before took until later: its measured time is cut")
+        for at in placed.held_up:
+            notes.odd(
+                at,
+                f"took over {self._asked.pause:g} times as long as usual: the excess is no step "
+                "(--pause)",
+            )
+        for at in placed.no_time:
+            notes.odd(
+                at, "nothing tells how long its steps took: they are counted without any time"
+            )
+        if placed.without_line:
+            notes.assume(
+                "steps without a line of their own lie between their neighbours", "without"
+            )
+        if placed.first_start_is_guessed:
+            notes.assume(
+                "a process that does not say when it started, started with its first step, which "
+                "took the usual time",
+                "first",
+            )
+        if placed.warm_up_ns:
+            notes.assume(
+                f"what the first steps of a process take beyond the usual is {self._warm_up}, no "
+                "step",
+                "warm",
+            )
+        if not attempt.has_times and placed.rows:
+            notes.assume(
+                "lines without times: steps follow one another, and what passed between processes, "
+                "or was not a step, is missing: goodput is an upper bound",
+                "no times",
+            )
