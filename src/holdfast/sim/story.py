@@ -58,6 +58,11 @@ class Rows:
             self.saves.append(np.array(self.save, np.int64).T)
             self.save = []
 
+    @property
+    def are_few(self) -> bool:
+        """Whether no row was ever folded, nor brought into a column."""
+        return not self.steps and not self.saves
+
     def all_steps(self) -> Ints:
         """Four columns: first, last, start and end."""
         self.settle()
@@ -118,6 +123,9 @@ class Story:
         ledger = Ledger()
         ledger.add([RunFact(self.name, 0, None, self.chips), *self.attempts.values(), *self.facts])
         for attempt, rows in self.rows.items():
+            if rows.are_few:
+                ledger.add_few(attempt, rows.row, "save", rows.save)
+                continue
             ledger.add_steps(attempt, *rows.all_steps())
             saves = rows.all_saves()
             kind = np.zeros(saves.shape[1], np.int64)

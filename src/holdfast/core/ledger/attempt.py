@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.few import NO_STEPS, Cut, cut
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
 from holdfast.core.ledger.lineage import parts_of
 from holdfast.core.ledger.spans import SpanColumns, Totals, sum_by_kind
@@ -50,6 +51,11 @@ class Zone(NamedTuple):
 
 class AttemptRecord:
     """All that is known of one attempt; `fact` is None until somebody describes it."""
+
+    __slots__ = (
+        "_last_ns", "_view", "fact", "faults", "open_spans", "restores", "spans", "steps",
+        "under_way",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.fact: AttemptFact | None = None
@@ -135,6 +141,22 @@ class AttemptRecord:
 class AttemptView:
     """One attempt as the rules see it: its bounds, its zones, its parts. Immutable, with a memo."""
 
+    __slots__ = (
+        "_fault",
+        "_memo",
+        "_under_way",
+        "cut_ns",
+        "fact",
+        "left_ns",
+        "open_ns",
+        "open_spans",
+        "parts",
+        "spans",
+        "start_ns",
+        "steps",
+        "stop_ns",
+    )  # fmt: skip
+
     def __init__(self, record: AttemptRecord, fact: AttemptFact, stop_ns: int) -> None:
         self.fact = fact
         self.start_ns = fact.start_ns
@@ -153,9 +175,8 @@ class AttemptView:
         if self.open_spans:
             self.open_ns = min(max(self.open_spans[0].start_ns, self.start_ns), self.cut_ns)
         self.left_ns = self._last_activity_ns()
-        self.zones = self._zones_in_order()
         self.parts = parts_of(fact.attempt, record.steps, record.under_way, record.restores)
-        self._memo: dict[tuple[int, int, tuple[int, ...]], dict[int | str, int]] = {}
+        self._memo: dict[tuple[int, int, tuple[int, ...]], dict[int | str, int]] | None = None
 
     @property
     def total_steps(self) -> int:
@@ -178,6 +199,8 @@ class AttemptView:
         if a >= b:
             return {}
         key = (a, b, kept_until)
+        if self._memo is None:
+            self._memo = {}
         if key not in self._memo:
             self._memo[key] = self._time_between(a, b, kept_until)
         return self._memo[key]
@@ -203,6 +226,19 @@ class AttemptView:
                 free = high - low - covered - self.own_between(low, high)
                 time[zone.kind] = time.get(zone.kind, 0) + free
         return time
+
+    def cuts(self) -> list[Cut] | None:
+        """All of it, cut into its stretches, if they are few."""
+        starts, ends, shown = self.steps.start.few, self.steps.end.few, self.spans.few_shown
+        if self.open_spans or starts is None or ends is None or shown is None:
+            return None
+        rows = [
+            (starts[row], ends[row], STEP, number)
+            for number, part in enumerate(self.parts)
+            for row in range(part.low, part.high)
+        ]
+        zones = [(*zone, NO_STEPS) for zone in self.zones]
+        return cut([(*stretch, NO_STEPS) for stretch in shown], rows, zones)
 
     def own_between(self, start_ns: int, end_ns: int) -> int:
         """Own time of completed steps between two moments."""
@@ -277,7 +313,8 @@ class AttemptView:
             times.append(self.spans.reach[begun - 1])
         return min(max(times), self.stop_ns)
 
-    def _zones_in_order(self) -> list[Zone]:
+    @property
+    def zones(self) -> list[Zone]:
         """Rules 3 (the step under way) and 4, as a partition of the attempt."""
         starts = [self.steps.start[0]] if len(self.steps) else []
         tail_ns, zones = self.left_ns, []
@@ -300,9 +337,10 @@ class AttemptView:
             zones.append((self.stop_ns, OTHER if self.fact.cause in (None, DONE) else DRAIN))
         found, at_ns = [], self.start_ns
         for until_ns, kind in zones:
-            until_ns = self._within(max(at_ns, until_ns))
-            found.append(Zone(at_ns, until_ns, kind))
-            at_ns = until_ns
+            until_ns = self._within(until_ns)
+            if at_ns < until_ns:
+                found.append(Zone(at_ns, until_ns, kind))
+                at_ns = until_ns
         return found
 
     def _within(self, at_ns: int) -> int:

@@ -117,6 +117,24 @@ class Ledger:
         record.steps.add(*columns)
         record.changed()
 
+    def add_few(
+        self,
+        attempt: int,
+        steps: Sequence[tuple[int, int, int, int]],
+        kind: str,
+        spans: Sequence[tuple[int, int]],
+    ) -> None:
+        """Record a few rows of completed steps (first, last, start, end), and closed spans."""
+        record = self._record(attempt)
+        if steps:
+            record.steps.add_rows(steps)
+        if spans:
+            number, order = self._kind(kind), self._order
+            self._order += len(spans)
+            marks = [(*span, number, order + i) for i, span in enumerate(spans, start=1)]
+            record.spans.add_rows(marks)
+        record.changed()
+
     def add_spans(
         self,
         attempt: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import itemgetter, le
 from typing import TypeAlias
 
 import numpy as np
@@ -49,7 +49,7 @@ class SpanColumns:
         self.shown_start, self.shown_end = Column(), Column()
         self.shown_kind, self.shown_source = Column(), Column()
         self.covered = Column()
-        self._totals: Totals = {}
+        self._totals: Totals | None = {}  # of all stretches; None: nobody has added them up
         self._dirty: int | None = None  # first span whose stretches are not right
 
     def __len__(self) -> int:
@@ -110,8 +110,9 @@ class SpanColumns:
         first, self._dirty = self._dirty, None
         changed_ns = self.start[first]
         keep = self.shown_start.left(changed_ns)
+        totals = self._all()
         for kind, ns in self._sum(keep, len(self.shown_start)).items():
-            self._totals[kind] -= ns
+            totals[kind] -= ns
         shown = (self.shown_start, self.shown_end, self.shown_kind, self.shown_source)
         for column in (*shown, self.covered):
             column.truncate(keep)
@@ -125,21 +126,34 @@ class SpanColumns:
         before = self.covered[keep - 1] if keep else 0
         self.covered.extend(np.cumsum(end - start) + before)
         for kind, ns in self._sum(keep, len(self.shown_start)).items():
-            self._totals[kind] = self._totals.get(kind, 0) + ns
+            totals[kind] = totals.get(kind, 0) + ns
         return changed_ns
 
     def _settle_few(self) -> int:
         """The same, of few spans: all of them anew."""
-        self._dirty = None
-        spans = [(self.start[i], -self.end[i], self.order[i], i) for i in range(len(self))]
-        shown = _stack((start, -end, i) for start, end, _, i in sorted(spans))
+        self._dirty = self._totals = None
+        starts, ends, kinds = self.start.few or (), self.end.few or (), self.kind.few or ()
+        spans = zip(starts, ends, range(len(starts)), strict=True)
+        if all(map(le, ends, starts[1:])):  # no two overlap, and what has no length does not show
+            shown = [one for one in spans if one[0] < one[1]]
+        else:
+            order = self.order.few or ()
+            by_rank = sorted(spans, key=lambda one: (one[0], -one[1], order[one[2]]))
+            shown = _stack(by_rank)
         self.shown_start.put([start for start, _, _ in shown])
         self.shown_end.put([end for _, end, _ in shown])
-        self.shown_kind.put([self.kind[i] for *_, i in shown])
+        self.shown_kind.put([kinds[i] for *_, i in shown])
         self.shown_source.put([i for *_, i in shown])
         self.covered.put(accumulate(end - start for start, end, _ in shown))
-        self._totals = self._sum(0, len(shown))
-        return self.start[0]
+        return starts[0]
+
+    @property
+    def few_shown(self) -> list[tuple[int, int, int]] | None:
+        """The stretches as start, end and kind, if they are few."""
+        starts, ends, kinds = self.shown_start.few, self.shown_end.few, self.shown_kind.few
+        if starts is None or ends is None or kinds is None:
+            return None
+        return list(zip(starts, ends, kinds, strict=True))
 
     def covered_until(self, at_ns: int) -> int:
         """How long, before `at_ns`, some span was open."""
@@ -167,7 +181,7 @@ class SpanColumns:
         if 2 * (high - low) < count:
             totals = self._sum(low, high)
         else:  # nearly all: take away what is outside
-            totals = dict(self._totals)
+            totals = dict(self._all())
             for kind, ns in [*self._sum(0, low).items(), *self._sum(high, count).items()]:
                 totals[kind] -= ns
         for i, over in (
@@ -177,6 +191,12 @@ class SpanColumns:
             if over > 0:
                 totals[self.shown_kind[i]] -= over
         return totals
+
+    def _all(self) -> Totals:
+        """Nanoseconds of all stretches by kind."""
+        if self._totals is None:
+            self._totals = self._sum(0, len(self.shown_start))
+        return self._totals
 
     def _sum(self, low: int, high: int) -> Totals:
         """Nanoseconds of whole stretches by kind."""

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.facts import DONE, NoticeFact, RunFact
+from holdfast.core.facts import DONE, AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
 from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.course import MOST, Course, Launch, pieces_of
+from holdfast.core.ledger.few import Cut, time_of
 from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption, waiting_kind
 from holdfast.core.ledger.lineage import Part, Stretch, trace
 from holdfast.core.ledger.spans import SpanColumns
@@ -67,6 +68,7 @@ class TimeLine:
         self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
+        self._at_hand: tuple[int, list[Cut] | None] = -1, None  # of the attempt last asked about
 
     def account(self, window_ns: int | None = None) -> Account:
         """The account, or that of its last `window_ns`; steps count where they end."""
@@ -181,8 +183,16 @@ class TimeLine:
     def _attempt_time(self, i: int, a: int, b: int) -> dict[str, int]:
         """Wall nanoseconds by kind that attempt `i` had between two moments of the time line."""
         a, b = max(a, self._gaps[i].start_ns), min(b, self._end_ns)
+        view, kept_until = self._views[i], self._kept_until[i]
+        if self._at_hand[0] != i:
+            self._at_hand = i, view.cuts()
+        cuts = self._at_hand[1]
+        if cuts is None:
+            time = view.time_between(a, b, kept_until)
+        else:
+            time = time_of(cuts, max(a, view.start_ns), min(b, view.stop_ns), kept_until)
         named: dict[str, int] = {}
-        for kind, ns in self._views[i].time_between(a, b, self._kept_until[i]).items():
+        for kind, ns in time.items():
             name = kind if isinstance(kind, str) else self._kinds[kind]
             named[name] = named.get(name, 0) + ns
         return named
@@ -258,53 +268,34 @@ class TimeLine:
         before = self._views[i - 1].fact
         return i - 1 if is_disruption(before.end_ns, before.cause) else None
 
-    def _disruptions(self, from_ns: int) -> Iterator[Disruption]:
-        lost = self._lost_by_disruption(from_ns)
-        resumes = self._resumes()
-        for i, view in enumerate(self._views):
-            fact = view.fact
-            if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
-                continue
-            if from_ns > self._run.requested_ns and fact.end_ns <= from_ns:
-                continue
-            resumed, waterfall = resumes[i]
-            _add(waterfall, self._attempt_time(i, view.left_ns, view.stop_ns))
-            steps, ns = lost.get(i, (0, 0))
-            downtime_ns = None
-            if resumed is not None:
-                downtime_ns = max(0, resumed.end_ns - view.left_ns - resumed.own_ns)
-            yield Disruption(
-                attempt=fact.attempt,
-                cause=fact.cause or "",
-                lost_steps=steps,
-                lost_ns=ns,
-                downtime_ns=downtime_ns,
-                at_ns=fact.end_ns,
-                resumed_ns=resumed.end_ns if resumed is not None else None,
-                waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
-            )
-
-    def _resumes(self) -> list[tuple[_Resumed | None, dict[str, int]]]:
-        """After each attempt: the first later completed step, and the time by kind until it ends.
+    def _disruptions(self, from_ns: int) -> list[Disruption]:
+        """What each cost: up to the end of the first step that a later attempt completed.
 
         Backwards, so that a crash loop of n attempts costs n sums and not n².
         """
-        after: list[tuple[_Resumed | None, dict[str, int]]] = []
+        lost = self._lost_by_disruption(from_ns)
+        found: list[Disruption] = []
         resumed: _Resumed | None = None
-        time: dict[str, int] = {}
+        time: dict[str, int] = {}  # from the end of the attempt to there
         for i in range(len(self._views) - 1, -1, -1):
-            gap = self._gaps[i + 1]
-            time = dict(time)
+            view, gap = self._views[i], self._gaps[i + 1]
             _add(time, self._gap_time(gap, gap.start_ns, gap.end_ns))
-            after.append((resumed, dict(time)))
-            view = self._views[i]
+            if self._is_disrupted(view.fact, from_ns):
+                waterfall = self._attempt_time(i, view.left_ns, view.stop_ns)
+                _add(waterfall, time)
+                found.append(_disruption(view, lost.get(i, (0, 0)), resumed, waterfall))
             first = view.first_step_ns()
             if first is not None:
                 resumed = _Resumed(first[1], view.own_between(*first))
                 time = self._attempt_time(i, view.start_ns, first[1])
             else:
                 _add(time, self._attempt_time(i, view.start_ns, view.stop_ns))
-        return after[::-1]
+        return found[::-1]
+
+    def _is_disrupted(self, fact: AttemptFact, from_ns: int) -> bool:
+        if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
+            return False
+        return from_ns <= self._run.requested_ns or fact.end_ns > from_ns
 
 
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
@@ -328,6 +319,25 @@ class _Resumed(NamedTuple):
 
     end_ns: int
     own_ns: int
+
+
+def _disruption(
+    view: AttemptView, lost: tuple[int, int], resumed: _Resumed | None, waterfall: dict[str, int]
+) -> Disruption:
+    fact = view.fact
+    downtime_ns = None
+    if resumed is not None:
+        downtime_ns = max(0, resumed.end_ns - view.left_ns - resumed.own_ns)
+    return Disruption(
+        attempt=fact.attempt,
+        cause=fact.cause or "",
+        lost_steps=lost[0],
+        lost_ns=lost[1],
+        downtime_ns=downtime_ns,
+        at_ns=view.stop_ns,
+        resumed_ns=resumed.end_ns if resumed is not None else None,
+        waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
+    )
 
 
 def _add(totals: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
