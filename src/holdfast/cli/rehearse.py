@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.rehearse_machine import machine
 from holdfast.cli.supervise import run_policy
 from holdfast.config.settings import TABLE
 from holdfast.errors import EXIT_DONE, EXIT_USER_FAILURE, ConfigurationError, HoldfastError
@@ -80,10 +81,14 @@ def rehearse() -> None:
     """Do to a run what clouds do to it, here and now, and say what came of it.
 
     COMMAND runs under `holdfast run` in a store of its own, with real processes and real signals.
-    What warns it is an emulator on this host's loopback; no other address is asked. Other settings
-    come from holdfast.toml and variables, as always. Exit codes: 0 where no step was lost that
+    What warns it is an emulator on this host's loopback; no other address is asked, but by
+    `machine`, which has the cloud itself do it. Other settings come from holdfast.toml and
+    variables, as always. Exit codes: 0 where no step was lost that
     could have been saved, and it went on; else 1.
     """
+
+
+rehearse.add_command(machine)
 
 
 @rehearse.command(short_help="Announce maintenance.")

@@ -7,6 +7,7 @@ as gravest of all, since nothing may be done about it: nobody deletes what he do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -182,3 +183,27 @@ def diagnose(resource: Resource | None) -> tuple[Condition, str]:
     condition = min((one for one, _ in found), key=_GRAVITY.index)
     # A node that stands alone says the same of itself and of its only slice.
     return condition, "; ".join(dict.fromkeys(words for one, words in found if one is condition))
+
+
+def to_rehearse(
+    resources: Sequence[Resource], name: str, owner: str, slice_name: str = ""
+) -> tuple[Slice | None, str]:
+    """The slice to which something may be done for practice, and why none where it is None.
+
+    Of the resource of that name, where it is `owner`'s; `slice_name`: "" where it has one alone.
+    """
+    ours = next((one for one in resources if one.name == name), None)
+    condition, words = diagnose(ours)
+    if ours is None:
+        return None, f"there is no {name}"
+    if ours.owner != owner:
+        return None, f"{name} does not carry this run's label: it is left alone"
+    if condition is not Condition.HEALTHY:
+        return None, f"not all is well as it is: {words}"
+    names = ", ".join(one.name for one in ours.slices)
+    if not slice_name and len(ours.slices) > 1:
+        return None, f"{name} has several slices: name one of {names} with --slice"
+    for one in ours.slices:
+        if slice_name in ("", one.name):
+            return one, words
+    return None, f"{name} has no slice {slice_name!r}; it has {names}"

@@ -6,6 +6,7 @@ why it failed by its progress. None of them waits, and none decides anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.core.fleet import Resource
@@ -48,6 +49,9 @@ class Provider(Protocol):
 
     def create(self, machines: Machines, name: str) -> Answer:
         """Have it made under that name; one of that name that is there is left as it is."""
+
+    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> Answer:
+        """Have maintenance of those hosts of a slice simulated, by the service itself."""
 
     def progress(self, operation: str) -> Answer | None:
         """What came of an order; None: it is still being carried out, or nobody can say now."""

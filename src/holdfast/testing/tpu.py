@@ -308,7 +308,10 @@ class TpuEmulator(Told):
         return operation
 
     def _simulate_maintenance(self, request: Any) -> Any:
-        self.verb_maintain(_known(self.nodes, request.name).name)
+        node = _known(self.nodes, request.name)
+        if node.state != State.READY:
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "the node is not ready")
+        self.verb_maintain(node.name, f"simulated on worker {', '.join(request.worker_ids)}")
         operation = self._operation()
         _finish(operation, self.nodes[request.name])
         return operation

@@ -190,6 +190,23 @@ def test_a_queue_that_gives_up_says_why(tpu, cloud):
     assert "no more capacity" in reason
 
 
+def test_maintenance_is_simulated_where_the_version_can(tpu, cloud):
+    machines = fit(NODE, cloud)
+    made(tpu, cloud, machines)
+    if cloud.api == "v2":
+        with pytest.raises(ConfigurationError, match="only version v2alpha1"):
+            cloud.simulate_maintenance("lm-g1", ["0"])
+        return
+    assert cloud.simulate_maintenance("lm-g2", ["0"]).operation == ""
+    answer = cloud.simulate_maintenance("lm-g1", ["0", "3"])
+    assert cloud.progress(answer.operation).outcome is Outcome.ACCEPTED
+    (one,) = cloud.describe(machines, "lm-g1")
+    assert diagnose(one) == (
+        Condition.MAINTENANCE,
+        "lm-g1 is in maintenance (simulated on worker 0, 3)",
+    )
+
+
 def test_what_a_version_does_not_have_is_said(tpu):
     cloud = CloudTpu("p", "z", api="v2", endpoint=tpu.endpoint)
     with pytest.raises(ConfigurationError, match="autocheckpoint is not in version v2"):

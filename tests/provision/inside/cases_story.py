@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from click.testing import CliRunner
 
 from holdfast.cli.health import health
 from holdfast.cli.recover import recover
+from holdfast.cli.rehearse import rehearse
 from holdfast.cli.report import report
 from holdfast.cli.up import up
+from holdfast.core.machines import prefix_for
+from holdfast.journal.store import RunStore
+from holdfast.testing.gce import GceEmulator
 from holdfast.testing.tpu import TpuEmulator
 
 LIMIT_S = 60.0
@@ -65,6 +70,9 @@ class Story:
 
     def log(self):
         return "".join(path.read_text() for path in sorted(self.folder.glob("machine/*.log")))
+
+    def refused(self, command, *words):
+        return CliRunner().invoke(command, [str(word) for word in words]).exception
 
     def until(self, is_so):
         end_s = time.monotonic() + LIMIT_S
@@ -138,6 +146,47 @@ def test_a_run_outlives_its_machine(story):
     assert "healthy" in story.ask(health, "lm")
     calls = story.tpu.calls
     assert (calls.count("DeleteNode"), calls.count("CreateNode")) == (1, 3)
+
+
+def tell_the_host(tpu, node, metadata):
+    tpu.wait_for(lambda: tpu.nodes[node].health_description.startswith("simulated"), LIMIT_S)
+    metadata.do("maintenance-event")
+
+
+def test_maintenance_that_the_cloud_simulates_is_heard_by_the_run(story, monkeypatch):
+    """And a machine that is not the run's, or not well, is left alone."""
+    store = RunStore.at(os.environ["HOLDFAST_STORE"])
+    name = f"{prefix_for('lm', store.open('lm').identity.run_id)}-g1"
+    node = f"projects/p/locations/z/nodes/{name}"
+    assert "no machines of its own" in str(story.refused(rehearse, "machine", "lm"))
+    story.last.write_text("1000000")
+    metadata = GceEmulator()  # which the cloud tells, and which tells the host
+    monkeypatch.setenv("HOLDFAST_NOTICE", f"gce:{metadata.url}")
+    story.up("--no-agent")
+    sets = Path(os.environ["HOLDFAST_STORE"]) / "lm" / "ckpt"
+    story.until(lambda: len(list(sets.glob("*/manifest.json"))) > 1)
+    story.tpu.calls.clear()
+    assert f"would have maintenance of worker 0 of {name}" in story.ask(rehearse, "machine", "lm")
+    ask = ("machine", "lm", "--yes", "--every", 0.05)
+    story.tpu.nodes[node].labels["holdfast-run"] = "another"
+    assert "it is left alone" in story.ask(rehearse, *ask, code=69)
+    story.tpu.nodes[node].labels["holdfast-run"] = name[3:9]  # the beginning is not enough
+    assert "it is left alone" in story.ask(rehearse, *ask, code=69)
+    story.tpu.nodes[node].labels["holdfast-run"] = store.get("lm").identity.run_id
+    assert "has no slice 'x'" in story.ask(rehearse, *ask, "--slice", "x", code=69)
+    assert "SimulateMaintenanceEvent" not in story.tpu.calls
+    story.tpu.do("fail", "PERMISSION_DENIED", "1", "SimulateMaintenanceEvent")
+    assert "is not simulated (refused: " in story.ask(rehearse, *ask, code=69)
+    assert "has heard nothing within 0 s" in story.ask(rehearse, *ask, "--limit", 0, code=1)
+    story.tpu.do("health", name)
+    in_the_cloud = threading.Thread(target=tell_the_host, args=(story.tpu, node, metadata))
+    in_the_cloud.start()
+    said = story.ask(rehearse, *ask, "--worker", 0)
+    assert "run 'lm' has heard of it from gce" in said
+    in_the_cloud.join()
+    assert "not all is well" in story.ask(rehearse, *ask, code=69)
+    assert story.tpu.nodes[node].health_description == "simulated on worker 0"
+    metadata.close()
 
 
 def test_what_was_refused_may_be_asked_for_otherwise_while_there_is_nothing(story):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.fleet import Resource
@@ -104,6 +104,13 @@ class CloudTpu:
             return self._order(self._client.create_queued_resource, self._below(request))
         request = {"node_id": name, "node": node_message(self._types, machines)}
         return self._order(self._client.create_node, self._below(request))
+
+    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> Answer:
+        """See `Provider.simulate_maintenance`; raises ConfigurationError where the API has none."""
+        if not hasattr(self._client, "simulate_maintenance_event"):
+            raise ConfigurationError(f"only version {ALPHA} of Cloud TPU's API simulates anything")
+        request = {"name": f"{self._parent}/nodes/{name}", "worker_ids": list(workers)}
+        return self._order(self._client.simulate_maintenance_event, request)
 
     def progress(self, operation: str) -> Answer | None:
         """See `Provider.progress`."""
