@@ -43,7 +43,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
     "rehearse": BASE | {"agent", "journal", "testing"},
-    "compat": BASE | {"session", "snapshot"},
+    "compat": BASE | {"journal", "session", "snapshot"},
     "": BASE | {"session", "snapshot"},  # the public face, holdfast/__init__.py
 }
 INDEPENDENT = ("notices", "engines", "provision")  # their modules never import one another,

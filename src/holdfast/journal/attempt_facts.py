@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast.core.facts import AttemptFact
+import numpy as np
+
+from holdfast.core.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import launched_and_ended
 from holdfast.journal.first_step import FirstStep
-from holdfast.journal.rank_steps import AttemptSteps, UnderWay
+from holdfast.journal.rank_steps import AttemptSteps, Rows, UnderWay
 from holdfast.journal.save_spans import SaveSpans
 from holdfast.journal.source import Source
 
@@ -36,6 +38,7 @@ class Attempt:
     cause: str | None = None
     lost: tuple[int, str] | None = None  # when somebody found its machine lost, and to what
     last_step_end_ns: int = 0
+    proven: int = 0  # its last step, which nobody saw end: a later attempt resumed behind it
     told: AttemptFact | None = None
     told_open: Open = ((), None)
 
@@ -61,7 +64,8 @@ class Attempt:
             for source in self.sources
             for kind, start_ns in source.open_spans()
         )
-        return spans, self.steps.under_way()
+        step = self.steps.under_way()
+        return spans, None if step is not None and step.step == self.proven else step
 
 
 class Attempts:
@@ -84,6 +88,32 @@ class Attempts:
     def before(self, attempt: Attempt) -> Attempt | None:
         """The one before it, if it was heard of."""
         return self._attempts.get(attempt.number - 1)
+
+    def typical_before(self, attempt: Attempt) -> int:
+        """How long a step took in the attempt before, in ns; 0: nobody knows."""
+        told = (self.before(attempt) or attempt).first_step.told
+        return told.typical_ns if told is not None else 0
+
+    def completed_by(self, restore: RestoreFact) -> tuple[Attempt, Rows] | None:
+        """A step that was under way when its attempt ended, and was restored: it was completed.
+
+        Whoever saved it did not live to say so. It took as long as others did there, or less.
+        """
+        donor = None if restore.source is None else self._attempts.get(restore.source)
+        if donor is None or donor.told is None or donor.told.end_ns is None:
+            return None
+        step = donor.steps.under_way()
+        if step is None or step.step != restore.step or donor.proven:
+            return None
+        first = donor.first_step.told
+        typical_ns = first.typical_ns if first is not None else 0
+        end_ns = min(step.start_ns + typical_ns, max(restore.start_ns, step.start_ns))
+        donor.proven = step.step
+        donor.last_step_end_ns = end_ns
+        donor.told = replace(donor.told, end_ns=max(donor.told.end_ns, end_ns))
+        donor.told_open = donor.told_open[0], None
+        columns = (np.array([value], np.int64) for value in (step.step, step.start_ns, end_ns))
+        return donor, Rows(*columns)
 
     def told(self) -> list[AttemptFact]:
         """What the sink knows of each."""
@@ -141,7 +171,9 @@ class Attempts:
         elif (over_ns := _over_ns(attempt, next_ns)) is not None:
             seen = bisect_right(seen_ns, over_ns)
             alive_ns = max(attempt.alive_ns(), seen_ns[seen - 1] if seen else 0)
-            end_ns, cause = max(start_ns, min(alive_ns, over_ns)), _lost_to(attempt)
+            proven_ns = attempt.last_step_end_ns if attempt.proven else 0
+            end_ns = max(start_ns, min(alive_ns, over_ns), proven_ns)
+            cause = _lost_to(attempt)
         else:
             return AttemptFact(attempt.number, start_ns, None, None)
         if next_ns is not None:

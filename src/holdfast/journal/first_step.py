@@ -44,15 +44,20 @@ class FirstStep:
             return None
         for rows in pieces:
             self._note(rows.start, rows.end)
-        if self._first is None or not (is_over or len(self._lengths) >= STEPS):
+        if is_over or len(self._lengths) >= STEPS:
+            self.told = self.guess(before_ns)
+        return self.told
+
+    def guess(self, before_ns: int) -> Told | None:
+        """What would be told if there were no more steps; None while the first is not done."""
+        if self._first is None:
             return None
         typical_ns = before_ns
         if len(self._lengths) >= FEWEST:
             typical_ns = int(np.quantile(self._lengths, 0.25, method="lower"))
         start_ns, end_ns = self._first
         is_long = typical_ns > 0 and end_ns - start_ns > LONG * typical_ns
-        self.told = Told((start_ns, end_ns - typical_ns) if is_long else None, typical_ns)
-        return self.told
+        return Told((start_ns, end_ns - typical_ns) if is_long else None, typical_ns)
 
     def _note(self, start: Ints, end: Ints) -> None:
         if self._first is None and len(start):

@@ -46,7 +46,7 @@ def default_name(command: Sequence[str]) -> str:
 
     The first script or module named wins, else the program. What a name must not hold becomes `-`.
     """
-    return _fit(_subject(command))
+    return fit_name(_subject(command))
 
 
 def new_id() -> str:
@@ -76,6 +76,7 @@ def _subject(command: Sequence[str]) -> str:
     return PurePath(command[0]).stem if command else ""
 
 
-def _fit(words: str) -> str:
+def fit_name(words: str) -> str:
+    """A run's name from any words: what a name must not hold becomes `-`."""
     name = re.sub(r"\.{2,}", ".", _UNFIT.sub("-", words)).lstrip(".+-").rstrip("-")
     return name[:MAX_NAME_CHARS] or "run"

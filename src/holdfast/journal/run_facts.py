@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import Fact, RunFact, SeenFact
+from holdfast.core.facts import Fact, RestoreFact, RunFact, SeenFact
 from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import Attempt, Attempts, Open
 from holdfast.journal.clocks import RunClock
@@ -158,6 +158,22 @@ class RunFacts:
             drained_ns=sum(one.drained_ns for one in told),
         )
 
+    def opening(self) -> tuple[int, int] | None:
+        """What of the newest attempt's first step seems to be starting, while it is not told."""
+        attempt = self._attempts.of(self._attempts.newest)
+        if attempt.first_step.told is not None:
+            return None
+        told = attempt.first_step.guess(self._attempts.typical_before(attempt))
+        return None if told is None else told.startup
+
+    def is_written_by(self, incarnations: str) -> bool:
+        """Whether the newest attempt's ranks are of incarnations that begin so."""
+        ranks = [one.identity for one in self._sources.values() if one.track is not None]
+        newest = max((one.attempt for one in ranks), default=0)
+        return any(
+            one.attempt == newest and one.incarnation.startswith(incarnations) for one in ranks
+        )
+
     def hosts(self) -> int:
         """How many hosts the ranks of the newest attempt with a journal ran on."""
         return len({one.identity.host for one in self.newest_ranks()})
@@ -223,9 +239,11 @@ class RunFacts:
         spans: list[tuple[int, SpanRows]] = []
         steps: list[tuple[int, Rows]] = []
         opened: list[tuple[int, Open]] = []
+        resumed: list[RestoreFact] = []
         for attempt, next_ns in self._attempts.still_read():
             restores, pieces = attempt.steps.take()
             facts += restores
+            resumed += restores
             steps += [(attempt.number, piece) for piece in pieces]
             if pieces:
                 attempt.last_step_end_ns = int(pieces[-1].end[-1])
@@ -240,6 +258,12 @@ class RunFacts:
             if (open_now := attempt.open_now(fact)) != attempt.told_open:
                 attempt.told_open = open_now
                 opened.append((attempt.number, open_now))
+        for restore in resumed:
+            if (proof := self._attempts.completed_by(restore)) is not None:
+                donor, piece = proof
+                steps.append((donor.number, piece))
+                opened.append((donor.number, donor.told_open))
+                facts += [] if donor.told is None else [donor.told]
         run = self._run_fact()
         if run is not None and run != self._told_run:
             self._told_run = run
@@ -257,8 +281,8 @@ class RunFacts:
         self, attempt: Attempt, pieces: list[Rows], *, is_over: bool
     ) -> Iterator[tuple[int, SpanRows]]:
         """What of the attempt's first step was starting."""
-        before = (self._attempts.before(attempt) or attempt).first_step.told
-        told = attempt.first_step.take(pieces, before.typical_ns if before else 0, is_over=is_over)
+        before_ns = self._attempts.typical_before(attempt)
+        told = attempt.first_step.take(pieces, before_ns, is_over=is_over)
         if told is not None and told.startup is not None:
             start_ns, end_ns = (np.array([at_ns], np.int64) for at_ns in told.startup)
             kind = np.zeros(1, np.int64)

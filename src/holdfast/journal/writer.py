@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.errors import StoreUnavailable
-from holdfast.journal.clocks import now_ns, read_clock_pair
+from holdfast.journal.clocks import ClockPair, now_ns, read_clock_pair
 from holdfast.journal.layout import (
     CHUNK_BYTES,
     CLOCKS_MAX_PAIRS,
@@ -111,11 +111,18 @@ class JournalWriter:
         detach_in_forked_child(self)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], identity: Identity) -> Self:
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        identity: Identity,
+        clock: Callable[[], ClockPair] | None = None,
+    ) -> Self:
         """Make the journal and its sidecar, mode 0600, in a folder that exists.
 
-        Raises StoreUnavailable when the files exist or cannot be made (no space, no permission),
-        ValueError when the identity does not fit the header; nothing is left behind then.
+        `clock` gives the header's pair of readings, where the records are not timed by this
+        machine's clocks. Raises StoreUnavailable when the files exist or cannot be made (no
+        space, no permission), ValueError when the identity does not fit the header; nothing is
+        left behind then.
         """
         path = Path(path)
         text = identity.to_json()
@@ -128,7 +135,7 @@ class JournalWriter:
             ) from problem
         writer = cls(path, identity, header)
         writer.words.store(Word.OWNER_PID, os.getpid())
-        writer.read_clocks()
+        header.add_clock_pair((clock or read_clock_pair)())
         header.publish()
         return writer
 
@@ -224,7 +231,7 @@ class JournalWriter:
 
     def read_clocks(self) -> None:
         """Append a pair of clock readings to the header, while there is room for one."""
-        self._header.add_clock_pair()
+        self._header.add_clock_pair(read_clock_pair())
 
     def flush(self) -> None:
         """Write what other threads have handed over. The owner only."""
@@ -288,13 +295,13 @@ class _Header:
         pages[1], pages[2], pages[3] = VERSION, HEADER_BYTES, RECORD_BYTES
         pages[0] = MAGIC
 
-    def add_clock_pair(self) -> None:
+    def add_clock_pair(self, pair: ClockPair) -> None:
         pages = self._pages
         pairs = pages[_CLOCKS_WORD]
         if pairs >= CLOCKS_MAX_PAIRS:
             return
         at = _CLOCKS_WORD + 1 + 2 * pairs
-        pages[at], pages[at + 1] = read_clock_pair()
+        pages[at], pages[at + 1] = pair
         pages[_CLOCKS_WORD] = pairs + 1
 
     def let_go(self) -> None:

@@ -175,21 +175,30 @@ class Ledger:
         Without `now_ns`, an open run ends with the last time recorded. Raises ValueError while
         there is no RunFact.
         """
-        if now_ns is not None and now_ns < self._last_ns():
+        if now_ns is not None and now_ns < self.last_ns():
             return self._known_at(now_ns).account(now_ns, window_ns)
         return self._time_line(now_ns).account(window_ns)
 
     def course(self, now_ns: int | None = None, most: int = MOST) -> Course:
         """The time line up to `now_ns` in about so many pieces at most; raises as `account`."""
-        if now_ns is not None and now_ns < self._last_ns():
+        if now_ns is not None and now_ns < self.last_ns():
             return self._known_at(now_ns).course(now_ns, most)
         return self._time_line(now_ns).course(self._notices, most)
 
     def step_times(self, now_ns: int | None = None) -> StepTimes:
         """How long steps took up to `now_ns`; raises as `account`."""
-        if now_ns is not None and now_ns < self._last_ns():
+        if now_ns is not None and now_ns < self.last_ns():
             return self._known_at(now_ns).step_times(now_ns)
         return step_times(self._until(now_ns)[2])
+
+    def last_kept_step(self, now_ns: int | None = None) -> int:
+        """The newest step that counts as done at `now_ns`; 0: none, or all have to be done again.
+
+        Raises as `account`.
+        """
+        if now_ns is not None and now_ns < self.last_ns():
+            return self._known_at(now_ns).last_kept_step(now_ns)
+        return self._time_line(now_ns).last_kept_step()
 
     def _until(self, now_ns: int | None) -> tuple[RunFact, int, list[AttemptView]]:
         """The run, the end of its time line, and its attempts by time."""
@@ -213,12 +222,12 @@ class Ledger:
         elif now_ns is None or (
             self._seen_ns and now_ns - self._seen_ns[-1] > NOBODY_LEFT_AFTER_NS
         ):
-            end_ns = self._last_ns()
+            end_ns = self.last_ns()
         else:
             end_ns = now_ns
         return max(run.requested_ns, end_ns)
 
-    def _last_ns(self) -> int:
+    def last_ns(self) -> int:
         """The last time of anything recorded; a request and a deadline are not events."""
         times = [record.last_ns for record in self._attempts.values()]
         times += [wait.start_ns if wait.end_ns is None else wait.end_ns for wait in self._waits]

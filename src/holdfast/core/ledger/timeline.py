@@ -92,6 +92,15 @@ class TimeLine:
             disruptions=tuple(self._disruptions(from_ns)),
         )
 
+    def last_kept_step(self) -> int:
+        """The newest step of the kept chain: of its last part, else that part's resume step."""
+        if not self._parts:
+            return 0
+        part = self._parts[-1][1]
+        if part.low < part.high:
+            return part.steps.last[part.high - 1]
+        return part.restore.step if part.restore is not None else (part.first_step or 1) - 1
+
     def course(self, notices: Sequence[NoticeFact], most: int = MOST) -> Course:
         """The whole of it in at most so many pieces (a few more where attempts are more)."""
         names = [*OWN_KINDS, *self._kinds]

@@ -1,0 +1,1 @@
+"""Drop-in faces of other libraries: their names and shapes, Holdfast's records and answers."""

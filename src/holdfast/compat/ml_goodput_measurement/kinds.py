@@ -1,0 +1,92 @@
+"""The ledger's kinds of time, and the badput type that each is told as.
+
+A job's own events become spans of the kinds below; everything else is the ledger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType, BadputValue
+from holdfast.core.ledger import kinds as ledger
+
+TPU_INIT = "custom:tpu_init"
+PREPARATION = "custom:training_prep"
+ELASTIC_DOWN = "custom:elastic_slice_down"
+ELASTIC_UP = "custom:elastic_scale_up"
+ELASTIC_REINIT = "custom:elastic_reinitialization"
+CHECKPOINT_RESTORE = "custom:checkpoint_restore"
+FIRST_STEP = "startup:first_step"  # what an attempt's first step took longer than others
+LATER_DATA = "data:in_steps"  # waits for data after an attempt's first step began
+
+_TYPES = {
+    TPU_INIT: BadputType.TPU_INITIALIZATION,
+    PREPARATION: BadputType.TRAINING_PREP,
+    FIRST_STEP: BadputType.PROGRAM_STARTUP,
+    ledger.COMPILE: BadputType.PROGRAM_STARTUP,
+    ledger.DATA: BadputType.DATA_LOADING_SYNC,
+    LATER_DATA: BadputType.DATA_LOADING_SYNC,
+    ledger.SAVE: BadputType.UNPRODUCTIVE_CHECKPOINT_SAVE_TIME,
+    ledger.RESTORE: BadputType.UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME,
+    CHECKPOINT_RESTORE: BadputType.UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME,
+    ledger.LOST: BadputType.WASTED_PROGRESS_FROM_DISRUPTION,
+    ledger.BACKOFF: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.DETECT: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.DRAIN: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.HANG: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.QUEUED: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.RESCHEDULE: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ELASTIC_DOWN: BadputType.ELASTIC_SLICE_DOWN,
+    ELASTIC_UP: BadputType.ELASTIC_SCALE_UP,
+    ELASTIC_REINIT: BadputType.ELASTIC_REINITIALIZATION,
+}
+_ELASTIC = (
+    BadputType.ELASTIC_SLICE_DOWN,
+    BadputType.ELASTIC_SCALE_UP,
+    BadputType.ELASTIC_REINITIALIZATION,
+)
+
+
+def wait_kind(event_type: str) -> str:
+    """The span of an elastic wait."""
+    return ELASTIC_UP if "scale_up" in event_type.lower() else ELASTIC_DOWN
+
+
+def custom_kind(event_type: str) -> str:
+    """The span of a custom event; its types are told apart without regard to case."""
+    return f"{ledger.CUSTOM_PREFIX}{event_type.upper()}"
+
+
+def badput_seconds(seconds: Mapping[str, float], *, elastic: bool) -> dict[BadputType, BadputValue]:
+    """Seconds by the ledger's kind → by badput type; they add up to all that was not productive.
+
+    But for DATA_LOADING_ASYNC, which tells once more what DATA_LOADING_SYNC has of later waits, as
+    its readers leave it out of sums. The elastic types are there when asked for, or not zero.
+    """
+    custom: dict[str, float] = {}
+    badput: dict[BadputType, BadputValue] = {}
+    found = dict.fromkeys(BadputType, 0.0)
+    for kind, length in seconds.items():
+        if kind == ledger.STEP:
+            continue
+        name = kind if kind in _TYPES else kind.partition(":")[0]
+        if name in _TYPES:
+            found[_TYPES[name]] += length
+        elif kind.startswith(ledger.CUSTOM_PREFIX):
+            event = kind.removeprefix(ledger.CUSTOM_PREFIX).upper()
+            custom[event] = custom.get(event, 0.0) + length
+        else:
+            found[BadputType.OTHER] += length
+    found[BadputType.DATA_LOADING_ASYNC] = seconds.get(LATER_DATA, 0.0)
+    for badput_type in BadputType:
+        if badput_type is BadputType.CUSTOM_BADPUT_EVENTS:
+            badput[badput_type] = custom
+        elif badput_type not in _ELASTIC or elastic or found[badput_type]:
+            badput[badput_type] = found[badput_type]
+    return badput
+
+
+def is_accounted(kind: str) -> bool:
+    """Whether somebody recorded what this time was: it is not told as OTHER."""
+    name = kind if kind in _TYPES else kind.partition(":")[0]
+    return kind == ledger.STEP or name in _TYPES or kind.startswith(ledger.CUSTOM_PREFIX)

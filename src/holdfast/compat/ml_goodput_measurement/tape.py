@@ -1,0 +1,232 @@
+"""One attempt of a recorded job: its journal, and how the API's moments become its records.
+
+The journal lies in the run's folder where that is on a local disk, else in local scratch, and is
+copied. Its times are those of this machine's boot. A job that is told afterwards, with times before
+the boot, gets a journal whose clock is the wall clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.compat.ml_goodput_measurement import clock
+from holdfast.core.facts import DONE
+from holdfast.errors import AttemptExists, HoldfastError
+from holdfast.journal.attempts import (
+    ATTEMPT_FILE,
+    AttemptEnd,
+    create_attempt,
+    end_attempt,
+    next_number,
+)
+from holdfast.journal.clocks import ClockPair, boot_id, read_clock_pair
+from holdfast.journal.layout import SPAN_SLOTS, Flag, Identity, Kind, NoteType, Word
+from holdfast.journal.names import new_id
+from holdfast.journal.scratch import filesystem_of, is_remote, make_scratch, remove_scratch
+from holdfast.journal.writer import JournalWriter
+
+if TYPE_CHECKING:
+    from holdfast.journal.replicate import Replicator
+    from holdfast.journal.store import RunFolder
+
+RECORDER = "goodput-"  # how a recorder's incarnation begins
+WALL_CLOCK = "wall-clock"  # the boot of journals that are not of any boot
+SKEW_NS = 2_000_000_000  # a clock that is off by less counts as right
+JOURNAL = "rank-00000.hfj"
+_TRIES = 20
+_NEVER_NS = 2**62
+_LAST_SLOT = int(Word.OPEN_SPANS) + 2 * SPAN_SLOTS - 2  # deeper spans do not show while open
+
+
+class AttemptTape:
+    """Records of one attempt. One thread at a time; times are unix nanoseconds of this machine."""
+
+    def __init__(self, folder: RunFolder | None, first_ns: int) -> None:
+        """`first_ns`: when the first thing to record happened. Raises HoldfastError, OSError."""
+        self.folder = folder
+        self.number = 0
+        self.writer = JournalWriter.nowhere()
+        self.step: int | None = None  # under way, by the journal's numbers
+        self.start_ns = first_ns
+        self.closed = False
+        self._open: list[tuple[str, int, int]] = []  # (span, since, token), innermost last
+        self._replicator: Replicator | None = None
+        self._scratch: Path | None = None
+        self.is_live = True
+        pair = read_clock_pair()
+        self._offset_ns = pair.unix_ns - pair.boottime_ns  # unix, less the journal's clock
+        if folder is not None:
+            self._create(folder, pair, first_ns)
+
+    def _create(self, folder: RunFolder, pair: ClockPair, first_ns: int) -> None:
+        incarnation = RECORDER + new_id()
+        self.number = _new_attempt(folder, incarnation)
+        made = (folder.attempt_dir(self.number) / ATTEMPT_FILE).stat().st_mtime_ns
+        # The store's clock is the one that all hosts of the job share.
+        skew_ns = made - pair.unix_ns if abs(made - pair.unix_ns) > SKEW_NS else 0
+        self.is_live = first_ns >= self._offset_ns
+        if not self.is_live:
+            self._offset_ns, skew_ns = 0, 0
+            pair = ClockPair(pair.unix_ns, pair.unix_ns)
+        boot = boot_id() if self.is_live else WALL_CLOCK
+        host = os.uname().nodename
+        place = folder.attempt_journal_dir(self.number)
+        live = place / JOURNAL
+        if is_remote(filesystem_of(place)):
+            from holdfast.journal.replicate import Replicator
+
+            self._scratch, live = make_scratch(folder, 0, incarnation)
+            self._replicator = Replicator(live, place / live.name)
+        self.writer = JournalWriter.create(
+            live,
+            Identity(folder.name, self.number, incarnation, 0, host, 0, boot),
+            lambda: ClockPair(pair.boottime_ns, pair.unix_ns + skew_ns),
+        )
+
+    def on_tape(self, unix_ns: int) -> int:
+        """A moment, by the journal's clock."""
+        return max(0, unix_ns - self._offset_ns)
+
+    # --- Facts -------------------------------------------------------------------------------
+
+    def begin(self, at_ns: int, chips: int) -> None:
+        """The attempt began; again if it was earlier than it seemed."""
+        self.start_ns = min(self.start_ns, at_ns)
+        at = self.on_tape(self.start_ns)
+        name = "" if self.folder is None else self.folder.name
+        self.fact(fact="run", name=name, requested_ns=at, chips=chips)
+        self.fact(fact="attempt_start", attempt=self.number, at_ns=at)
+
+    def end(self, at_ns: int) -> None:
+        """The job is done, and the step under way with it."""
+        at = self.on_tape(at_ns)
+        if self.step is not None:
+            self.record_step(self.step + 1, at_ns)
+        self.writer.end_steps(at)
+        self.step = None
+        self.fact(fact="attempt_end", attempt=self.number, at_ns=at, cause=DONE)
+        self.fact(fact="run_end", at_ns=at)
+        self.closed = True
+        if self.folder is not None:
+            end_attempt(self.folder, self.number, AttemptEnd(DONE, "done", (0,), at_ns))
+
+    def fact(self, **payload: Any) -> None:
+        """A line of text, and the record that points to it."""
+        self.writer.note(NoteType.FACT, payload)
+        self.writer.flush()
+
+    # --- Steps -------------------------------------------------------------------------------
+
+    def begin_steps(self, step: int, at_ns: int, source: int | None) -> None:
+        """The first step, or one that does not follow: `source` is the attempt that it resumes."""
+        at = self.on_tape(at_ns)
+        if source is not None:
+            self.writer.append(at, Kind.RESTORE, 0, source + 1, step - 1, at)
+        self.writer.begin_step(step, at)
+        self.step = step
+
+    def record_step(self, step: int, at_ns: int) -> None:
+        """`step` began, and all from the one under way on were completed, equally long."""
+        at = self.on_tape(at_ns)
+        writer, before = self.writer, self.step
+        assert before is not None  # noqa: S101 - for the type checker
+        words = writer.words
+        since = max(words.load(Word.STEP_AT), words.load(Word.STEP_STARTED))
+        at = max(at, since)
+        count = step - before
+        for done in range(count):
+            start = since + (at - since) * done // count
+            end = since + (at - since) * (done + 1) // count
+            writer.append(end, Kind.STEP, Flag.CONTINUES, 0, before + done, start)
+        words.store(Word.STEP, step - 1)
+        words.store(Word.STEP_AT, at)
+        self.step = step
+
+    # --- Events ------------------------------------------------------------------------------
+
+    def open(self, kind: str, at_ns: int) -> None:
+        """A span begins; one of that kind that was open is forgotten."""
+        self._take(kind)
+        token = self.writer.open_span(kind)
+        at = self.on_tape(at_ns)
+        if token <= _LAST_SLOT:
+            self.writer.words.store(token + 1, at)
+        self._open.append((kind, at, token))
+
+    def close(self, kind: str, at_ns: int, *, keep: bool = True) -> int | None:
+        """It ends; gives when it began, by the tape. With `keep` False it leaves no record."""
+        start = self._take(kind)
+        end = self.on_tape(at_ns)
+        if start is not None and start < end and keep:
+            self.span(kind, start, end)
+        return start
+
+    def is_open(self, kind: str) -> bool:
+        """Whether a span of that kind is."""
+        return any(name == kind for name, *_ in self._open)
+
+    def span(self, kind: str, start: int, end: int) -> None:
+        """A whole span, by the journal's clock."""
+        writer = self.writer
+        step = writer.words.load(Word.STEP)
+        writer.append(end, Kind.SPAN, 0, writer.span_kind(kind), step, start)
+
+    def _take(self, kind: str) -> int | None:
+        """Take an open span off the tape's stack, wherever in it, without a record."""
+        at = next((i for i, (name, *_) in enumerate(self._open) if name == kind), None)
+        if at is None:
+            return None
+        start = self._open[at][1]
+        above = self._open[at + 1 :]
+        self.writer.close_span(self._open[at][2], _NEVER_NS)  # and those above it
+        self._open = self._open[:at]
+        for name, since, _ in above:
+            token = self.writer.open_span(name)
+            if token <= _LAST_SLOT:
+                self.writer.words.store(token + 1, since)
+            self._open.append((name, since, token))
+        return start
+
+    # --- Life --------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """A sign of life, and what is new to the store. From any thread."""
+        if self.is_live and not self.closed:
+            self.writer.words.store(Word.SUPERVISOR_ALIVE_AT, clock.unix_ns() - self._offset_ns)
+        if self._replicator is not None:
+            self._replicator.sync()
+
+    def finish(self) -> None:
+        """Let go of the files."""
+        self.beat()
+        self.writer.flush()
+        if self._replicator is not None:
+            self._replicator.sync(durable=True)
+        self.writer.close()
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+
+
+def _new_attempt(folder: RunFolder, incarnation: str) -> int:
+    for _ in range(_TRIES):
+        number = next_number(folder)
+        try:
+            create_attempt(
+                folder,
+                number,
+                parent=None,
+                resume_step=0,
+                restore_set=None,
+                incarnation=incarnation,
+                command=(sys.executable, *sys.argv),
+            )
+        except AttemptExists:
+            continue  # somebody else's, in between
+        return number
+    raise HoldfastError(
+        f"run {folder.name!r} is supervised by `holdfast run`, which makes its attempts: give the "
+        "recorder another job name"
+    )
