@@ -45,11 +45,14 @@ help: ## Say what can be made
 setup: $(STAMP) ## Create the virtual environment and install everything that tests need
 
 # Build isolation would fetch an unpinned builder; it is installed here, pinned like the rest.
+# ml-goodput-measurement is there for its tests, which run against our face of it; what it needs of
+# a cloud's clients is not.
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
 		-e '.[jax,torch,stacks,objects,gcp,dashboard,metrics,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps ml-goodput-measurement
 	$(COMPILE)
 	@touch $@
 

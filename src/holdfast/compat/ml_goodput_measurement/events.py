@@ -11,6 +11,8 @@ from holdfast.compat.ml_goodput_measurement.clock import ns_of
 from holdfast.core.ledger.kinds import DATA, RESTORE, SAVE
 
 Entry = Mapping[str, Any]
+RECENT = 100  # steps by which it is judged how long one takes
+LONG = 1.25  # as for an attempt's first step (journal.first_step)
 
 # (start, end) of what an event's entries say, and its span.
 _EVENTS = (
@@ -74,3 +76,12 @@ def checkpoint_of(entry: Entry) -> tuple[str, int | None, int] | None:
         return None
     start_ns = None if entry.get(start) is None else ns_of(entry[start])
     return kind, start_ns, ns_of(float(entry[seconds]))
+
+
+def last_step_end(start_ns: int, ended_ns: int, typical_ns: int) -> int:
+    """When the step under way was done that ended with its job, or well before.
+
+    `typical_ns` is what it should have taken (0: nobody knows); a little more is the step's own.
+    """
+    is_long = typical_ns > 0 and ended_ns - start_ns > LONG * typical_ns
+    return start_ns + typical_ns if is_long else ended_ns

@@ -192,9 +192,10 @@ class GoodputCalculator:
         del max_logs_retention_period
         self.job_name = job_name
         self.using_pathways = using_pathways
-        is_local = cloud_logger is None or isinstance(cloud_logger, LocalLog)
-        self._cloud_logger = LocalLog.of(job_name, logger_name) if is_local else cloud_logger
-        self._is_local = is_local
+        if cloud_logger is None:
+            cloud_logger = LocalLog.of(job_name, logger_name)
+        self._cloud_logger = cloud_logger
+        self._is_local = hasattr(cloud_logger, "books")  # it keeps them itself
         self._goodput_cache = GoodputCache(job_name, cache_dir, gcs_path)
         self._goodput_cache_lock = threading.RLock()
         self._story: Story | None = None

@@ -17,6 +17,7 @@ ELASTIC_UP = "custom:elastic_scale_up"
 ELASTIC_REINIT = "custom:elastic_reinitialization"
 CHECKPOINT_RESTORE = "custom:checkpoint_restore"
 FIRST_STEP = "startup:first_step"  # what an attempt's first step took longer than others
+AFTER_STEPS = "custom:after_last_step"  # what a job did between its last step and its end
 LATER_DATA = "data:in_steps"  # waits for data after an attempt's first step began
 
 _TYPES = {

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.compat.ml_goodput_measurement import clock, keys, kinds
 from holdfast.compat.ml_goodput_measurement.events import checkpoint_of, event_of, slices_of
-from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
 from holdfast.config import run_store
 from holdfast.core.ledger.kinds import RESTORE
 from holdfast.errors import HoldfastError, UnknownRun
 from holdfast.journal.names import fit_name
-from holdfast.journal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
     from holdfast.compat.ml_goodput_measurement.stored import Stored
+    from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+    from holdfast.journal.store import RunFolder
 
 BEAT_S = 15.0
 BUSY_S = 0.2  # a signal handler that comes in the middle of a record waits no longer
@@ -79,9 +79,10 @@ class LocalLog:
 
     def books(self) -> Stored:
         """The job's books as of now. Raises ValueError when the store has no such run."""
-        from holdfast.compat.ml_goodput_measurement.stored import Stored
-
         if self._books is None:
+            from holdfast.compat.ml_goodput_measurement.stored import Stored
+            from holdfast.journal.store import RunStore
+
             try:
                 folder = RunStore.at(self.store).get(self._name)
             except UnknownRun as problem:
@@ -126,6 +127,8 @@ class LocalLog:
 
     def _trouble(self, problem: Exception) -> None:
         if self._tape is None:
+            from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+
             self._tape = AttemptTape(None, clock.unix_ns())
         logger.warning("job %s: goodput is not recorded: %s", self.job_name, problem)
 
@@ -176,6 +179,10 @@ class LocalLog:
         return self._tape
 
     def _begin(self, at_ns: int) -> AttemptTape:
+        # Not before something is recorded: what an import costs is paid by every process.
+        from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+        from holdfast.journal.store import RunStore
+
         before, self._tape = self._tape, None
         if before is not None:
             before.finish()

@@ -5,7 +5,8 @@ What entries say is less than what the ledger wants to know; the rules that clos
 - A job's start begins an attempt. The one before it ended with its recorded end, else with the last
   that was heard of it; either way it had not done what there was to do.
 - A step's entry says that it began, and that the one before it ended. Numbers that are passed over
-  were equal steps. The step that was under way at a recorded end was completed then. The step that
+  were equal steps. The step that was under way at a recorded end was completed by then, after as
+  long as the others took; what is more than that came after it. The step that
   was under way when the next attempt went on right behind it was completed too (it was saved); how
   long it took is not known, and taken from the others.
 - An event that nobody ended lasts as long as no step follows.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +25,17 @@ from holdfast.compat.ml_goodput_measurement import keys, kinds
 from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S, ns_of
 from holdfast.compat.ml_goodput_measurement.events import (
+    RECENT,
     Entry,
     Slices,
     checkpoint_of,
     event_of,
+    last_step_end,
     slices_of,
 )
 from holdfast.core.facts import DONE, AttemptFact, CapacityFact, SpanFact
 from holdfast.core.ledger.kinds import DATA
-from holdfast.journal.first_step import FirstStep
+from holdfast.journal.first_step import FEWEST, FirstStep
 from holdfast.journal.rank_steps import Ints, Rows
 
 RESTARTED = "restarted"  # an attempt that somebody ended, and that was followed by another
@@ -54,6 +58,7 @@ class Life:
     done: int = 0  # the last that it completed
     step: int | None = None  # under way
     step_ns: int = 0  # since
+    counted: int = 0  # steps
     typical_ns: int = 0  # that a step takes
     opening: FirstStep = field(default_factory=FirstStep)
     open: dict[str, int] = field(default_factory=dict)  # events by span: since
@@ -81,7 +86,7 @@ class Story(Books):
 
         Raises ValueError (or TypeError) for an entry whose times are no numbers.
         """
-        times = [entry.get(keys.STEP_START) for entry in entries]
+        times: list[Any] = [entry.get(keys.STEP_START) for entry in entries]
         others = [at for at, time in enumerate(times) if time is None]
         begin = 0
         for stop in [*others, len(entries)]:
@@ -145,7 +150,13 @@ class Story(Books):
         life = self.life or self._begin(at_ns, is_started=False)
         at_ns = self._heard(life, at_ns)
         if life.step is not None:
-            self._rows.append((life.step, life.step, life.step_ns, at_ns))
+            self._flush_rows(life)
+            inside = sum(end - start for _, start, end in self._spans if start >= life.step_ns)
+            known_ns = life.typical_ns + inside if life.counted >= FEWEST else 0
+            end_ns = last_step_end(life.step_ns, at_ns, known_ns)
+            self._rows.append((life.step, life.step, life.step_ns, end_ns))
+            if end_ns < at_ns:
+                self._spans.append((kinds.AFTER_STEPS, end_ns, at_ns))
             life.done, life.step = life.step, None
         life.ended_ns = self.ended_ns = at_ns
         self._flush()
@@ -237,7 +248,8 @@ class Story(Books):
     def _add_rows(self, life: Life, first: Ints, last: Ints, start: Ints, end: Ints) -> None:
         self.ledger.add_steps(life.number, first, last, start, end)
         each = (end - start) // (last - first + 1)
-        life.typical_ns = int(np.median(each[-100:]))
+        life.counted += len(each)
+        life.typical_ns = int(np.median(each[-RECENT:]))
         self.steps.append((last - self.ahead, each))
         self._note_first_step(life, [Rows(last, start, start + each)], is_over=False)
 
@@ -319,8 +331,8 @@ class Story(Books):
         self._spans.append((kind, start_ns, end_ns))
 
     def _take_slices(self, slices: Slices) -> None:
-        at_ns = round(slices.at_s * 1e6) * 1000
-        life = self._here(at_ns)
+        at_ns = ns_of(slices.at_s)
+        life = self.life or self._begin(at_ns, is_started=False)
         at_ns = self._heard(life, at_ns)
         self.slices.append(replace(slices, at_s=at_ns / NS_PER_S))
         self.chips = max(self.chips, slices.total)

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.compat.ml_goodput_measurement import clock
+from holdfast.compat.ml_goodput_measurement import clock, kinds
+from holdfast.compat.ml_goodput_measurement.events import RECENT, last_step_end
 from holdfast.core.facts import DONE
 from holdfast.errors import AttemptExists, HoldfastError
 from holdfast.journal.attempts import (
@@ -37,6 +38,7 @@ WALL_CLOCK = "wall-clock"  # the boot of journals that are not of any boot
 SKEW_NS = 2_000_000_000  # a clock that is off by less counts as right
 JOURNAL = "rank-00000.hfj"
 _TRIES = 20
+FEWEST = 3  # steps that tell how long one takes
 _NEVER_NS = 2**62
 _LAST_SLOT = int(Word.OPEN_SPANS) + 2 * SPAN_SLOTS - 2  # deeper spans do not show while open
 
@@ -104,8 +106,12 @@ class AttemptTape:
         """The job is done, and the step under way with it."""
         at = self.on_tape(at_ns)
         if self.step is not None:
-            self.record_step(self.step + 1, at_ns)
-        self.writer.end_steps(at)
+            since = self._step_since()
+            done = last_step_end(since, at, self._typical(since))
+            self.record_step(self.step + 1, done + self._offset_ns)
+            if done < at:
+                self.span(kinds.AFTER_STEPS, done, at)
+            self.writer.end_steps(done)
         self.step = None
         self.fact(fact="attempt_end", attempt=self.number, at_ns=at, cause=DONE)
         self.fact(fact="run_end", at_ns=at)
@@ -134,7 +140,7 @@ class AttemptTape:
         writer, before = self.writer, self.step
         assert before is not None  # noqa: S101 - for the type checker
         words = writer.words
-        since = max(words.load(Word.STEP_AT), words.load(Word.STEP_STARTED))
+        since = self._step_since()
         at = max(at, since)
         count = step - before
         for done in range(count):
@@ -144,6 +150,27 @@ class AttemptTape:
         words.store(Word.STEP, step - 1)
         words.store(Word.STEP_AT, at)
         self.step = step
+
+    def _step_since(self) -> int:
+        words = self.writer.words
+        return max(words.load(Word.STEP_AT), words.load(Word.STEP_STARTED))
+
+    def _typical(self, since: int) -> int:
+        """How long the step under way should have taken, with what else was in it; 0: unknown."""
+        if self.writer.path is None:
+            return 0
+        import numpy as np
+
+        from holdfast.journal.reader import JournalReader
+
+        with JournalReader(self.writer.path) as reader:
+            records = reader.read_new(max(0, reader.count() - 2 * RECENT))
+        steps = records[records["kind"] == Kind.STEP][-RECENT:]
+        if len(steps) < FEWEST:
+            return 0
+        spans = records[(records["kind"] == Kind.SPAN) & (records["value"] >= since)]
+        inside = int((spans["time"] - spans["value"]).sum())
+        return int(np.median(steps["time"] - steps["value"])) + inside
 
     # --- Events ------------------------------------------------------------------------------
 

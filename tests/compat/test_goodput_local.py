@@ -1,0 +1,243 @@
+"""A recorder's run in the store: nothing is lost however the process ends, and others read it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from holdfast.compat.ml_goodput_measurement import clock, goodput, local, monitoring
+from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
+from holdfast.compat.ml_goodput_measurement.local import LocalLog
+from holdfast.journal.recorded import load_run
+
+STEPS = 50
+RECORDER = """
+    import os, signal, sys
+    from holdfast.compat.ml_goodput_measurement import goodput
+    recorder = goodput.GoodputRecorder("job", "log", True)
+    recorder.record_job_start_time()
+    for step in range(50):
+        recorder.record_step_start_time(step)
+"""
+ENDS = {
+    "exit": ("", 0),
+    "sys.exit": ("sys.exit(3)", 3),
+    "exception": ("raise RuntimeError", 1),
+    "SIGTERM": ("signal.raise_signal(signal.SIGTERM)", -signal.SIGTERM),
+    "SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+}
+
+
+def run(script: str, store: Path) -> int:
+    code = textwrap.dedent(script)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment(store), capture_output=True
+    ).returncode
+
+
+def environment(store: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "HOLDFAST_STORE": str(store)}
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    log = LocalLog("job")
+    yield log
+    log.close()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_step_is_there_however_the_process_ends(end: str, store: Path) -> None:
+    line, code = ENDS[end]
+    assert run(textwrap.dedent(RECORDER) + line, store) == code
+    recorded = load_run(store / "job")
+    assert recorded.ledger.last_kept_step() == STEPS - 1  # that many ended
+    assert recorded.account().steps_kept == STEPS - 1
+    under_way = recorded.facts._attempts.of(0).steps.under_way()
+    assert under_way is not None
+    assert under_way.step == STEPS
+
+
+def test_the_next_process_is_the_next_attempt_and_proves_the_last_step(store: Path) -> None:
+    assert run(textwrap.dedent(RECORDER) + "os.kill(os.getpid(), signal.SIGKILL)", store) < 0
+    again = RECORDER.replace("range(50)", "range(50, 60)") + "    recorder.record_job_end_time()"
+    assert run(again, store) == 0
+    account = load_run(store / "job").account()
+    assert account.steps_kept == 60
+    assert account.lost_steps == 0
+    assert [one.attempt for one in account.disruptions] == [0]
+
+
+def test_a_start_in_the_same_process_is_an_attempt_too(log: LocalLog) -> None:
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    for first in (0, 5):
+        recorder.record_job_start_time()
+        for step in range(first, 10):
+            recorder.record_step_start_time(step)
+    recorder.record_job_end_time()
+    account = load_run(Path(log.store) / "job").account()
+    assert (account.steps_kept, account.lost_steps, len(account.disruptions)) == (10, 4, 1)
+
+
+def test_an_end_that_was_none_becomes_a_disruption(log: LocalLog) -> None:
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    for first in (0, 10):
+        recorder.record_job_start_time()
+        for step in range(first, first + 10):
+            recorder.record_step_start_time(step)
+        recorder.record_job_end_time()
+    account = load_run(Path(log.store) / "job").account()
+    assert (account.steps_kept, [one.cause for one in account.disruptions]) == (20, ["restarted"])
+
+
+def test_steps_that_were_passed_over_were_run(log: LocalLog) -> None:
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    recorder.record_job_start_time()
+    for step in (0, 10, 20):
+        recorder.record_step_start_time(step)
+    assert load_run(Path(log.store) / "job").account().steps_kept == 20
+
+
+def test_a_disabled_recorder_writes_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    recorder = goodput.GoodputRecorder("job", "log")
+    recorder.record_job_start_time()
+    recorder.record_step_start_time(1)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_job_of_which_nothing_is_known_is_a_value_error(log: LocalLog) -> None:
+    with pytest.raises(ValueError, match="nothing is recorded of job 'job'"):
+        goodput.GoodputCalculator("job", "log", log).get_job_goodput()
+
+
+def test_a_store_that_cannot_be_written_costs_a_warning_and_no_step(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "file" / "store"))
+    log = LocalLog("job")
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    recorder.record_job_start_time()
+    for step in range(10):
+        recorder.record_step_start_time(step)
+    recorder.record_job_end_time()
+    assert len(caplog.records) == 1
+    log.close()
+
+
+def test_open_and_crossing_events_are_told_as_they_were(log: LocalLog) -> None:
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    recorder.record_job_start_time()
+    recorder.record_custom_badput_event_start_time(None, "outer")
+    recorder.record_custom_badput_event_start_time(None, "crossing")
+    recorder.record_custom_badput_event_end_time(None, "outer")
+    books = log.books()
+    answer = books.ask(clock.unix_ns())
+    assert answer.by_kind["custom:OUTER"] >= 0
+    assert "custom:CROSSING" in answer.by_kind
+    recorder.record_custom_badput_event_end_time(None, "crossing")
+    assert sum(answer.by_kind.values()) == pytest.approx(answer.elapsed_s)
+
+
+def test_a_record_in_the_middle_of_another_is_written_by_the_next(log: LocalLog) -> None:
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    recorder.record_job_start_time()
+    recorder.record_step_start_time(0)
+    local_busy = log._busy
+    with local_busy:  # as when a signal handler interrupts a record
+        recorder.record_step_start_time(1)
+    recorder.record_step_start_time(2)
+    assert load_run(Path(log.store) / "job").account().steps_kept == 2
+
+
+@pytest.mark.parametrize("real", ["absent", "present"])
+@pytest.mark.parametrize("way", ["import", "environment"])
+def test_code_that_names_the_library_gets_ours(real: str, way: str, tmp_path: Path) -> None:
+    if real == "present":  # one that would not do
+        package = tmp_path / "site" / "ml_goodput_measurement"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise RuntimeError('the real one')")
+    shadow = Path(local.__file__).parents[1] / "shadow"
+    path = [str(Path(local.__file__).parents[3]), str(tmp_path / "site")]
+    first = "import holdfast.compat.ml_goodput_measurement.auto\n" if way == "import" else ""
+    path = path if way == "import" else [str(shadow), *path]
+    code = first + textwrap.dedent("""
+        from ml_goodput_measurement import goodput
+        import ml_goodput_measurement.src.monitoring as monitoring
+        from ml_goodput_measurement.src import goodput as again
+        import holdfast.compat.ml_goodput_measurement.goodput as ours
+        assert goodput is again is ours
+        print(goodput.__name__, monitoring.__name__)
+    """)
+    code = f"import sys; sys.path[:0] = {path!r}\n" + code
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    ours = "holdfast.compat.ml_goodput_measurement"
+    assert result.stdout.split() == [f"{ours}.goodput", f"{ours}.monitoring"]
+
+
+class Kept:
+    """A sink."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def cumulative(self, goodput, badput, step, details) -> None:
+        self.told.append(("cumulative", (goodput, badput, step, details)))
+
+    def interval(self, details) -> None:
+        self.told.append(("interval", details))
+
+    def step_deviation(self, deviations) -> None:
+        self.told.append(("deviation", deviations))
+
+    def close(self) -> None:
+        self.told.append(("close", None))
+
+
+def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    sink = Kept()
+    monkeypatch.setattr(monitoring, "_sinks", [lambda _: sink])
+    recorder = goodput.GoodputRecorder("watched", "log", True)
+    now = clock.utc_now().timestamp()
+    seconds = iter(range(100))
+
+    def moment():
+        import datetime
+
+        return datetime.datetime.fromtimestamp(now - 100 + next(seconds), datetime.UTC)
+
+    recorder.record_job_start_time(moment())
+    for step in range(20):
+        recorder.record_step_start_time(step, moment())
+    monitor = monitoring.GoodputMonitor(
+        "watched", "log", str(tmp_path), 3600, True, False, True, include_step_deviation=True
+    )
+    monitor.start_goodput_uploader()
+    monitor.stop_goodput_uploader()
+    monitor.start_rolling_window_goodput_uploader([50])
+    monitor.stop_rolling_window_goodput_uploader()
+    monitor.start_step_deviation_uploader()
+    monitor.stop_step_deviation_uploader()
+    LocalLog.of("watched").close()
+    kinds = [kind for kind, _ in sink.told]
+    assert kinds == ["cumulative", "close", "interval", "close", "deviation", "close"]
+    percent, badput, step, details = sink.told[0][1]
+    assert step == 18
+    assert 0 < percent < 100
+    assert BadputType.OTHER in badput
+    assert details["disruption_count"] == 0
+    assert sink.told[2][1]["interval_size"] == 50
+    assert sorted(sink.told[4][1]) == list(range(19))
