@@ -1,5 +1,6 @@
 """Found before the real package where its folder is first in PYTHONPATH: see compat's `auto`."""
 
+import importlib
 import sys
 
 sys.modules.pop(__name__, None)
@@ -8,7 +9,5 @@ from holdfast.compat.ml_goodput_measurement import auto  # noqa: E402
 
 auto.install()
 
-import ml_goodput_measurement  # noqa: E402
-
 # The import that is under way gives what stands here.
-sys.modules[__name__] = ml_goodput_measurement
+sys.modules[__name__] = importlib.import_module("ml_goodput_measurement")
