@@ -37,8 +37,9 @@ LAYERS: dict[str, set[str]] = {
     "program": BASE,
     "convert": BASE,
     "sim": BASE | {"journal"},
-    "report": BASE | {"journal"},
+    "report": BASE | {"journal", "runs", "snapshot"},
     "runs": BASE | {"journal", "snapshot"},
+    "serve": BASE | {"export", "journal", "report", "runs"},
     "export": BASE | {"journal", "runs"},
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
@@ -65,6 +66,7 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__im
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
     "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client",
+    "starlette", "uvicorn", "anyio",
 }  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}

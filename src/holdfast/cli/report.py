@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +11,12 @@ import click
 
 from holdfast.cli.moments import NS_PER_S, moment_ns, number, window_ns
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.summary import spent_of
 from holdfast.errors import ConfigurationError
-from holdfast.journal.attempts import AttemptRecord, attempts
-from holdfast.journal.lease import view
-from holdfast.runs.state import state_of
 
 if TYPE_CHECKING:
     from holdfast.cli.report_page import Source
-    from holdfast.journal.recorded import Recorded
-    from holdfast.journal.store import RunFolder
     from holdfast.report.findings import (
-        Announced,
-        Checkpoint,
-        Compilations,
         Findings,
-        Resumed,
-        RolledBack,
-        Saves,
     )
 
 
@@ -181,102 +167,20 @@ def _of_run(
     from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
-    from holdfast.report.evidence import evidence_of
-    from holdfast.report.findings import Findings
+    from holdfast.report.of_run import findings_of
 
     folder = open_run(name, store)
     recorded = load_run(folder.path, live_journals(folder))
-    requested_ns = recorded.facts.requested_ns
-    now_ns = recorded.asked_ns if now is None else _run_clock_ns(now, requested_ns or 0)
+    now_ns = recorded.asked_ns
+    if now is not None:
+        now_ns = _run_clock_ns(now, recorded.facts.requested_ns or 0)
     account = recorded.account(now_ns, window_ns)
     if since is not None:
         from_ns = moment_ns(since, "--since")
         account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
-    launched, damaged = attempts(folder)
-    evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
-    checkpoints, unsound = _checkpoints(folder)
-    state, why = state_of(view(folder), launched[-1] if launched else None, time.time_ns())
-    findings = Findings(
-        account,
-        store=folder.store,
-        command=folder.identity.command,
-        state=state,
-        why=why,
-        requested_ns=requested_ns,
-        unix_clock=True,
-        attempts=len(launched),
-        evidence=tuple(evidence),
-        checkpoints=checkpoints,
-        rollbacks=_rollbacks(launched),
-        announced=_announced(recorded, account.end_ns),
-        saving=recorded.facts.saving,
-        resumed=_resumed(launched),
-        saves=_saves(recorded),
-        compilations=_compilations(recorded),
-        notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
-        program=spent_of(account, recorded.facts.ideal_step_ns).program,
-    )
+    findings = findings_of(folder, recorded, account)
     source = Source(recorded.ledger, now_ns, recorded.facts.ranks(), name, store)
     return findings, document(findings), source
-
-
-def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
-    """The committed sets, oldest first, and a sentence for each that is not sound."""
-    from holdfast.report.findings import Checkpoint
-    from holdfast.snapshot.sets import list_sets
-
-    sets, damage = list_sets(folder.ckpt_dir)
-    found = tuple(
-        Checkpoint(s.name, s.attempt, s.step, s.tags, s.nbytes, s.created_unix_ns) for s in sets
-    )
-    return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
-
-
-def _announced(recorded: Recorded, at_ns: int) -> tuple[Announced, ...]:
-    """What is announced and not withdrawn, for an account that ends at that moment."""
-    from holdfast.report.findings import Announced
-
-    told = recorded.facts.announced
-    return tuple(Announced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
-
-
-def _compilations(recorded: Recorded) -> Compilations | None:
-    """What the ranks found in their compilation cache; None when they looked for nothing."""
-    from holdfast.report.findings import Compilations
-
-    hits, misses, saved_ns = recorded.facts.compilations()
-    return Compilations(hits, misses, saved_ns) if hits or misses else None
-
-
-def _saves(recorded: Recorded) -> Saves | None:
-    """How often was saved, by all supervisors; None: never."""
-    from holdfast.report.findings import Saves
-
-    told = recorded.facts.saves()
-    saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
-    return saves if saves.memory or saves.disk else None
-
-
-def _resumed(launched: Sequence[AttemptRecord]) -> tuple[Resumed, ...]:
-    """The attempts that did not begin from scratch."""
-    from holdfast.report.findings import Resumed
-
-    return tuple(
-        Resumed(one.attempt, one.resume_step, one.from_memory)
-        for one in launched
-        if one.restore_set is not None
-    )
-
-
-def _rollbacks(launched: Sequence[AttemptRecord]) -> tuple[RolledBack, ...]:
-    """The attempts that somebody wanted to go back."""
-    from holdfast.report.findings import RolledBack
-
-    return tuple(
-        RolledBack(one.attempt, one.resume_step, one.parent, one.skip_batches, one.rollback.words)
-        for one in launched
-        if one.rollback is not None
-    )
 
 
 def _show(findings: Findings, every_story: bool) -> None:

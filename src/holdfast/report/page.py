@@ -57,19 +57,37 @@ def still_page(
     `styles`: names of style sheets beside the one that all pages have. Raises ConfigurationError
     where the extra `dashboard` is not installed.
     """
+    return safe_page(template, scripts, blocks, styles, **values)[0]
+
+
+def safe_page(
+    template: str,
+    scripts: Sequence[str],
+    blocks: Mapping[str, Any],
+    styles: Sequence[str] = (),
+    live: str | None = None,
+    **values: Any,
+) -> tuple[str, str]:
+    """The same, and its content security policy for whoever sends it by HTTP.
+
+    `live`: the name under which its scripts declare that what they put in is HTML of the server's.
+    Such a page may speak to the server that it came from; no other can.
+    """
     style = _style(styles)
     assert not any("</script" in text.lower() for text in scripts)  # noqa: S101 - our own text
-    return (
+    allowed = policy(scripts, [style], live)
+    text = (
         environment()
         .get_template(template)
         .render(
-            policy=policy(scripts, [style]),
+            policy=allowed,
             style=style,
             scripts=scripts,
             blocks={name: embedded(data) for name, data in blocks.items()},
             **values,
         )
     )
+    return text, allowed
 
 
 @cache
@@ -92,20 +110,33 @@ def script(name: str) -> str:
     return (_PAGES / name).read_text("utf-8")
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """A content security policy that allows these inline scripts and styles and nothing else."""
+def policy(scripts: Sequence[str], styles: Sequence[str], live: str | None = None) -> str:
+    """A content security policy that allows these inline scripts and styles and nothing else.
+
+    `live` as in `safe_page`.
+    """
+    allowed = [
+        "default-src 'none'",
+        f"script-src {_hashes(scripts)}",
+        f"style-src {_hashes(styles)}",
+        "base-uri 'none'",
+    ]
+    if live is None:
+        return "; ".join([*allowed, "form-action 'none'"])
     return "; ".join(
         [
-            "default-src 'none'",
-            f"script-src {_hashes(scripts)}",
-            f"style-src {_hashes(styles)}",
-            "base-uri 'none'",
-            "form-action 'none'",
+            *allowed,
+            "connect-src 'self'",
+            "form-action 'self'",
+            f"trusted-types {live}",
+            "require-trusted-types-for 'script'",
         ]
     )
 
 
 def _hashes(texts: Sequence[str]) -> str:
+    if not texts:
+        return "'none'"
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 

@@ -5,7 +5,7 @@ A live page sends the same sections again when they change, and the same data fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from holdfast.report.charts import Figure, Table
@@ -31,6 +31,7 @@ from holdfast.report.words import (
 
 SECTIONS = ("head", "now", "goodput", "badput", "gains", "incidents", "pace", "hosts", "tiers",
             "notes")  # fmt: skip
+CHARTS = ("badput", "pace")
 STATE_TONES = {"running": "good", "done": "good", "failed": "bad", "interrupted": "bad",
                "silent": "bad"}  # fmt: skip
 NEWEST = 20  # disruptions that are in view; the others open
@@ -46,7 +47,7 @@ def run_page(view: Overview, checkpoints: Sequence[Checkpoint], version: str) ->
         ["run.css"],
         title=f"{view.name}: {view.state}",
         sections=sections(view),
-        timeline=_still(_timeline(view)),
+        timeline=timeline_of(view),
         made_by=f"Made by holdfast report, version {version}, {_when(view, view.now_ns)}. "
         "This file is whole: it loads nothing, and sends nothing.",
     )
@@ -58,23 +59,36 @@ def saves_of(checkpoints: Sequence[Checkpoint]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(known))
 
 
-def sections(view: Overview) -> dict[str, str]:
-    """The HTML of each section by its id; an empty text where there is nothing to show."""
+def sections(view: Overview, without: Collection[str] = ()) -> dict[str, str]:
+    """The HTML of each section by its id; an empty text where there is nothing to show.
+
+    `without`: sections that are left out. Of all others together, those of CHARTS take the longest.
+    """
     values = {
         "head": _head(view),
         "now": {"advice": view.advice, "cards": list(_cards(view)), "broke": _broke(view)},
         "goodput": _goodput(view),
-        "badput": {"figure": _still(lost_time(view.account), HALF_PX)},
+        "badput": {} if "badput" in without else {"figure": _badput(view)},
         "gains": {"gains": view.gains, "rows": _gains(view)},
         "incidents": {"rows": [_incident(view, one) for one in reversed(view.incidents)],
                       "priced": view.price_per_chip_hour is not None, "newest": NEWEST},
-        "pace": {"figure": _pace(view), "outliers": _outliers(view)},
+        "pace": {} if "pace" in without else {"figure": _pace(view), "outliers": _outliers(view)},
         "hosts": {"rows": [_host(row) for row in view.hosts]},
         "tiers": {"rows": _tiers(view), "saving": view.saving, "compiled": view.compilations},
         "notes": {"notes": view.notes, "rollbacks": view.rollbacks},
     }  # fmt: skip
     parts = environment().get_template("run_parts.html").module
-    return {name: str(getattr(parts, name)(**values[name])).strip() for name in SECTIONS}
+    wanted = [name for name in SECTIONS if name not in without]
+    return {name: str(getattr(parts, name)(**values[name])).strip() for name in wanted}
+
+
+def timeline_of(view: Overview) -> dict[str, Any]:
+    """The time line as it is drawn for those who have no script, with its words and numbers."""
+    return _still(_timeline(view))
+
+
+def _badput(view: Overview) -> dict[str, Any]:
+    return _still(lost_time(view.account), HALF_PX)
 
 
 def _timeline(view: Overview) -> Figure:

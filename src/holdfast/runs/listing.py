@@ -12,7 +12,7 @@ always read; between looks it is kept open, so that only what is new is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,12 +38,14 @@ SILENT_NS = 120_000_000_000  # well beyond what the ledger waits for a sign of l
 class Listing(NamedTuple):
     """The runs by name, and a sentence for all that cannot be read.
 
-    `read`: of how many the journals were read, because they had changed.
+    `read`: of how many the journals were read, because they had changed. `unread`: runs that
+    changed and were not read, for want of patience.
     """
 
     runs: tuple[RunSummary, ...]
     problems: tuple[str, ...]
     read: int = 0
+    unread: tuple[str, ...] = ()
 
 
 class RunList:
@@ -67,21 +69,34 @@ class RunList:
         self._names = None if names is None else tuple(names)
         self._scratch = scratch
         self._open: dict[str, Reading] = {}
+        self._looked: dict[str, Reading] = {}
         self._read = 0
+        self._until_s: float | None = None
+        self._unread: tuple[str, ...] = ()
 
     def look(
-        self, now_unix_ns: int | None = None, windows: Sequence[Window] | None = None
+        self,
+        now_unix_ns: int | None = None,
+        windows: Sequence[Window] | None = None,
+        *,
+        only: Collection[str] | None = None,
+        patience_s: float | None = None,
     ) -> Listing:
         """How they stand now. `windows`: by default all, and the last hour, day and week.
 
-        Raises StoreUnavailable when the store itself cannot be read; of runs nothing.
+        `only`: of all runs just these. `patience_s`: after so long, runs that would have to be read
+        are left for the next look, which begins with them. Raises StoreUnavailable when the store
+        itself cannot be read; of runs nothing.
         """
         now_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         windows = rolling(now_ns) if windows is None else windows
         self._read = 0
+        self._looked = {}
+        self._until_s = None if patience_s is None else time.monotonic() + patience_s
         runs: dict[str, RunSummary] = {}
+        unread: list[str] = []
         problems: list[str] = []
-        for name in self._store.names() if self._names is None else self._names:
+        for name in self._wanted(only):
             try:
                 one = self._summary(name, now_ns, windows)
             except HoldfastError as error:
@@ -90,24 +105,46 @@ class RunList:
             except OSError as error:  # deleted while we looked
                 problems.append(f"run {name!r}: {error}")
                 continue
+            if one is None:
+                unread.append(name)
+                continue
             runs[name] = one
             problems += [f"run {name!r}: {note}" for note in one.notes]
-        if self._names is None:
-            self._cache.keep(runs)
+        if only is None:
+            self._forget_all_but({*runs, *unread})
+            self._unread = tuple(unread)
         self._cache.save()
-        for name in [known for known in self._open if known not in runs]:
-            del self._open[name]
         by_name = sorted(runs.values(), key=lambda run: run.name)
-        return Listing(tuple(by_name), tuple(problems), self._read)
+        return Listing(tuple(by_name), tuple(problems), self._read, tuple(unread))
 
-    def _summary(self, name: str, now_ns: int, windows: Sequence[Window]) -> RunSummary:
-        """A run whose files look as when it was over and read is so still."""
+    def reading(self, name: str) -> Reading | None:
+        """What a run's journals said at the last look; None: they were not read for it."""
+        return self._looked.get(name)
+
+    def _wanted(self, only: Collection[str] | None) -> Sequence[str]:
+        """The names to look at, those first that the last look had no patience for."""
+        if only is not None:
+            return sorted(only)
+        names = self._store.names() if self._names is None else self._names
+        waiting = set(self._unread)
+        return sorted(names, key=lambda name: name not in waiting) if waiting else names
+
+    def _forget_all_but(self, names: Collection[str]) -> None:
+        if self._names is None:
+            self._cache.keep(dict.fromkeys(names))
+        for name in [known for known in self._open if known not in names]:
+            del self._open[name]
+
+    def _summary(self, name: str, now_ns: int, windows: Sequence[Window]) -> RunSummary | None:
+        """A run whose files look as when it was over and read is so still; None: no patience."""
         run_dir = self._store.root / check_name(name)
         if remote_of(self._store.root) is None:  # else what is here may be old
             known = self._cache.get(name, signature(run_dir))
             if known is not None and (within := _within(known, windows)) is not None:
                 self._open.pop(name, None)
                 return replace(known, within=within)
+        if self._until_s is not None and self._read and time.monotonic() > self._until_s:
+            return None
         folder = self._store.get(name)
         seen = "" if self._is_moving(folder, now_ns) else signature(run_dir)
         found = self._reading(folder).summary((Window(ALL, None), *windows), now_ns, live=not seen)
@@ -126,6 +163,7 @@ class RunList:
             if len(self._open) < KEPT_OPEN:
                 self._open[folder.name] = reading
         self._read += 1
+        self._looked[folder.name] = reading
         return reading
 
     def _is_moving(self, folder: RunFolder, now_ns: int) -> bool:

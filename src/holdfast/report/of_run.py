@@ -1,0 +1,102 @@
+"""What a run's store says of it, as findings: its journals, read, and its other files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from holdfast.core.ledger.account import Account
+from holdfast.core.summary import spent_of
+from holdfast.journal.attempts import AttemptRecord, attempts
+from holdfast.journal.lease import view
+from holdfast.journal.recorded import Recorded
+from holdfast.journal.store import RunFolder
+from holdfast.report.evidence import evidence_of
+from holdfast.report.findings import (
+    Announced,
+    Checkpoint,
+    Compilations,
+    Findings,
+    Resumed,
+    RolledBack,
+    Saves,
+)
+from holdfast.runs.state import state_of
+from holdfast.snapshot.sets import list_sets
+
+
+def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Findings:
+    """All that is known of a run, about that account of it; the run's clock counts unix time.
+
+    Raises StoreUnavailable when its folder cannot be read; what is damaged is a note.
+    """
+    launched, damaged = attempts(folder)
+    evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
+    checkpoints, unsound = _checkpoints(folder)
+    state, why = state_of(view(folder), launched[-1] if launched else None, time.time_ns())
+    return Findings(
+        account,
+        store=folder.store,
+        command=folder.identity.command,
+        state=state,
+        why=why,
+        requested_ns=recorded.facts.requested_ns,
+        unix_clock=True,
+        attempts=len(launched),
+        evidence=tuple(evidence),
+        checkpoints=checkpoints,
+        rollbacks=_rollbacks(launched),
+        announced=_announced(recorded, account.end_ns),
+        saving=recorded.facts.saving,
+        resumed=_resumed(launched),
+        saves=_saves(recorded),
+        compilations=_compilations(recorded),
+        notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
+        program=spent_of(account, recorded.facts.ideal_step_ns).program,
+    )
+
+
+def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
+    """The committed sets, oldest first, and a sentence for each that is not sound."""
+    sets, damage = list_sets(folder.ckpt_dir)
+    found = tuple(
+        Checkpoint(s.name, s.attempt, s.step, s.tags, s.nbytes, s.created_unix_ns) for s in sets
+    )
+    return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
+
+
+def _announced(recorded: Recorded, at_ns: int) -> tuple[Announced, ...]:
+    """What is announced and not withdrawn, for an account that ends at that moment."""
+    told = recorded.facts.announced
+    return tuple(Announced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
+
+
+def _compilations(recorded: Recorded) -> Compilations | None:
+    """What the ranks found in their compilation cache; None when they looked for nothing."""
+    hits, misses, saved_ns = recorded.facts.compilations()
+    return Compilations(hits, misses, saved_ns) if hits or misses else None
+
+
+def _saves(recorded: Recorded) -> Saves | None:
+    """How often was saved, by all supervisors; None: never."""
+    told = recorded.facts.saves()
+    saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
+    return saves if saves.memory or saves.disk else None
+
+
+def _resumed(launched: Sequence[AttemptRecord]) -> tuple[Resumed, ...]:
+    """The attempts that did not begin from scratch."""
+    return tuple(
+        Resumed(one.attempt, one.resume_step, one.from_memory)
+        for one in launched
+        if one.restore_set is not None
+    )
+
+
+def _rollbacks(launched: Sequence[AttemptRecord]) -> tuple[RolledBack, ...]:
+    """The attempts that somebody wanted to go back."""
+    return tuple(
+        RolledBack(one.attempt, one.resume_step, one.parent, one.skip_batches, one.rollback.words)
+        for one in launched
+        if one.rollback is not None
+    )
