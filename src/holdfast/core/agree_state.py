@@ -73,7 +73,7 @@ class Agreement(NamedTuple):
         `resumed_step`: what it resumed from, if that was newer.
         """
         step = committed_step if resumed_step is None else resumed_step
-        return cls(Phase.IDLE, (RankView(step=step),) * ranks, committed_step, epoch)
+        return cls(Phase.IDLE, (RankView(step),) * ranks, committed_step, epoch)
 
     # As above, in the order of the fields.
 

@@ -80,6 +80,9 @@ class Pace:
 
     def steps_in(self, reaction_ns: int) -> int:
         """How many boundaries ahead to order for it to get there first, at the fastest pace."""
-        if not self.step_time_ns:
+        step_ns = self.step_time_ns
+        if not step_ns:
             return 1
-        return lead_steps(min([*self._paces_ns, self.step_time_ns]), reaction_ns)
+        if self._paces_ns:
+            step_ns = min(step_ns, *self._paces_ns)
+        return lead_steps(step_ns, reaction_ns)

@@ -72,6 +72,9 @@ REPEATABLE = (
 )
 
 
+FREE = (ExitCause.PREEMPTED, ExitCause.STOPPED)
+
+
 class RestartPolicy:
     """Base of the parts. `a | b` gives up if either does, and waits for the longer delay."""
 
@@ -125,7 +128,7 @@ def still_judged(failures: Sequence[Failure]) -> tuple[Failure, ...]:
     all of them fail, and those whose scripts asked to go back (`rollback.progress_from`).
     """
     first = len(failures) - len(without_progress(failures)) - 1
-    return tuple(one for n, one in enumerate(failures) if n >= first or one.asked_rollback)
+    return tuple([one for n, one in enumerate(failures) if n >= first or one.asked_rollback])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +191,10 @@ class Budget(RestartPolicy):
 
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """Count the row at the end."""
-        free = (ExitCause.PREEMPTED, ExitCause.STOPPED)
-        count = sum(failure.cause not in free for failure in without_progress(failures))
+        row = without_progress(failures)
+        count = len(row)
+        if count >= self.failures:
+            count = sum(failure.cause not in FREE for failure in row)
         if count >= self.failures:
             return GiveUp(), (
                 f"{count} failures in a row without a new step: the budget of "

@@ -84,14 +84,14 @@ class Course:
         """The run's actions for those of its saves."""
         if not actions:
             return []
-        deadline_ns = self.stopping.deadline_ns
+        attempt, deadline_ns = self.attempt, self.stopping.deadline_ns
         return [
-            act.Seal(self.attempt, action.epoch, action.step, action.buffer)
+            act.Seal(attempt, action.epoch, action.step, action.buffer)
             if isinstance(action, agree_events.Seal)
-            else act.CarryOut(self.attempt, action, deadline_ns)
+            else act.CarryOut(attempt, action, deadline_ns)
             for action in actions
         ]
 
 
 def _losses(failures: Iterable[restart.Failure]) -> int:
-    return sum(one.cause is exits.ExitCause.HOST_LOST for one in failures)
+    return len([one for one in failures if one.cause is exits.ExitCause.HOST_LOST])

@@ -262,7 +262,7 @@ class Saving:
         self._committed_ns = what.at_ns
         if isinstance(what, news.Committed) and self.agreement.buffer is None:
             total_ns = what.at_ns - self._ordered_ns
-            self.cost = self.cost._replace(total_ns=max(1, total_ns))  # 0: not measured
+            self.cost = SaveCost(self.cost.blocked_ns, max(1, total_ns))  # 0: not measured
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.
@@ -314,7 +314,7 @@ class Saving:
         if in_memory:  # the order must be there before the ranks are
             nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
             furthest = max(nearest, furthest)
-        policy, view = self._asked_last = self._question(at_ns, furthest)
+        self._asked_last = policy, view = self._question(at_ns, furthest)
         if not policy.is_due(view):
             return ()
         why = policy.why(view)

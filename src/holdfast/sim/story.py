@@ -28,8 +28,8 @@ Ints = Any  # numpy's int64 arrays
 class Rows:
     """Rows of equal steps and blocking saves of one attempt, as columns that grow by pieces."""
 
-    steps: list[Ints] = field(default_factory=list)  # each: 4 columns × rows
-    saves: list[Ints] = field(default_factory=list)  # each: start and end × rows
+    steps: tuple[Ints, ...] = ()  # each: 4 columns × rows
+    saves: tuple[Ints, ...] = ()  # each: start and end × rows
     row: list[tuple[int, int, int, int]] = field(default_factory=list)
     save: list[tuple[int, int]] = field(default_factory=list)
 
@@ -45,17 +45,18 @@ class Rows:
         n = np.arange(count, dtype=np.int64)
         start = start_ns + n * (own_ns + save_ns)
         begin = first + n * steps
-        self.steps.append(np.stack([begin, begin + steps - 1, start, start + own_ns - idle_ns]))
+        rows = np.stack([begin, begin + steps - 1, start, start + own_ns - idle_ns])
+        self.steps = (*self.steps, rows)
         if save_ns:
-            self.saves.append(np.stack([start + own_ns, start + own_ns + save_ns]))
+            self.saves = (*self.saves, np.stack([start + own_ns, start + own_ns + save_ns]))
 
     def settle(self) -> None:
         """Bring single rows into columns."""
         if self.row:
-            self.steps.append(np.array(self.row, np.int64).T)
+            self.steps = (*self.steps, np.array(self.row, np.int64).T)
             self.row = []
         if self.save:
-            self.saves.append(np.array(self.save, np.int64).T)
+            self.saves = (*self.saves, np.array(self.save, np.int64).T)
             self.save = []
 
     @property
