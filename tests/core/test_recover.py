@@ -26,7 +26,9 @@ from holdfast.core.fleet import (
     SliceHealth,
     SliceState,
     diagnose,
+    to_rehearse,
 )
+from holdfast.core.ledger.kinds import WAIT_KINDS
 from holdfast.core.recover import (
     Act,
     Action,
@@ -41,6 +43,7 @@ from holdfast.core.recover import (
     decide,
     generation_of,
     name_of,
+    waiting_for,
 )
 
 RUN = ("lm", "c0ffee")
@@ -239,8 +242,10 @@ def test_a_stopped_one_is_a_persons_matter():
 def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_ns):
     record, now, waits = at(standing()).record, NOW, []
     for _ in range(12):
-        record = answered(record, Act.CREATE, outcome, now, 0.9)
-        assert at(record, now=record.not_before_unix_ns - 1).action.act is Act.WAIT
+        record = answered(record, Act.CREATE, outcome, "no", now, 0.9)
+        action, _, reason = at(record, now=record.not_before_unix_ns - 1)
+        assert action.act is Act.WAIT
+        assert reason.endswith(f" ({outcome}: no)")
         now = record.not_before_unix_ns
         action, record, _ = at(record, now=now)
         assert action == Action(Act.CREATE, "lm-g2")
@@ -248,7 +253,45 @@ def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_n
     assert waits == sorted(waits)
     assert waits[0] >= shortest_ns
     assert 0.9 * cap_ns <= waits[-1] <= cap_ns
-    assert at(record, resource(READY, name="lm-g2")).record.wait_ns == 0
+    well = at(record, resource(READY, name="lm-g2")).record
+    assert (well.wait_ns, well.why) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "wait_ns", "is_queued", "kind"),
+    [
+        (Phase.CREATING, Condition.WAITING, 0, True, "queue"),
+        (Phase.CREATING, Condition.CREATING, 0, True, "provision"),
+        (Phase.CREATING, Condition.GONE, 0, True, "queue"),
+        (Phase.CREATING, Condition.GONE, 0, False, "provision"),
+        (Phase.CREATING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
+        (Phase.CREATING, Condition.PREEMPTED, 0, False, None),
+        (Phase.CREATING, Condition.UNKNOWN, 0, False, None),
+        (Phase.DELETING, Condition.LEAVING, 0, True, None),
+        (Phase.STANDING, Condition.HEALTHY, 0, True, None),
+        (Phase.STANDING, Condition.WAITING, 0, True, None),  # it was made, and trains
+    ],
+)
+def test_what_a_run_without_machines_waits_for(phase, condition, wait_ns, is_queued, kind):
+    record = Record(phase, 1, condition, NOW, wait_ns=wait_ns)
+    assert waiting_for(Decision(Action(Act.WAIT), record, ""), is_queued) == kind
+    assert kind is None or kind in WAIT_KINDS
+
+
+def test_one_may_be_practised_on_if_it_is_ours_and_well():
+    def chosen(*resources, name="lm-g1", wanted=""):
+        one, reason = to_rehearse(resources, name, RUN[1], wanted)
+        return reason if one is None else one.name
+
+    one = resource(READY)
+    assert chosen(one) == chosen(one, wanted="lm-g1-0") == "lm-g1-0"
+    assert chosen(one, name="lm-g2") == "there is no lm-g2"
+    assert "has no slice 'lm-g1-7'; it has lm-g1-0" in chosen(one, wanted="lm-g1-7")
+    assert "it is left alone" in chosen(resource(READY, owner="another"))
+    assert "not all is well" in chosen(resource(SliceState.REPAIRING))
+    two = resource(READY, READY)
+    assert chosen(two, wanted="lm-g1-1") == "lm-g1-1"
+    assert "name one of lm-g1-0, lm-g1-1 with --slice" in chosen(two)
 
 
 def test_one_of_an_earlier_generation_is_cleared_away_and_of_a_later_one_is_not():
@@ -386,7 +429,7 @@ def steps(world, *, is_replaced):
         yield written._replace(late=action)  # it slept; somebody else goes on
     if action.act is Act.CREATE:
         for outcome in (Outcome.STOCKOUT, Outcome.QUOTA, Outcome.TROUBLE):
-            later = answered(record, action.act, outcome, NOW, 0.0)
+            later = answered(record, action.act, outcome, "", NOW, 0.0)
             yield written._replace(record=later)
             if outcome is Outcome.TROUBLE:
                 yield acted._replace(record=later)

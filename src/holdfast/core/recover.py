@@ -182,7 +182,7 @@ def decide(
     condition, reason = diagnose(ours)
     if condition is not record.condition:
         record = replace(record, condition=condition, since_unix_ns=now_unix_ns)
-    return _move(policy, prefix, replace(record, why=reason), ours, now_unix_ns)
+    return _move(policy, prefix, record, ours, reason, now_unix_ns)
 
 
 def waiting_for(decision: Decision, is_queued: bool) -> str | None:
@@ -199,26 +199,35 @@ def waiting_for(decision: Decision, is_queued: bool) -> str | None:
     return {Condition.WAITING: "queue", Condition.CREATING: "provision"}.get(record.condition)
 
 
-def answered(record: Record, act: Act, outcome: Outcome, now_unix_ns: int, luck: float) -> Record:
+def answered(
+    record: Record, act: Act, outcome: Outcome, words: str, now_unix_ns: int, luck: float
+) -> Record:
     """The record after an act was answered: what failed is not tried again at once.
 
-    `luck` is drawn from [0, 1).
+    `words`: of the answer. `luck` is drawn from [0, 1).
     """
     if outcome in _BACKOFF and act is Act.CREATE:
         wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, luck)
-        return replace(record, wait_ns=wait_ns, not_before_unix_ns=now_unix_ns + wait_ns)
+        not_before = now_unix_ns + wait_ns
+        why = f"{outcome}: {words}"
+        return replace(record, wait_ns=wait_ns, not_before_unix_ns=not_before, why=why)
     return record
 
 
 def _move(
-    policy: RecoverPolicy, prefix: str, record: Record, ours: Resource | None, now_unix_ns: int
+    policy: RecoverPolicy,
+    prefix: str,
+    record: Record,
+    ours: Resource | None,
+    reason: str,
+    now_unix_ns: int,
 ) -> Decision:
-    """By the condition of the present generation's resource."""
-    name, reason = name_of(prefix, record.generation), record.why
+    """By the condition of the present generation's resource, and its reason."""
+    name = name_of(prefix, record.generation)
     if ours is None:
         return _create(policy, prefix, record, now_unix_ns)
     if record.condition is Condition.HEALTHY:
-        standing = replace(record, phase=Phase.STANDING, wait_ns=0, not_before_unix_ns=0)
+        standing = replace(record, phase=Phase.STANDING, wait_ns=0, not_before_unix_ns=0, why="")
         return Decision(Action(Act.REST, name), standing, reason)
     if record.condition is Condition.STOPPED:
         return Decision(Action(Act.ASK, name), record, f"{reason}: start it, or delete it")
@@ -244,7 +253,8 @@ def _create(policy: RecoverPolicy, prefix: str, record: Record, now_unix_ns: int
         return Decision(Action(Act.CREATE, name, is_forbidden=True), record, "there is none")
     if now_unix_ns < record.not_before_unix_ns <= now_unix_ns + record.wait_ns:
         left = _words(record.not_before_unix_ns - now_unix_ns)
-        return Decision(Action(Act.WAIT, name), record, f"{name} is tried again in {left}")
+        because = f" ({record.why})" if record.why else ""
+        return Decision(Action(Act.WAIT, name), record, f"{name} is tried again in {left}{because}")
     intent = replace(
         record, phase=Phase.CREATING, generation=number, not_before_unix_ns=now_unix_ns
     )
@@ -264,7 +274,7 @@ def _delete(
     if len(recent) >= policy.most_deletions:
         return Decision(Action(Act.WAIT, ours.name), record, _too_often(policy, reason))
     intent = replace(
-        record, phase=Phase.DELETING, deleted_unix_ns=(*recent, now_unix_ns), wait_ns=0
+        record, phase=Phase.DELETING, deleted_unix_ns=(*recent, now_unix_ns), wait_ns=0, why=""
     )
     return Decision(action, intent, reason)
 

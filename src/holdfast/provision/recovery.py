@@ -8,6 +8,7 @@ taken: the job on the new machines wants it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -204,7 +205,7 @@ class Recovery:
 
     def _after(self, decision: Decision, record: Record, answer: Answer) -> Decision:
         act, outcome = decision.action.act, answer.outcome
-        after = answered(record, act, outcome, self.clock(), self.luck())
+        after = answered(record, act, outcome, answer.words, self.clock(), self.luck())
         if after != record:
             self.book.save(after)
         if outcome is Outcome.ACCEPTED:
@@ -249,9 +250,10 @@ class Recovery:
         return Decision(replace(decision.action, act=Act.WAIT), decision.record, reason)
 
     def _say(self, level: str, words: str) -> None:
-        """Each sentence once, until there is another."""
-        if words != self._said:
-            self._said = words
+        """Each sentence once, until there is another; a wait whose time goes on is the same."""
+        same = re.sub(r"\d+", "0", words) if level == "info" else words
+        if same != self._said:
+            self._said = same
             self.say(level, words)
 
 

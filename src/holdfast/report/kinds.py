@@ -41,6 +41,15 @@ STYLES = {
     "step": KindStyle("steps that were kept", GREEN),
 }
 
+# Waits for hosts, in the order in which a machine goes through them.
+WAITS = {
+    "queue": "in a queue",
+    "provision": "being made",
+    "pull": "pulling images",
+    "boot": "getting ready",
+}
+_WAITED = {"queued": "first wait", "reschedule": "waiting again"}
+
 ORDER = {kind: place for place, kind in enumerate(STYLES)}
 
 
@@ -49,6 +58,8 @@ def words_of(kind: str) -> str:
     head, _, rest = kind.partition(":")
     if head == "custom" and rest:
         return rest
+    if head in _WAITED and rest in WAITS:
+        return f"{_WAITED[head]}: {WAITS[rest]}"
     words = style_of(kind).words
     return f"{words}: {rest}" if rest else words
 
@@ -58,6 +69,8 @@ def style_of(kind: str) -> KindStyle:
     return STYLES.get(kind.partition(":")[0], STYLES["other"])
 
 
-def place_of(kind: str) -> tuple[int, str]:
-    """A sort key: the order of `STYLES`, then by name."""
-    return ORDER.get(kind.partition(":")[0], len(ORDER)), kind
+def place_of(kind: str) -> tuple[int, int, str]:
+    """A sort key: the order of `STYLES`, of waits that of `WAITS`, then by name."""
+    head, _, rest = kind.partition(":")
+    wait = list(WAITS).index(rest) + 1 if head in _WAITED and rest in WAITS else 0
+    return ORDER.get(head, len(ORDER)), wait, kind

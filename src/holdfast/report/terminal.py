@@ -22,7 +22,7 @@ from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
 from holdfast.core.metrics import price_chip_ns
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import Evidence, Findings
-from holdfast.report.kinds import place_of, style_of, words_of
+from holdfast.report.kinds import WAITS, place_of, style_of, words_of
 from holdfast.report.words import (
     MISSING,
     cause_in_words,
@@ -327,6 +327,9 @@ def _waterfall(disruption: Disruption, page: Page) -> Iterator[Text]:
 
 def _phase_name(kind: str) -> str:
     """The step within a disruption is the one that ended it."""
+    rest = kind.partition(":")[2]
+    if rest in WAITS and not kind.startswith("custom:"):
+        return WAITS[rest]
     return "first step" if kind == STEP else kind.removeprefix("custom:")
 
 

@@ -22,11 +22,14 @@ from holdfast.journal import lease as leases
 from holdfast.journal import objects
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.carrier import Carrier
+from holdfast.journal.clocks import RunClock
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.machine_facts import MachineFacts
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.journal.remote import refresh, remote_of
+from holdfast.journal.source import Source
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.retention import pin, read_pins
 
@@ -237,6 +240,23 @@ def wait_for(predicate: Any, within_s: float = 30.0) -> None:
     while not predicate():
         assert time.monotonic() < end, "not true in time"
         time.sleep(0.005)
+
+
+def test_what_happens_to_machines_is_told_in_the_bucket(
+    hosts: Hosts, store: Path, moto: Any, bucket: str
+) -> None:
+    del store  # its scratch, not its folder
+    laptop, machine = hosts.run("a"), hosts.run("b")
+    facts = MachineFacts(laptop)
+    facts.waited("queue", 10**18, 10**18 + 5 * 10**9)
+    there = Bucket(parse_place(f"s3://{bucket}/team/r/journal"))
+    assert {name.rpartition(".")[2] for name in there.list()} == {"hfj", "jsonl"}
+    facts.lost(0, "machine_preempted", 10**18)
+    facts.close()
+    refresh(machine.path)
+    (journal,) = machine.journal_dir.glob("machines-*.hfj")
+    told = Source(journal, RunClock()).poll().statements
+    assert [type(one).__name__ for one in told] == ["WaitFact", "AttemptLost"]
 
 
 def test_the_doctor_tries_the_bucket_out(

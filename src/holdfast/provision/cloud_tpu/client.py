@@ -20,8 +20,8 @@ from holdfast.provision.cloud_tpu.requests import (
     queued_message,
 )
 from holdfast.provision.cloud_tpu.states import (
-    WORDS_CHARS,
     last_part,
+    line,
     resource_of_node,
     resource_of_queued,
 )
@@ -194,15 +194,16 @@ class CloudTpu:
             code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
             return _refusal(code, error.message, error.details)
         except (GoogleAPIError, GoogleAuthError) as error:
-            return Answer(Outcome.TROUBLE, str(error))
+            return Answer(Outcome.TROUBLE, line(str(error)))
         return Answer(Outcome.ACCEPTED, operation=future.operation.name)
 
 
 def _refusal(code: int, message: str, details: Iterable[Any] = ()) -> Answer:
     """An error as an answer. What is there already, or gone already, is as it was wanted."""
+    words = line(message)
     if code in (NOT_FOUND, ALREADY_EXISTS):
-        return Answer(Outcome.ACCEPTED, message)
-    return Answer(outcome_of(code, message, details), message)
+        return Answer(Outcome.ACCEPTED, words)
+    return Answer(outcome_of(code, message, details), words)
 
 
 def _asked(question: Callable[[], _Found]) -> _Found:
@@ -213,5 +214,5 @@ def _asked(question: Callable[[], _Found]) -> _Found:
     try:
         return question()
     except (GoogleAPIError, GoogleAuthError) as error:
-        words = " ".join(str(error).split())[:WORDS_CHARS]
+        words = line(str(error))
         raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error

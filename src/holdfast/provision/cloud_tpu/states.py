@@ -67,7 +67,7 @@ def slice_of(node: Any) -> Slice:
         name=last_part(node.name),
         state=_STATES.get(_word(node, "state"), SliceState.UNKNOWN),
         health=_HEALTH.get(_word(node, "health"), SliceHealth.UNHEALTHY),
-        words=_line(node.health_description),
+        words=line(node.health_description),
         maintenance=_maintenance(getattr(node, "upcoming_maintenance", None)),
         symptoms=tuple(_symptom(one) for one in node.symptoms),
         autocheckpoint=getattr(node, "autocheckpoint_enabled", None),
@@ -101,7 +101,7 @@ def resource_of_queued(queued: Any, nodes: Iterable[Any]) -> Resource:
         owner=owners.pop() if len(owners) == 1 else "",  # of two owners it is nobody's
         slices=tuple(sorted(map(slice_of, nodes), key=lambda one: one.name)),
         slices_wanted=sum(map(_count, specs)),
-        words=_line(queued.state.failed_data.error.message),
+        words=line(queued.state.failed_data.error.message),
         accelerator=specs[0].node.accelerator_type if specs else "",
     )
 
@@ -125,7 +125,7 @@ def _word(message: Any, field: str) -> str:
 
 def _symptom(symptom: Any) -> str:
     where = f" on worker {symptom.worker_id}" if symptom.worker_id else ""
-    return _line(f"{_word(symptom, 'symptom_type').lower().replace('_', ' ')}{where}")
+    return line(f"{_word(symptom, 'symptom_type').lower().replace('_', ' ')}{where}")
 
 
 def _maintenance(window: Any) -> Maintenance | None:
@@ -148,7 +148,7 @@ def _unix_ns(text: str) -> int | None:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 10**9
 
 
-def _line(text: str) -> str:
+def line(text: str) -> str:
     """One printable line of bounded length."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= WORDS_CHARS else f"{line[:WORDS_CHARS]}…"
