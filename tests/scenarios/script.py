@@ -237,7 +237,7 @@ class Script:
             deadline_ns=at_ns + ns(time) if time and how == "in" else None,
             lead_ns=ns(time) if time and how == "lead" else None,
         )
-        hear = lambda: world.feed(ev.Noticed(at_ns, notice))  # noqa: E731
+        hear = lambda: world.feed(ev.Noticed(world.now_ns, notice))  # noqa: E731
         world.heard.give(Source.INBOX, hear)
 
     def rank_fails(

@@ -18,7 +18,9 @@ LAST = "the run ends here"
 
 def over_in_a_gap(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
     """No attempt runs; if one did, the time since then was ours."""
-    gap = [] if run.ended_ns is None else [records.back_off(run.ended_ns, at_ns)]
+    gap: list[act.Action] = []
+    if run.ended_ns is not None:  # what a thread of the store tells may have been a moment before
+        gap = [records.back_off(run.ended_ns, max(run.ended_ns, at_ns))]
     return [*gap, *over(run, at_ns, exit_code, words)]
 
 
