@@ -13,6 +13,7 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,31 @@ def unshared(command: list[str]) -> list[str]:
     """The command in a namespace that has nothing but a loopback."""
     who = [] if os.geteuid() == 0 else ["--map-root-user"]
     return ["unshare", *who, "--net", sys.executable, str(HERE / "loopback.py"), *command]
+
+
+def mirror(inside: Path, *, by_file: bool = False) -> tuple[Any, Any]:
+    """A fixture, and the test that looks each case of that folder up in it: name both in a module.
+
+    `by_file`: each file is run in a process of its own.
+    """
+
+    @pytest.fixture(scope="module", name="outcomes")
+    def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+        skip_without()
+        if not by_file:
+            return run(inside, tmp_path_factory.mktemp("inside"))
+        return {
+            f"{path.stem}-{name}": words
+            for path in sorted(inside.glob("cases_*.py"))
+            for name, words in run(path, tmp_path_factory.mktemp(path.stem)).items()
+        }
+
+    @pytest.mark.parametrize(("path", "name"), parameters(inside))
+    def test_in_a_namespace(path: Path, name: str, outcomes: dict[str, str]) -> None:
+        outcome = outcomes.get(f"{path.stem}-{name}", "it did not run")
+        assert outcome == "", outcome
+
+    return outcomes, test_in_a_namespace
 
 
 def skip_without() -> None:

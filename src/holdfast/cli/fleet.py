@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -22,6 +22,26 @@ from holdfast.journal.machines import MachinesBook
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
 from holdfast.provision.recovery import Recovery
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def looking_options(command: F) -> F:
+    """`--every S` and `--limit S`, of commands that look until all is well."""
+    for option in (
+        click.option(
+            "--limit", type=float, metavar="S", help="Wait so long at most, then exit with 69."
+        ),
+        click.option(
+            "--every",
+            type=click.FloatRange(min=0.01),
+            default=15.0,
+            metavar="S",
+            help="Seconds between two looks.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @contextmanager

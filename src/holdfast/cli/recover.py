@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from holdfast.cli.fleet import concluded, looked_after
+from holdfast.cli.fleet import concluded, looked_after, looking_options
 from holdfast.cli.places import open_run, store_option
 from holdfast.core.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError
@@ -24,14 +24,7 @@ SECOND_NS = 1_000_000_000
 @click.option("--delete", is_flag=True, help="Delete what is lost, and make it again.")
 @click.option("--create", is_flag=True, help="Make again what is gone; delete nothing.")
 @click.option("--watch", is_flag=True, help="Go on looking when all is well.")
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.01),
-    default=15.0,
-    metavar="S",
-    help="Seconds between two looks.",
-)
-@click.option("--limit", type=float, metavar="S", help="Wait so long at most, then exit with 69.")
+@looking_options
 @click.option(
     "--most",
     type=click.IntRange(min=1),

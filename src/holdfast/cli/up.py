@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.fleet import cloud, concluded, looked_after
+from holdfast.cli.fleet import cloud, concluded, looked_after, looking_options
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.machines import Buy, Machines, checked, prefix_for
@@ -53,14 +53,7 @@ PROVIDER = "cloud-tpu"
 @click.option("--no-autocheckpoint", is_flag=True, help="Without a warning ahead of maintenance.")
 @click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
 @click.option("--dry-run", is_flag=True, help="Show what would be made, and its script.")
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.01),
-    default=15.0,
-    metavar="S",
-    help="Seconds between two looks.",
-)
-@click.option("--limit", type=float, metavar="S", help="Wait so long at most, then exit with 69.")
+@looking_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def up(
     run: str,

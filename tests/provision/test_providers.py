@@ -1,0 +1,12 @@
+"""Providers against the emulators of their services, in a namespace with only a loopback.
+
+The cases are in `inside/`; they run in one process, see `namespace`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import namespace
+
+outcomes, test_in_a_namespace = namespace.mirror(Path(__file__).with_name("inside"))
