@@ -8,6 +8,7 @@ STAMP  := $(VENV)/.ready
 # What pip would do on one core, and takes longest. Some packages ship templates that do not compile.
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 BENCH_STAMP := $(VENV)/.ready-bench
+PROMETHEUS := $(VENV)/prometheus
 BROWSER_STAMP := $(VENV)/.ready-browser
 FUZZ_STAMP := $(VENV)/.ready-fuzz
 # The peers of the race and what they need stay out of the environment that tests run in.
@@ -36,11 +37,11 @@ RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test tests check lint format types demo faults chaos crash browser fuzz schedules \
+.PHONY: help setup test tests check lint format types demo faults chaos crash browser prometheus fuzz schedules \
 	bench race kills truth trainers hosts docs picture clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create the virtual environment and install everything that tests need
 
@@ -51,7 +52,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
-		-e '.[jax,torch,stacks,objects,gcp,dashboard,metrics,test]'
+		-e '.[jax,torch,stacks,objects,gcp,gcp-export,dashboard,metrics,tensorboard,test]'
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps ml-goodput-measurement
 	$(COMPILE)
 	@touch $@
@@ -101,6 +102,10 @@ crash: $(STAMP) ## Every state after a power cut, every operation failing once: 
 browser: $(BROWSER_STAMP) ## Open the pages in a real browser; draw the picture of one for the docs
 	$(BIN)/pytest tests/browser $(PYTEST_ARGS)
 	$(BIN)/python docs/images/plan.py
+
+prometheus: $(STAMP) ## Rules, dashboard and numbers against a real Prometheus server
+	.ci/prometheus $(PROMETHEUS)
+	PROMETHEUS_FOLDER=$(PROMETHEUS) $(BIN)/pytest tests/prometheus $(PYTEST_ARGS)
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)

@@ -67,7 +67,8 @@ def main() -> None:
         fill(store, asked.runs)
         print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ", end="")
         print(f"Python {platform.python_version()}; {asked.runs} runs of 3 attempts, 1,000 steps")
-        print(f"(made in {time.perf_counter() - began:.1f} s)")
+        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        print(f"(made in {time.perf_counter() - began:.1f} s; load {load})")
         leases = [acquire(store.get(f"run-{number:04d}")) for number in (1, 2)]
         cache = Path(place) / "mirror" / "summaries"
         command = [sys.executable, "-m", "holdfast.cli.main", "report", "--fleet", str(store.root)]

@@ -144,7 +144,43 @@ def paragraph(text: str | None) -> str:
     return inspect.cleandoc((text or "").split("\f")[0]).replace("\b\n", "")
 
 
-PAGES = {"cli.md": cli_page, "api.md": api_page}
+def metrics_page() -> str:
+    """Every metric that is exported, with its labels."""
+    from holdfast.export.metrics import CAUSES, COUNTER, FLEET, METRICS, OTHER, OWN, PREFIX, WINDOWS
+    from holdfast.journal.heard import TIERS
+    from holdfast.runs.state import STATES
+
+    def row(name: str, kind: str, labels: tuple[str, ...], words: str) -> str:
+        full = f"{PREFIX}{name}{'_total' if kind == COUNTER else ''}"
+        return f"| `{full}` | {kind} | {', '.join(f'`{one}`' for one in labels)} | {words} |"
+
+    def values(names: tuple[str, ...]) -> str:
+        return ", ".join(f"`{name}`" for name in names)
+
+    head = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    return "\n".join(
+        [
+            "# Metrics", "", NOTE, "",
+            "What `holdfast export --prometheus` and `holdfast run --export prometheus` serve",
+            "([how](../how-to/prometheus.md)). A value that is not known is left out.", "",
+            "| label | values |", "|---|---|",
+            f"| `window` | {values(WINDOWS)} |",
+            f"| `state` | {values(STATES)} |",
+            f"| `tier` | {values(TIERS)} |",
+            f"| `cause` | {values((*CAUSES, OTHER))} |",
+            "| `kind` | the [kinds of time](../explanation/goodput.md); of those that a script "
+            "named, the 16 greatest and `custom:other` |", "",
+            "## Of a run", "", *head,
+            *(row(m.name, m.kind, ("run", *m.labels), m.words) for m in METRICS), "",
+            "## Of all runs", "", "Where all runs of a store are exported.", "", *head,
+            *(row(f.name, "gauge", ("window",), f.words) for f in FLEET), "",
+            "## Of the exporter", "", *head,
+            *(row(*one) for one in OWN), "",
+        ]
+    )  # fmt: skip
+
+
+PAGES = {"cli.md": cli_page, "api.md": api_page, "metrics.md": metrics_page}
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.metrics", "holdfast.core
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
-    "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client",
+    "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client", "tensorboardX",
     "starlette", "uvicorn", "anyio",
 }  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

@@ -84,6 +84,7 @@ class Supervisor:
         self.attempt: LiveAttempt | None = None
         self.at_close: list[Callable[[act.Finish | None], None]] = []
         self.listener: Listener | None = None  # to sources of notices
+        self.spared: Callable[[], list[int]] = list  # children of ours that are no attempt's
         self._inbox: Inbox[Callable[[], None]] = Inbox()
         self._chronicle = chronicle
         self._screen = screen
@@ -286,7 +287,10 @@ class Supervisor:
             elif isinstance(action, host.KillTree) and attempt is not None:
                 attempt.kill()
             elif isinstance(action, host.SweepOrphans) and attempt is not None:
-                self._on_host_event(attempt.sweep([*self.standbys.pids, *self.memory.pids]))
+                self._on_host_event(attempt.sweep(self._own_pids()))
+
+    def _own_pids(self) -> list[int]:
+        return [*self.standbys.pids, *self.memory.pids, *self.spared()]
 
     def _feed(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""

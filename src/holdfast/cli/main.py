@@ -31,7 +31,7 @@ COMMANDS = {
     "up": "Make the machines of RUN, which then train it.",
     "health": "Show the state and health of machines.",
     "recover": "Find machines of RUN that are lost, delete them, and make them again.",
-    "export": "Write the history of RUN as JSON lines.",
+    "export": "Write the history of a run, or export the numbers of RUNS as they change.",
     "convert": "Turn the logs of a run that Holdfast did not see into a history.",
     "plan": "Say what goodput to expect of a run, how often to save, and what would raise it.",
     "simulate": "Run a training job in virtual time, and say what came of it.",

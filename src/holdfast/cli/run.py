@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     help="Interpreters that wait for the next attempt: auto, hot or off.",
 )
 @click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")
+@click.option("--export", metavar="EXPORTERS", help="Numbers to prometheus:9464,tensorboard:DIR.")
 @click.option("--status", metavar="HOW", help="auto, live, plain or off.")
 @click.option("--compile-cache", metavar="SIZE", help="Compiled programs kept: bytes, auto or off.")
 @click.option("--log-level", metavar="LEVEL", help="error, warning or info.")

@@ -16,6 +16,7 @@ from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
+from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
@@ -26,6 +27,7 @@ from holdfast.core.notice_plan import NoticePolicy, OnNotice
 from holdfast.core.notices import Notice
 from holdfast.core.run import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
+from holdfast.export.asked import parse
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.carrier import Carrier
@@ -50,6 +52,7 @@ from holdfast.snapshot.sets import list_sets
 from holdfast.standby.command import standby_argv
 
 if TYPE_CHECKING:
+    from holdfast.agent.exporter import ExportProcess
     from holdfast.notices.listener import Listener
 
 SECOND_NS = 1_000_000_000
@@ -65,6 +68,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     place = _working_directory()
     around = Surroundings(inherited_environment())
     sources = wanted(settings.notice, around)
+    check_libraries(parse(settings.export or ""))
     name = check_name(settings.name) if settings.name else default_name(command)
     store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
@@ -96,7 +100,8 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             cache_bytes=settings.compile_cache_bytes,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
-        return _run(folder, lease, job, screen, carrier, Ears(sources, around))
+        exporter = beside(settings, folder, inherited_environment(), screen)
+        return _run(folder, lease, job, screen, carrier, Ears(sources, around), exporter)
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
@@ -158,7 +163,13 @@ class Ears(NamedTuple):
 
 
 def _run(
-    folder: RunFolder, lease: Lease, job: Job, screen: Screen, carrier: Carrier, ears: Ears
+    folder: RunFolder,
+    lease: Lease,
+    job: Job,
+    screen: Screen,
+    carrier: Carrier,
+    ears: Ears,
+    exporter: ExportProcess | None,
 ) -> int:
     journal = controller_journal(lease.epoch)
     live = job.scratch / Path(journal).stem / journal
@@ -175,6 +186,11 @@ def _run(
     )
     inbox = ControlInbox(folder, lease.epoch)
     supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
+    if exporter is not None:
+        exporter.look()
+        supervisor.upkeep.tasks.append(exporter.look)
+        supervisor.spared = lambda: exporter.pids
+        supervisor.at_close.append(exporter.close)
     if job.cache is not None:
         warn = partial(screen.say, "warning")
         supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))

@@ -107,6 +107,9 @@ CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
 HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
 TEXT = Kind("text", _text)
 SOURCES = Kind("`auto`, `off`, or names of sources with commas between them", _text)
+EXPORTERS = Kind(
+    "`prometheus[:PORT]`, `tensorboard:DIR`, `gcp:PROJECT/ZONE`, with commas between them", _text
+)
 FOLDER = Kind("a folder", _text)
 PLACE = Kind("a folder or a URL", _text)
 SECONDS = Kind("seconds", _seconds)

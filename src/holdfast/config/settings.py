@@ -17,6 +17,7 @@ from holdfast.config.kinds import (
     CACHE,
     CACHE_BYTES,
     ENVIRONMENT,
+    EXPORTERS,
     FOLDER,
     HANG,
     HOT,
@@ -189,6 +190,13 @@ class Settings:
         choice(AUTO, OFF, HOT),
         "Interpreters that have imported what a rank needs wait for the next attempt; `hot`: "
         "and have run the script up to its restore; or none do.",
+    )
+    export: str | None = _setting(
+        None,
+        "--export",
+        EXPORTERS,
+        "Whom the run's numbers go to while it runs, from a process of their own.",
+        default_words="nobody",
     )
     status: str = _setting(
         "auto",

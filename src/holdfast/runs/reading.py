@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.summary import RunSummary, Spent, Window, spent_of
@@ -27,9 +26,9 @@ class Reading:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.live: dict[Path, Path] = {}
         self.recorded = Recorded(folder.path)
         self.known = Attempts((), ())
+        self.now_ns = 0  # of the last summary, on the run's clock
         self.lease = NO_LEASE
 
     def summary(
@@ -82,7 +81,7 @@ class Reading:
             return total
         if from_ns >= total.end_ns:
             return None
-        return self.recorded.account(self._now_ns, total.end_ns - from_ns)
+        return self.recorded.account(self.now_ns, total.end_ns - from_ns)
 
     def _account(self, notes: list[str], *, live: bool) -> Account | None:
         try:
@@ -96,8 +95,8 @@ class Reading:
                 self.recorded.facts.live.update(live_journals(self.folder))
             self.recorded.refresh()
             facts = self.recorded.facts
-            self._now_ns = max(facts.clock.now_ns(), facts.requested_ns or 0)
-            return self.recorded.account(self._now_ns)
+            self.now_ns = max(facts.clock.now_ns(), facts.requested_ns or 0)
+            return self.recorded.account(self.now_ns)
         except JournalError:
             return None  # nothing was recorded yet, or nothing that can be read: see its notes
         except (HoldfastError, OSError) as error:

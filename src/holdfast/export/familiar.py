@@ -1,0 +1,63 @@
+"""The names that people know from ml-goodput-measurement 0.2.3, and which of our kinds they are.
+
+That library tells fewer kinds of lost time apart. Time waiting for the first resources it does not
+see at all: that is `other` here, so that goodput and badput still add up to all time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.summary import ALL
+from holdfast.export.sample import Sample
+
+CUSTOM = "CUSTOM_BADPUT_EVENTS"
+OTHER = "OTHER"
+RECOVERY = "INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION"
+BADPUT_TYPES = (
+    "TPU_INITIALIZATION",
+    "TRAINING_PREP",
+    "PROGRAM_STARTUP",
+    "DATA_LOADING_SYNC",
+    "UNPRODUCTIVE_CHECKPOINT_SAVE_TIME",
+    "UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME",
+    "WASTED_PROGRESS_FROM_DISRUPTION",
+    RECOVERY,
+    CUSTOM,
+    OTHER,
+)
+_TYPE_OF: Mapping[str, str] = {
+    "startup": "TRAINING_PREP",
+    "compile": "PROGRAM_STARTUP",
+    "data": "DATA_LOADING_SYNC",
+    "save": "UNPRODUCTIVE_CHECKPOINT_SAVE_TIME",
+    "restore": "UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME",
+    "lost": "WASTED_PROGRESS_FROM_DISRUPTION",
+    "detect": RECOVERY,
+    "hang": RECOVERY,
+    "drain": RECOVERY,
+    "backoff": RECOVERY,
+    "reschedule": RECOVERY,
+}
+
+
+def type_of(kind: str) -> str:
+    """The library's type of one of our kinds; of a custom one with its name behind a dot."""
+    family, _, name = kind.partition(":")
+    if family == "custom":
+        return f"{CUSTOM}.{name.upper()}"
+    return _TYPE_OF.get(family, OTHER)
+
+
+def badput_by_type(sample: Sample, window: str = ALL) -> dict[str, float]:
+    """Seconds by the library's types; those that it always reports are always there."""
+    found = {name: 0.0 for name in BADPUT_TYPES if name != CUSTOM}
+    for kind, seconds in sample.badput_s(window).items():
+        name = type_of(kind)
+        found[name] = found.get(name, 0.0) + seconds
+    return found
+
+
+def percent_of(seconds: float, elapsed_s: float) -> float:
+    """The library reports shares in percent; 0 where no time has gone by."""
+    return 100 * seconds / elapsed_s if elapsed_s else 0.0

@@ -1,0 +1,101 @@
+"""The exporters at work: a look at the runs now and then, and what each exporter makes of it.
+
+One thread looks, each exporter that pushes has a thread and a bounded queue of its own, Prometheus
+is answered from the last look. A look costs what the runs have written since the one before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from holdfast.errors import HoldfastError
+from holdfast.export.asked import Asked
+from holdfast.export.outlet import Counts, Look, Outlet, Target
+from holdfast.export.prometheus import RunCollector, serve
+from holdfast.export.sample import sample_of
+from holdfast.runs.listing import RunList
+
+EVERY_S = 15.0
+FLUSH_S = 3.0
+Say = Callable[[str], None]
+
+
+class Exporters:
+    """Those that were asked for. Of one thread, but for what the library serves from another."""
+
+    def __init__(self, runs: RunList, asked: Asked, say: Say, *, is_fleet: bool) -> None:
+        """Raises ConfigurationError for a library that is missing, StoreUnavailable for a port."""
+        self._runs = runs
+        self._say = say
+        self._is_fleet = is_fleet
+        self._trouble = ""
+        targets = list(_targets(asked, is_fleet=is_fleet))
+        self.collector = RunCollector(self.counts)
+        self.port: int | None = None
+        self._close_server: Callable[[], None] | None = None
+        if asked.prometheus is not None:
+            self.port, self._close_server = serve(self.collector, asked.prometheus)
+        self.outlets = [Outlet(target, say) for target in targets]
+
+    def counts(self) -> Mapping[str, Counts]:
+        """What each exporter that pushes has done."""
+        return {outlet.name: outlet.counts for outlet in self.outlets}
+
+    def look(self) -> Look | None:
+        """Look at the runs once, and hand on what was found; None: the store cannot be read."""
+        now_ns = time.time_ns()
+        began = time.monotonic()
+        try:
+            listing = self._runs.look(now_ns)
+        except (HoldfastError, OSError) as error:
+            if not self._trouble:
+                self._say(f"{error}; looking again")
+            self._trouble = str(error)
+            return None
+        self._trouble = ""
+        samples = tuple(sample_of(r, self._runs.reading(r.name), now_ns) for r in listing.runs)
+        look = Look(
+            samples,
+            listing.runs,
+            listing.problems,
+            now_ns / 1e9,
+            time.monotonic() - began,
+            self._is_fleet,
+        )
+        self.collector.put(look)
+        for outlet in self.outlets:
+            outlet.put(look)
+        return look
+
+    def close(self, limit_s: float = FLUSH_S) -> None:
+        """Deliver what is left, within a limit for all of them together."""
+        end_s = time.monotonic() + limit_s
+        for outlet in self.outlets:
+            outlet.close(max(0.1, end_s - time.monotonic()))
+        if self._close_server is not None:
+            self._close_server()
+
+
+@contextmanager
+def exporters(runs: RunList, asked: Asked, say: Say, *, is_fleet: bool) -> Iterator[Exporters]:
+    """They are closed in the end."""
+    working = Exporters(runs, asked, say, is_fleet=is_fleet)
+    try:
+        yield working
+    finally:
+        working.close()
+
+
+def _targets(asked: Asked, *, is_fleet: bool) -> Iterator[Target]:
+    if asked.tensorboard is not None:
+        from holdfast.export.tensorboard import TensorBoard
+
+        yield TensorBoard(asked.tensorboard, is_fleet=is_fleet)
+    if asked.gcp is not None:
+        from holdfast.export.cloud_logging import CloudLogging
+        from holdfast.export.cloud_monitoring import CloudMonitoring
+
+        yield CloudMonitoring(asked.gcp)
+        yield CloudLogging(asked.gcp)

@@ -1,0 +1,200 @@
+"""What is exported of one run at one moment; every exporter gets the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.core.hang import Experience, HangPolicy, step_limit
+from holdfast.core.ledger.account import NS_PER_S
+from holdfast.core.ledger.kinds import STEP
+from holdfast.core.summary import ALL, RunSummary
+from holdfast.journal.heard import DISK, MEMORY, Kept
+from holdfast.journal.layout import Phase
+from holdfast.journal.statements import SavesStated
+from holdfast.runs.reading import Reading
+from holdfast.runs.state import RUNNING
+
+CUSTOM_SHOWN = 16  # kinds that a script named: the greatest; the rest is one
+OTHER_CUSTOM = "custom:other"
+LONGEST_LABEL = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A tier's newest set: its step, how old it is, and the median time between the last few."""
+
+    step: int
+    age_s: float
+    interval_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that has ended, with its cause in words; `at_s` is unix time."""
+
+    attempt: int
+    cause: str
+    words: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run at `at_s` (unix seconds).
+
+    `attempt`: the newest; None: it was never launched. `since_step_s`: since all ranks of it last
+    came to a step, while it runs. `at_risk_s`: the steps since the newest set of any tier, as time.
+    `notice_s`: until the earliest announced deadline, below 0 when it is over; None: none is
+    announced, or nobody says when. `since_seen_s`: since the supervisor last showed life, while the
+    run counts as supervised. `save_s`, by tier: what a save takes on the average; to memory the
+    training stands still for it, to disk it does not.
+    """
+
+    run: RunSummary
+    at_s: float
+    attempt: int | None = None
+    since_step_s: float | None = None
+    hang_suspected: bool = False
+    tiers: Mapping[str, Tier] = field(default_factory=dict)
+    at_risk_steps: int = 0
+    at_risk_s: float = 0.0
+    announced: int = 0
+    notice_s: float | None = None
+    since_seen_s: float | None = None
+    ended: tuple[Ended, ...] = ()
+    started_s: tuple[tuple[int, float], ...] = ()
+    save_s: Mapping[str, float] = field(default_factory=dict)
+    records_dropped: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody supervises it and shows life."""
+        return self.run.state == RUNNING
+
+    def badput_s(self, window: str = ALL) -> dict[str, float]:
+        """Seconds of the time line by kind of badput; a bounded number of kinds."""
+        spent, chips = self.run.spent(window), max(1, self.run.chips)
+        found: dict[str, float] = {}
+        custom = 0
+        for kind, chip_ns in spent.badput():
+            name = kind[:LONGEST_LABEL]
+            if kind.startswith("custom:"):
+                custom += 1
+                name = name if custom <= CUSTOM_SHOWN else OTHER_CUSTOM
+            found[name] = found.get(name, 0.0) + chip_ns / (chips * NS_PER_S)
+        return found
+
+    def productive_s(self, window: str = ALL) -> float:
+        """Seconds of kept steps."""
+        return self.run.spent(window).kinds.get(STEP, 0) / (max(1, self.run.chips) * NS_PER_S)
+
+    def elapsed_s(self, window: str = ALL) -> float:
+        """Seconds of the time line."""
+        return self.run.spent(window).elapsed / (max(1, self.run.chips) * NS_PER_S)
+
+
+def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
+    """All there is to tell of a run that was just summed up.
+
+    `reading`: what its journals said; None: nobody has written any since it was last read, and only
+    what a summary holds is told. `now_ns`: unix time.
+    """
+    at_s = now_ns / NS_PER_S
+    if reading is None:
+        return Sample(run, at_s, run.attempts - 1 if run.attempts else None)
+    facts, records = reading.recorded.facts, reading.known.records
+    clock_ns = reading.now_ns
+    tiers = {
+        name: Tier(kept.step, _age_s(clock_ns, kept), _seconds(sets.interval_ns))
+        for name, sets in facts.tiers.items()
+        if (kept := sets.newest) is not None
+    }
+    is_running = run.state == RUNNING
+    since_step_s = _since_step_s(reading) if is_running else None
+    saved = max((tier.step for tier in tiers.values()), default=run.saved_step or 0)
+    newest_start = max((record.resume_step for record in records[-1:]), default=0)
+    steps = max(0, (run.step or 0) - max(saved, newest_start)) if is_running else 0
+    step_s = run.step_s("1h") or run.step_s() or 0.0
+    deadlines = [one.deadline_ns for one in facts.announced if one.deadline_ns is not None]
+    return Sample(
+        run,
+        at_s,
+        attempt=records[-1].attempt if records else None,
+        since_step_s=since_step_s,
+        hang_suspected=is_running and _is_suspected(reading, since_step_s, step_s),
+        tiers=tiers,
+        at_risk_steps=steps,
+        at_risk_s=steps * step_s,
+        announced=len(facts.announced) if is_running else 0,
+        notice_s=(min(deadlines) - clock_ns) / NS_PER_S if deadlines and is_running else None,
+        since_seen_s=_since_seen_s(reading, run),
+        ended=tuple(
+            Ended(one.attempt, one.end.cause, one.end.words, one.end.ended_unix_ns / NS_PER_S)
+            for one in records
+            if one.end is not None
+        ),
+        started_s=tuple((one.attempt, one.created_unix_ns / NS_PER_S) for one in records),
+        save_s=_save_s(facts.saves()),
+        records_dropped=sum(one.words.dropped for one in facts.newest_ranks()),
+    )
+
+
+def _since_step_s(reading: Reading) -> float | None:
+    """Since the rank that is furthest behind last came to a step of the newest attempt."""
+    ranks = reading.recorded.facts.newest_ranks()
+    if not reading.known.records or not ranks:
+        return None
+    if ranks[0].identity.attempt != reading.known.records[-1].attempt:
+        return None  # it is being launched
+    last = []
+    for one in ranks:
+        at_ns = max(one.words.step_at_ns, one.words.complete_at_ns)
+        begun_ns = one.first_ns or 0
+        last.append(max(at_ns + one.offset_ns if at_ns else 0, begun_ns))
+    return max(0.0, (reading.now_ns - min(last)) / NS_PER_S)
+
+
+def _is_suspected(reading: Reading, since_step_s: float | None, step_s: float) -> bool:
+    """Whether the attempt that runs seems to hang.
+
+    Either somebody collected its stacks, and no step came after that; or it is half-way to the
+    deadline which is learned by default, outside of any declared span, after a first step.
+    """
+    ranks, records = reading.recorded.facts.newest_ranks(), reading.known.records
+    if since_step_s is None or not records or records[-1].end is not None:
+        return False
+    told = reading.recorded.facts.suspected
+    if told is not None and told.attempt == records[-1].attempt:
+        return (reading.now_ns - told.at_ns) / NS_PER_S <= since_step_s
+    if any(one.words.open_spans or not one.words.step_at_ns for one in ranks):
+        return False
+    if any(one.words.phase not in (Phase.TRAINING, Phase.FAILING) for one in ranks):
+        return False
+    limit = step_limit(HangPolicy(), Experience(), round(step_s * NS_PER_S))
+    return since_step_s * NS_PER_S > limit.ns / 2
+
+
+def _since_seen_s(reading: Reading, run: RunSummary) -> float | None:
+    """Since a sign of life, by the lease's heartbeat or the journal's, whichever is newer."""
+    if run.holder is None:
+        return None
+    seen_ns = max(reading.lease.seen_unix_ns or 0, reading.recorded.facts.seen_ns)
+    return max(0.0, (reading.now_ns - seen_ns) / NS_PER_S) if seen_ns else None
+
+
+def _save_s(saves: SavesStated) -> dict[str, float]:
+    found = {}
+    if saves.memory:
+        found[MEMORY] = saves.memory_blocked_ns / saves.memory / NS_PER_S
+    if saves.drains:
+        found[DISK] = saves.drained_ns / saves.drains / NS_PER_S
+    return found
+
+
+def _age_s(now_ns: int, kept: Kept) -> float:
+    return max(0.0, (now_ns - kept.at_ns) / NS_PER_S)
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / NS_PER_S

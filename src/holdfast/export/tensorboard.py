@@ -1,0 +1,84 @@
+"""TensorBoard: scalars under the tags that people know, beside their losses.
+
+`goodput/goodput` and `badput/TYPE` are in percent of all time, as ml-goodput-measurement 0.2.3
+writes them, into a folder `goodput` of the log folder. Ours beside them: `goodput/1h`, `/1d`, `/7d`
+and the factors `goodput/scheduling`, `/runtime`, `/program`. `holdfast[tensorboard]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.summary import ROLLING_S
+from holdfast.errors import ConfigurationError
+from holdfast.export.familiar import badput_by_type, percent_of
+from holdfast.export.outlet import Look
+from holdfast.export.sample import Sample
+
+FOLDER = "goodput"
+NEEDS = "the exporter tensorboard needs tensorboardX: install holdfast[tensorboard]"
+
+
+class TensorBoard:
+    """Writes event files. `is_fleet`: each run gets a folder of its name."""
+
+    name = "tensorboard"
+
+    def __init__(self, folder: str, *, is_fleet: bool) -> None:
+        """Raises ConfigurationError without the library."""
+        try:
+            import tensorboardX  # noqa: F401 - found out now, not in a thread later
+        except ImportError:
+            raise ConfigurationError(NEEDS) from None
+        self._folder = Path(folder).expanduser()
+        self._is_fleet = is_fleet
+        self._writers: dict[str, Any] = {}
+
+    def deliver(self, look: Look) -> None:
+        """One point for each tag of each run that has one; raises OSError."""
+        for sample in look.samples:
+            rows = list(scalars(sample))
+            if not rows:
+                continue
+            writer = self._writer(sample.run.name)
+            for tag, value in rows:
+                writer.add_scalar(tag, value, sample.run.step or 0, walltime=sample.at_s)
+            writer.flush()
+        known = {sample.run.name for sample in look.samples}
+        for name in [name for name in self._writers if name not in known]:
+            self._writers.pop(name).close()  # the run was deleted
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def _writer(self, run: str) -> Any:
+        from tensorboardX import SummaryWriter
+
+        if run not in self._writers:
+            place = self._folder / run / FOLDER if self._is_fleet else self._folder / FOLDER
+            place.mkdir(parents=True, exist_ok=True)
+            self._writers[run] = SummaryWriter(str(place), flush_secs=3600)
+        return self._writers[run]
+
+
+def scalars(sample: Sample) -> Iterator[tuple[str, float]]:
+    """Tag and value, of what is known."""
+    spent, elapsed_s = sample.run.spent(), sample.elapsed_s()
+    if not elapsed_s:
+        return
+    yield "goodput/goodput", percent_of(sample.productive_s(), elapsed_s)
+    for name, share in (
+        *((window, sample.run.spent(window).goodput) for window in ROLLING_S),
+        ("scheduling", spent.scheduling),
+        ("runtime", spent.runtime),
+        ("program", spent.program),
+    ):
+        if share is not None:
+            yield f"goodput/{name}", 100 * share
+    for kind, seconds in badput_by_type(sample).items():
+        yield f"badput/{kind.lower().replace('.', '/')}", percent_of(seconds, elapsed_s)

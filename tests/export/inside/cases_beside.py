@@ -1,0 +1,104 @@
+"""`holdfast run --export`: a real run with its exporters beside it, on a loopback of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+LAST_STEP = 2_000
+SCRIPT = """
+import pathlib, sys, time
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: np.zeros(4))
+for step in run.steps(2_000):
+    state = state + 1
+    if not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.02)
+    run.done(step, state)
+"""
+
+
+def start(store: Path, folder: Path, *flags: str) -> subprocess.Popen[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    environment = {**os.environ, "HOLDFAST_STANDBY": "off", "HOLDFAST_MIRROR": str(folder / "m")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", *flags,
+         "--", sys.executable, "train.py", str(folder / "enough")],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def scraped(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
+def steps_in(file: Path) -> list[int]:
+    """The steps of the events in a file of TensorBoard's, by the format's own framing."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, at, found = file.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        found.append(Event.FromString(data[at + 12 : at + 12 + length]).step)
+        at += 16 + length
+    return found
+
+
+def exporter_of(supervisor: int) -> int | None:
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if b"--until-eof" in words and parent == str(supervisor):
+            return int(place.name)
+    return None
+
+
+def test_numbers_of_a_run_from_beside_it(
+    store: Path, tmp_path: Path, eventually: Callable[..., object]
+) -> None:
+    run = start(store, tmp_path, "--export", "prometheus:9464,tensorboard:tb")
+    eventually(lambda: 'holdfast_run_state{run="r",state="running"} 1.0' in scraped(9464))
+    pid = eventually(lambda: exporter_of(run.pid))
+    assert isinstance(pid, int)
+    assert os.getpriority(os.PRIO_PROCESS, pid) >= 15  # it gives way to the training
+    eventually(lambda: list((tmp_path / "tb" / "goodput").glob("events*")))
+    (tmp_path / "enough").touch()
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, exporter_of(run.pid)) == (0, None), said
+    (file,) = (tmp_path / "tb" / "goodput").iterdir()
+    assert steps_in(file)[-1] == LAST_STEP  # the last numbers are told at the end
+
+
+def test_a_taken_port_is_said_once_and_the_run_goes_on(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "enough").touch()
+    with socket.create_server(("127.0.0.1", 9465)):
+        run = start(store, tmp_path, "--export", "prometheus:9465")
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert said.count("port 9465 of 127.0.0.1 cannot be served") == 1
+
+
+def test_what_cannot_be_meant_is_said_before_anything_starts(store: Path, tmp_path: Path) -> None:
+    run = start(store, tmp_path, "--export", "promtheus")
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, said.count("\n")) == (78, 1)
+    assert "there is no exporter 'promtheus'" in said
+    assert not (store / "r").exists()

@@ -1,0 +1,179 @@
+"""What is exported of made runs: names, labels and values; and what lies there may be anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.export import export
+from holdfast.core.summary import ALL, RunSummary, Spent
+from holdfast.export.asked import Asked
+from holdfast.export.familiar import badput_by_type
+from holdfast.export.loop import Exporters
+from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
+from holdfast.export.outlet import Look
+from holdfast.export.prometheus import RunCollector, as_text
+from holdfast.export.sample import CUSTOM_SHOWN, Sample
+from holdfast.journal.store import RunStore
+from holdfast.runs.listing import RunList
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # --import-mode=importlib leaves it out
+from made_runs import Made, make_run
+
+sys.path.pop(0)
+S = 1_000_000_000
+LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+
+
+@pytest.fixture(autouse=True)
+def _mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_MIRROR", str(tmp_path / "mirror"))
+
+
+def printed(*words: str) -> dict[str, float]:
+    result = CliRunner().invoke(export, ["--prometheus", "--once", *words])
+    assert result.exit_code == 0, result.output
+    found = {}
+    for line in result.stdout.splitlines():
+        if not line.startswith("#"):
+            form = LINE.match(line)
+            assert form is not None, line
+            labels = ",".join(sorted(re.findall(r'\w+="(?:[^"\\]|\\.)*"', form[2] or "")))
+            found[f"{form[1]}{{{labels}}}"] = float(form[3])
+    return found
+
+
+def filled(store: Path) -> RunStore:
+    runs = RunStore(store)
+    attempts = [Made(100, cause="killed"), Made(200)]
+    now = time.time_ns()
+    make_run(runs, "a", attempts, requested_ns=now - 7200 * S, chips=8, ideal_step_s=8)
+    make_run(runs, "b", [Made(10)], requested_ns=now - 20 * 86_400 * S)
+    return runs
+
+
+def test_numbers_of_a_store(store: Path) -> None:
+    filled(store)
+    found = printed()
+    assert found['holdfast_run_state{run="a",state="done"}'] == 1
+    assert found['holdfast_chips{run="a"}'] == 8
+    assert found['holdfast_program_goodput_ratio{run="a",window="all"}'] == 0.8
+    assert not any("program" in key and 'run="b"' in key for key in found)
+    assert found['holdfast_incidents_total{cause="killed",run="a"}'] == 1
+    assert found['holdfast_incidents_total{cause="hang",run="a"}'] == 0  # there before the first
+    assert found['holdfast_step_seconds{run="b",window="all"}'] == 10
+    kinds = sum(v for k, v in found.items() if "badput" in k and 'run="a",window="all"' in k)
+    productive = found['holdfast_productive_seconds{run="a",window="all"}']
+    elapsed = found['holdfast_elapsed_seconds{run="a",window="all"}']
+    assert kinds + productive == pytest.approx(elapsed)
+    assert 'holdfast_goodput_ratio{run="b",window="7d"}' not in found  # it was over before
+    chip_seconds = found['holdfast_fleet_chip_seconds{window="all"}']
+    b = found['holdfast_elapsed_seconds{run="b",window="all"}']
+    assert chip_seconds == pytest.approx(8 * elapsed + 4 * b)
+    one = printed("a")
+    assert one['holdfast_chips{run="a"}'] == 8
+    assert not any("fleet" in key or 'run="b"' in key for key in one)
+
+
+def test_names_cannot_break_out_of_a_label() -> None:
+    name = 'a"}\n# HELP <script>\\\x1b[31m'
+    kinds = {"step": 10, f"custom:{name}": 5}
+    run = RunSummary(name, "1", "done", chips=1, within={ALL: Spent(kinds, steps_kept=1)})
+    collector = RunCollector(dict)
+    collector.put(Look((Sample(run, 1.0),), (run,)))
+    text = as_text(collector).decode()
+    values = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(LINE.match(line) for line in values)
+    assert sum(line.startswith("# HELP") for line in text.splitlines()) == len(METRICS) + len(OWN)
+
+
+def test_labels_are_bounded_in_number() -> None:
+    kinds = {"step": 10, **{f"custom:{number}": number + 1 for number in range(1000)}}
+    run = RunSummary("a", "1", "done", chips=1, within={ALL: Spent(kinds)})
+    shown = Sample(run, 1.0).badput_s()
+    assert len(shown) == CUSTOM_SHOWN + 1
+    assert sum(shown.values()) * S == pytest.approx(sum(range(1, 1001)))
+    assert len(badput_by_type(Sample(run, 1.0))) < 30
+    long = RunSummary("a", "1", "done", chips=1, within={ALL: Spent({"custom:" + "x" * 9999: 5})})
+    assert max(map(len, Sample(long, 1.0).badput_s())) <= 120
+    assert len(CAUSES) < 30
+
+
+def test_what_lies_there_may_be_anything(store: Path) -> None:
+    runs = filled(store)
+    (store / "torn").mkdir()
+    (store / "torn" / "run.json").write_text("{")
+    journal = next(runs.get("b").journal_dir.glob("*.hfj"))
+    data = bytearray(journal.read_bytes())
+    data[8:16] = struct.pack("<Q", 99)
+    journal.write_bytes(data)
+    said: list[str] = []
+    listing = RunList(runs)
+    exporters = Exporters(listing, Asked(), said.append, is_fleet=True)
+    try:
+        look = exporters.look()
+        assert look is not None
+        assert {sample.run.name for sample in look.samples} == {"a", "b"}
+        assert len(look.problems) >= 2
+        import shutil
+
+        shutil.rmtree(store / "a")
+        assert {s.run.name for s in exporters.look().samples} == {"b"}  # type: ignore[union-attr]
+        shutil.rmtree(store)
+        (store.parent / "file").write_text("")
+        (store.parent / "file").rename(store)
+        assert exporters.look() is None
+        assert exporters.look() is None
+        assert len(said) == 1  # said once, and looked again
+        store.unlink()
+        store.mkdir()
+        assert exporters.look() is not None
+    finally:
+        exporters.close()
+
+
+def test_rules_and_dashboard_name_what_there_is() -> None:
+    place = files("holdfast.export").joinpath("files")
+    rules, board = (place.joinpath(n).read_text() for n in ("rules.yml", "dashboard.json"))
+    known = {m.full_name for m in METRICS} | {m.full_name for m in FLEET}
+    known |= {f"{PREFIX}{name}{'_total' if kind == 'counter' else ''}" for name, kind, *_ in OWN}
+    for text in (rules, " ".join(_expressions(json.loads(board)))):
+        assert set(re.findall(r"\bholdfast_\w+", text)) <= known
+    recorded = set(re.findall(r"record: (\S+)", rules))
+    assert set(re.findall(r"\bholdfast:[\w:]+", rules + board)) == recorded - {
+        name for name in recorded if name not in rules + board
+    }
+    for text, flag in ((rules, "--rules"), (board, "--dashboard")):
+        assert CliRunner().invoke(export, [flag]).stdout == text
+
+
+def _expressions(board: dict[str, list[dict[str, list[dict[str, str]]]]]) -> list[str]:
+    return [t["expr"] for panel in board["panels"] for t in panel.get("targets", ())]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "say what to export"),
+        (("--history",), "takes one run"),
+        (("--history", "--prometheus", "a"), "say what to export"),
+        (("--port", "1"), "say what to export"),
+        (("--tensorboard", "x", "--port", "1"), "--port is for --prometheus"),
+        (("--prometheus", "--port", "70000"), "70000"),
+        (("--prometheus", "--out", "x"), "--out takes"),
+        (("--gcp", "p"), "project and zone"),
+        (("--prometheus", "nobody"), "no run is named"),
+    ],
+)
+def test_what_cannot_be_meant(store: Path, words: tuple[str, ...], why: str) -> None:
+    result = CliRunner().invoke(export, words)
+    assert result.exit_code != 0
+    assert why in f"{result.output} {result.exception}"

@@ -1,0 +1,86 @@
+"""TensorBoard's files: read back, tag by tag."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.summary import ALL, RunSummary, Spent
+from holdfast.export.outlet import Look
+from holdfast.export.sample import Sample
+from holdfast.export.tensorboard import TensorBoard
+
+S = 1_000_000_000
+KINDS = {"step": 60 * S, "startup": 20 * S, "custom:eval": 10 * S, "lost": 5 * S, "queued": 5 * S}
+
+
+def a_look(*names: str, step: int = 7) -> Look:
+    spent = Spent(KINDS, steps_kept=6, ideal=48 * S, paced=60 * S)
+    runs = tuple(
+        RunSummary(n, n, "running", chips=1, step=step, within={ALL: spent, "1h": spent})
+        for n in names
+    )
+    return Look(tuple(Sample(run, time.time()) for run in runs), runs)
+
+
+def scalars_in(folder: Path) -> dict[str, tuple[int, float]]:
+    """The scalars of all event files there, by the format's own framing."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = {}
+    for file in folder.glob("events.out.tfevents.*"):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = Event.FromString(data[at + 12 : at + 12 + length])
+            at += 16 + length
+            for one in event.summary.value:
+                found[one.tag] = (event.step, one.simple_value)
+    return found
+
+
+def test_tags_that_people_know(tmp_path: Path) -> None:
+    board = TensorBoard(str(tmp_path), is_fleet=False)
+    board.deliver(a_look("a"))
+    board.deliver(a_look("a", step=9))
+    board.close()
+    found = {tag: value for tag, (_, value) in scalars_in(tmp_path / "goodput").items()}
+    assert found == pytest.approx(
+        {
+            "goodput/goodput": 60,
+            "goodput/1h": 60,
+            "goodput/scheduling": 95,
+            "goodput/runtime": 100 * 60 / 95,
+            "goodput/program": 80,
+            "badput/tpu_initialization": 0,
+            "badput/training_prep": 20,
+            "badput/program_startup": 0,
+            "badput/data_loading_sync": 0,
+            "badput/unproductive_checkpoint_save_time": 0,
+            "badput/unproductive_checkpoint_restore_time": 0,
+            "badput/wasted_progress_from_disruption": 5,
+            "badput/infrastructure_recovery_from_disruption": 0,
+            "badput/custom_badput_events/eval": 10,
+            "badput/other": 5,
+        }
+    )
+    assert {step for step, _ in scalars_in(tmp_path / "goodput").values()} == {9}
+
+
+def test_of_several_runs_each_has_its_folder(tmp_path: Path) -> None:
+    board = TensorBoard(str(tmp_path), is_fleet=True)
+    board.deliver(a_look("a", "b"))
+    board.deliver(a_look("a"))  # b was deleted
+    board.close()
+    assert scalars_in(tmp_path / "a" / "goodput")
+    assert scalars_in(tmp_path / "b" / "goodput")
+
+
+def test_a_folder_that_cannot_be_written_is_a_failed_delivery(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    board = TensorBoard(str(tmp_path / "file"), is_fleet=False)
+    with pytest.raises(OSError):
+        board.deliver(a_look("a"))
