@@ -8,11 +8,12 @@ import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import monitoring_v3
 
+from holdfast.compat.ml_goodput_measurement.kinds import badput_seconds
 from holdfast.core.summary import ALL, Loss, RunSummary, Spent
 from holdfast.export.asked import Gcp
 from holdfast.export.cloud_logging import CloudLogging, entries
 from holdfast.export.cloud_monitoring import MOST_SERIES, CloudMonitoring
-from holdfast.export.familiar import BADPUT_TYPES
+from holdfast.export.familiar import BADPUT_TYPES, type_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Ended, Sample
 
@@ -186,3 +187,19 @@ def test_nothing_is_told_of_a_run_without_records() -> None:
     CloudMonitoring(GCP, lambda: client).deliver(Look((Sample(empty, 1.0),), (empty,)))
     assert client.requests == []
     assert list(entries(Sample(empty, 1.0))) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["compile", "save", "data", "restore", "lost", "detect", "hang", "drain", "backoff", "queued",
+     "queued:boot", "reschedule", "reschedule:queue", "other", "custom:eval"],
+)  # fmt: skip
+def test_types_are_those_of_the_drop_in(kind: str) -> None:
+    theirs = badput_seconds({kind: 1.0}, elastic=False)
+    flat = {
+        f"{one.name}.{event}" if isinstance(value, dict) else one.name
+        for one, value in theirs.items()
+        for event in (value if isinstance(value, dict) else [""])
+        if value
+    }
+    assert flat == {type_of(kind)}

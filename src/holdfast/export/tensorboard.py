@@ -1,8 +1,9 @@
 """TensorBoard: scalars under the tags that people know, beside their losses.
 
 `goodput/goodput` and `badput/TYPE` are in percent of all time, as ml-goodput-measurement 0.2.3
-writes them, into a folder `goodput` of the log folder. Ours beside them: `goodput/1h`, `/1d`, `/7d`
-and the factors `goodput/scheduling`, `/runtime`, `/program`. `holdfast[tensorboard]`.
+writes them, into a folder `goodput` of the log folder. Beside them, as its drop-in does,
+`rolling_window_goodput/SECONDS`, and our factors `goodput/scheduling`, `/runtime`, `/program`.
+`holdfast[tensorboard]`.
 """
 
 from __future__ import annotations
@@ -72,13 +73,14 @@ def scalars(sample: Sample) -> Iterator[tuple[str, float]]:
     if not elapsed_s:
         return
     yield "goodput/goodput", percent_of(sample.productive_s(), elapsed_s)
-    for name, share in (
-        *((window, sample.run.spent(window).goodput) for window in ROLLING_S),
-        ("scheduling", spent.scheduling),
-        ("runtime", spent.runtime),
-        ("program", spent.program),
+    rolling = ((size_s, sample.run.spent(window).goodput) for window, size_s in ROLLING_S.items())
+    for tag, share in (
+        ("goodput/scheduling", spent.scheduling),
+        ("goodput/runtime", spent.runtime),
+        ("goodput/program", spent.program),
+        *((f"rolling_window_goodput/{size_s}", share) for size_s, share in rolling),
     ):
         if share is not None:
-            yield f"goodput/{name}", 100 * share
+            yield tag, 100 * share
     for kind, seconds in badput_by_type(sample).items():
         yield f"badput/{kind.lower().replace('.', '/')}", percent_of(seconds, elapsed_s)
