@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -220,3 +221,30 @@ def test_a_plan_from_no_run_there_is(
     assert (code, out) == (78, "")
     assert "how often does the run fail?" in err
     assert "there is no history file" in happened.call(capsys, "plan", "--from-run", "n.jsonl")[2]
+
+
+def test_a_page_of_a_run(
+    happened: Happened, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "r.html"
+    assert happened.call(capsys, "report", "r", "--html", page) == (0, "", "")
+    text = page.read_text()
+    assert "ValueError: an error that was asked for" in text
+    assert "the last words" in text
+    assert "step 30" in text  # what the newest checkpoint holds
+    assert "rank 0" in text
+
+
+def test_journals_that_are_too_new_are_named(
+    happened: Happened, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(happened.store, store)
+    for path in store.glob("r/attempts/*/journal/*.hfj"):
+        data = bytearray(path.read_bytes())
+        data[8:16] = (99).to_bytes(8, "little")
+        path.write_bytes(data)
+    page = tmp_path / "r.html"
+    code, _, err = Happened(store, tmp_path).call(capsys, "report", "r", "--html", page)
+    assert (code, err) == (0, "")
+    assert "was written by format version 99; this Holdfast reads up to" in page.read_text()

@@ -163,7 +163,7 @@ def _of_run(
     name: str, store: str | None, now: str | None, window_ns: int | None, since: str | None
 ) -> tuple[Findings, Any, Source]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
-    from holdfast.cli.report_page import Source
+    from holdfast.cli.report_page import Source, newest_of
     from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
@@ -179,7 +179,9 @@ def _of_run(
         from_ns = moment_ns(since, "--since")
         account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
     findings = findings_of(folder, recorded, account)
-    source = Source(recorded.ledger, now_ns, recorded.facts.ranks(), name, store)
+    source = Source(
+        recorded.ledger, now_ns, recorded.facts.ranks(), newest_of(recorded.facts), name, store
+    )
     return findings, document(findings), source
 
 

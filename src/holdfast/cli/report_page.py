@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from holdfast import __version__
 from holdfast.cli.files import write_file
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import HoldfastError
 from holdfast.journal.rank_seen import RankSeen
+from holdfast.journal.run_facts import RunFacts
 from holdfast.report.findings import Findings
 from holdfast.report.overview import Gain, Gains, Overview, Sight, overview
+from holdfast.report.tiers import Newest
 from holdfast.report.words import counted, percent
 
 ENOUGH = 3  # disruptions: fewer say too little of how often they come
@@ -24,8 +27,18 @@ class Source:
     ledger: Ledger
     now_ns: int | None
     ranks: tuple[RankSeen, ...] = ()
+    newest: Mapping[str, Newest] = field(default_factory=dict)
     run: str | None = None
     store: str | None = None
+
+
+def newest_of(facts: RunFacts) -> dict[str, Newest]:
+    """The newest set of each tier, as supervisors told."""
+    return {
+        name: Newest(kept.step, kept.at_ns, sets.interval_ns)
+        for name, sets in facts.tiers.items()
+        if (kept := sets.newest) is not None
+    }
 
 
 def look(findings: Findings, source: Source, price_per_chip_hour: float | None) -> Overview:
@@ -40,9 +53,10 @@ def look(findings: Findings, source: Source, price_per_chip_hour: float | None) 
             steps=steps,
             now_ns=now_ns,
             ranks=source.ranks,
+            newest=source.newest,
             price_per_chip_hour=price_per_chip_hour,
             gains=gains_of(findings, source),
-            store=source.store,
+            store_flag=source.store,
         )
     )
 
@@ -59,8 +73,8 @@ def gains_of(findings: Findings, source: Source) -> Gains | None:
     try:
         told = asked(None, source.run, source.store, {})
         found = plan(question_of(told.values))
-    except (HoldfastError, ValueError) as error:
-        return Gains((), f"No plan could be fitted: {error}")
+    except (HoldfastError, ValueError):
+        return Gains((), "No plan can be fitted from what was recorded.")
     words = (
         f"By a plan fitted from the run ({counted(disruptions, 'disruption')}), which expects "
         f"{percent(found.goodput)}: each change alone. holdfast plan --from-run tells how sure "
@@ -83,7 +97,8 @@ def write(
     from holdfast.report.charts import png as png_of
     from holdfast.report.sheet import sheet
 
-    picture = sheet(figures_of(view), f"{view.name}: goodput {percent(view.account.goodput)}")
+    title = f"{view.name}: goodput {percent(view.account.goodput)}"
+    picture = sheet(figures_of(view), title, across=("timeline",))
     if svg is not None:
         write_file(svg, picture.encode(), "the picture")
     if png is not None:

@@ -20,6 +20,7 @@ from holdfast.report.themes import LIGHT, Theme, vega_config
 _MISSING = "pages and charts need an extra that is not installed: pip install 'holdfast[dashboard]'"
 VEGA_LITE = "6.1"  # 6.4 looks for the words under the pointer in the wrong place (hover lines)
 PICTURE_WIDTH = 640
+LEGEND_PX = 130  # for an entry of a legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def thinned(rows: Sequence[Any], most: int = 16) -> list[Any]:
 def _themed(spec: dict[str, Any], theme: Theme, width: int) -> str:
     """The whole chart, so wide with its axes, on the theme's ground."""
     config = {**vega_config(theme), "background": theme.panel}
+    config["legend"] = {**config["legend"], "columns": max(1, width // LEGEND_PX)}
     fit = {"type": "fit-x", "contains": "padding"}
     whole = {**spec, "width": width, "autosize": fit, "config": config}
     return json.dumps(whole, allow_nan=False)

@@ -69,6 +69,13 @@ def style_of(kind: str) -> KindStyle:
     return STYLES.get(kind.partition(":")[0], STYLES["other"])
 
 
+def hatch_of(kind: str) -> int:
+    """What tells a kind from those of its colour that come before it: 0 nothing, 1 and 2 lines."""
+    own, alike = kind.partition(":")[0], style_of(kind).colour
+    same = [name for name, style in STYLES.items() if style.colour == alike]
+    return min(2, same.index(own)) if own in same else 0
+
+
 def place_of(kind: str) -> tuple[int, int, str]:
     """A sort key: the order of `STYLES`, of waits that of `WAITS`, then by name."""
     head, _, rest = kind.partition(":")

@@ -6,8 +6,8 @@ as an hour's. Words from outside stand here as they came, but for what a termina
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from holdfast.core.ledger.account import Account, Disruption
@@ -18,15 +18,15 @@ from holdfast.core.metrics import price_chip_ns
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.advice import Advice, Condition, advice
 from holdfast.report.document import NS_PER_CHIP_HOUR
-from holdfast.report.findings import Announced, Findings
+from holdfast.report.findings import Announced, Evidence, Findings
 from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
-from holdfast.report.tiers import Tier, tiers
+from holdfast.report.tiers import Newest, Tier, tiers
 from holdfast.report.words import cause_in_words, clean, duration
 
 STORIES = 200  # incidents that are told whole: the costliest and the newest
 NEWEST = 100
-LINES, TRACEBACK_LINES, LINE_CHARS = 12, 24, 400
+LINES, TRACEBACK_LINES, LINE_CHARS = 20, 24, 300
 STACKS_CHARS = 6_000
 
 
@@ -110,9 +110,10 @@ class Sight:
     steps: StepTimes
     now_ns: int
     ranks: tuple[RankSeen, ...] = ()
+    newest: Mapping[str, Newest] = field(default_factory=dict)  # sets, by tier
     price_per_chip_hour: float | None = None
     gains: Gains | None = None
-    store: str | None = None  # where commands have to be told to look
+    store_flag: str | None = None  # where commands have to be told to look
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,8 @@ def overview(sight: Sight) -> Overview:
     state = findings.state or ("done" if course.is_over else "recorded")
     is_live = state in ("running", "silent")
     incidents = tuple(_incidents(sight))
-    rows = tiers(findings, sight.steps, sight.ranks, sight.now_ns if is_live else course.end_ns)
+    at_ns = sight.now_ns if is_live else course.end_ns
+    rows = tiers(findings, sight.steps, sight.ranks, sight.newest, at_ns)
     hosts = host_rows(sight.ranks, sight.now_ns, sight.steps.usual_ns)
     phase = _phase(sight) if is_live else None
     age_ns = None
@@ -170,9 +172,9 @@ def overview(sight: Sight) -> Overview:
         age_ns = max(0, sight.now_ns - sight.steps.last_end_ns)
     save_ns = _save_ns(findings, sight.ranks)
     condition = Condition(
-        name=account.name,
+        name=clean(account.name),
         state=state,
-        store=sight.store,
+        store=sight.store_flag,
         why=clean(findings.why),
         command=tuple(map(clean, findings.command)),
         attempt=course.launches[-1].attempt if course.launches else None,
@@ -259,12 +261,13 @@ def _incidents(sight: Sight) -> Iterator[Incident]:
     disruptions = account.disruptions
     prices = [price_chip_ns(one, account.chips) for one in disruptions]
     costliest = sorted(range(len(prices)), key=lambda i: -prices[i])[: STORIES - NEWEST]
+    known = {one.attempt: one for one in reversed(findings.evidence)}
+    resumes = {one.attempt: one.words for one in findings.resumed}
     whole = {*costliest, *range(max(0, len(prices) - NEWEST), len(prices))}
     for i, (one, price) in enumerate(zip(disruptions, prices, strict=True)):
-        evidence = findings.evidence_for(one)
+        evidence = known.get(one.attempt) or Evidence(one.attempt)
         hours = price / NS_PER_CHIP_HOUR
         phases = [(kind, ns) for kind, ns in one.waterfall_ns.items() if ns > 0]
-        resumed = findings.resumed_after(one)
         told = i in whole
         yield Incident(
             attempt=one.attempt,
@@ -285,14 +288,14 @@ def _incidents(sight: Sight) -> Iterator[Incident]:
             stacks=tuple((rank, clean(text)[:STACKS_CHARS]) for rank, text in evidence.stacks)
             if told
             else (),
-            resumed="" if resumed is None else resumed.words,
+            resumed=resumes.get(one.attempt + 1, ""),
             restart="" if evidence.restart is None or not told else clean(evidence.restart.words),
             is_whole=told,
         )
 
 
 def _last(lines: Sequence[str], most: int) -> tuple[str, ...]:
-    return tuple(clean(line.rstrip())[:LINE_CHARS] for line in lines[-most:])
+    return tuple(clean(line[: 2 * LINE_CHARS].rstrip())[:LINE_CHARS] for line in lines[-most:])
 
 
 def _phase(sight: Sight) -> Phase | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.report.charts import Figure, altair, javascript
 from holdfast.report.themes import DARK, LIGHT, THEMES, css_variables, vega_config
+from holdfast.report.words import clean
 
 if TYPE_CHECKING:
     import jinja2
@@ -92,7 +93,7 @@ def safe_page(
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `report/pages`, which escape every value."""
+    """Templates of `report/pages`, which escape every value, and print none of it raw."""
     altair()  # Jinja comes with it
     import jinja2
 
@@ -102,7 +103,13 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printable,
     )
+
+
+def _printable(value: Any) -> Any:
+    """Without what a terminal, or a browser that lays out text, would obey."""
+    return clean(value) if type(value) is str else value  # not Markup: that is our own
 
 
 def script(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import level_of
-from holdfast.report.kinds import place_of, style_of, words_of
+from holdfast.report.kinds import hatch_of, place_of, style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.words import cause_in_words, clean
 
@@ -36,6 +36,7 @@ def course_data(view: Overview, saves: tuple[tuple[int, int], ...] = ()) -> dict
                 "words": clean(words_of(kind)),
                 "colour": style_of(kind).colour,
                 "level": level_of(kind).value,
+                "hatch": hatch_of(kind),
             }
             for kind in kinds
         ],

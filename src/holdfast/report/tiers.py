@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.core.ledger.step_times import StepTimes
+from holdfast.journal.heard import DISK, MEMORY
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import Findings
+
+
+class Newest(NamedTuple):
+    """The newest set of a tier that is on the lineage: since when, and how far apart they came."""
+
+    step: int
+    at_ns: int
+    interval_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +25,8 @@ class Tier:
     """A tier, and what its newest set leaves at risk.
 
     `blocked_ns`, `took_ns`: what a save costs training, and lasts beside it; None: nobody said.
-    `at_risk_steps` of `at_risk_ns` would be lost if this were all that is left. `last_ns`: when the
-    newest set was complete; None: not known.
+    `every_ns`: between the last few sets. `at_risk_steps` of `at_risk_ns` would be lost if this
+    were all that is left. `last_ns`: when the newest set was complete; None: not known.
     """
 
     name: str
@@ -24,6 +34,7 @@ class Tier:
     saves: int
     blocked_ns: int | None
     took_ns: int | None
+    every_ns: int | None
     nbytes: int
     last_step: int | None
     last_ns: int | None
@@ -32,54 +43,67 @@ class Tier:
     at_risk_ns: int
 
 
+class _Cost(NamedTuple):
+    saves: int
+    blocked_ns: int | None
+    took_ns: int | None
+
+
 def tiers(
-    findings: Findings, steps: StepTimes, ranks: Sequence[RankSeen], now_ns: int
+    findings: Findings,
+    steps: StepTimes,
+    ranks: Sequence[RankSeen],
+    newest: Mapping[str, Newest],
+    now_ns: int,
 ) -> tuple[Tier, ...]:
-    """Memory, where there is that tier, and disk; nothing where no store is known."""
+    """Memory, where there is that tier, and disk; nothing where no store is known.
+
+    `newest`: of each tier as its supervisor told; what it did not, the sets in the store tell.
+    """
     if findings.store is None:
         return ()
-    saves, sets = findings.saves, findings.checkpoints
-    newest = max(sets, key=lambda one: (one.attempt, one.step), default=None)
-    saved = max([0 if newest is None else newest.step, *(rank.saved for rank in ranks)])
+    saves = findings.saves
+    on_disk = max(findings.checkpoints, key=lambda one: (one.attempt, one.step), default=None)
+    nbytes = 0 if on_disk is None else on_disk.nbytes
+    disk = newest.get(DISK)
+    if disk is None and on_disk is not None and on_disk.at_ns is not None:
+        disk = Newest(on_disk.step, on_disk.at_ns, None)
     found = []
     if saves is not None and saves.memory:
-        copied = max(min((rank.copied for rank in ranks), default=0), saved)
-        found.append(
-            Tier(
-                "memory",
-                "a process",
-                saves.memory,
-                saves.memory_blocked_ns // saves.memory,
-                None,
-                0 if newest is None else newest.nbytes,
-                copied or None,
-                None,
-                None,
-                *_at_risk(steps, copied),
-            )
-        )
-    blocked_ns = max((rank.blocked_ns for rank in ranks), default=0)
-    took_ns = max((rank.took_ns for rank in ranks), default=0)
+        cost = _Cost(saves.memory, saves.memory_blocked_ns // saves.memory, None)
+        memory = max((one for one in (newest.get(MEMORY), disk) if one), default=None)
+        found.append(_tier(MEMORY, "a process", cost, nbytes, memory, steps, now_ns))
+    blocked = max((rank.blocked_ns for rank in ranks), default=0)
+    took = max((rank.took_ns for rank in ranks), default=0)
     if saves is not None and saves.drains:
-        blocked_ns, took_ns = 0, saves.drained_ns // saves.drains
-    last_ns = None if newest is None else newest.at_ns
-    found.append(
-        Tier(
-            "disk",
-            "the host",
-            0 if saves is None else saves.disk,
-            blocked_ns or (0 if took_ns else None),
-            took_ns or None,
-            0 if newest is None else newest.nbytes,
-            saved or None,
-            last_ns,
-            None if last_ns is None else max(0, now_ns - last_ns),
-            *_at_risk(steps, saved),
-        )
+        blocked, took = 0, saves.drained_ns // saves.drains
+    cost = _Cost(
+        len(findings.checkpoints) if saves is None else saves.disk,
+        blocked or (0 if took else None),
+        took or None,
     )
-    return tuple(found)
+    return (*found, _tier(DISK, "the host", cost, nbytes, disk, steps, now_ns))
 
 
-def _at_risk(steps: StepTimes, saved: int) -> tuple[int, int]:
-    count = max(0, steps.last_step - saved)
-    return count, count * steps.usual_ns
+def _tier(
+    name: str,
+    survives: str,
+    cost: _Cost,
+    nbytes: int,
+    newest: Newest | None,
+    steps: StepTimes,
+    now_ns: int,
+) -> Tier:
+    at_risk = max(0, steps.last_step - (0 if newest is None else newest.step))
+    return Tier(
+        name,
+        survives,
+        *cost,
+        None if newest is None else newest.interval_ns,
+        nbytes,
+        None if newest is None else newest.step,
+        None if newest is None else newest.at_ns,
+        None if newest is None else max(0, now_ns - newest.at_ns),
+        at_risk,
+        at_risk * steps.usual_ns,
+    )

@@ -109,6 +109,11 @@ def clean(text: str) -> str:
     return _CONTROL.sub("", text.expandtabs(4))
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, cut with an ellipsis where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def moment(unix_ns: int) -> str:
     """A time as people read it: `2026-03-01 14:07:03 UTC`."""
     return datetime.fromtimestamp(unix_ns // NANO, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.core.ledger.attempt import AttemptView
 from holdfast.core.ledger.columns import Ints
 
-BINS = 160
+BINS, STEPS_A_BIN = 160, 12  # at most so many, of so many steps on average at least
 RECENT = 32  # so many of the latest steps say how long they take now
 OUTLIER = 3  # times the usual
 OUTLIERS = 12
@@ -96,7 +96,8 @@ def _outliers(views: Sequence[AttemptView], took: Ints, end: Ints, slow: Ints) -
 
 def _bins(end: Ints, took: Ints, count: Ints) -> Iterator[Bin]:
     """Of equal lengths of time; those in which no step ended are left out."""
-    low_ns, width = int(end[0]), max(1, -(-int(end[-1] - end[0] + 1) // BINS))
+    bins = min(BINS, max(1, int(count.sum()) // STEPS_A_BIN))
+    low_ns, width = int(end[0]), max(1, -(-int(end[-1] - end[0] + 1) // bins))
     of = (end - low_ns) // width
     first = np.flatnonzero(np.diff(of, prepend=-1))
     for begin, stop in zip(first.tolist(), [*first[1:].tolist(), len(of)], strict=True):

@@ -13,7 +13,7 @@
   const LEAST_US = 20; // the narrowest view
   const TOP = 22, EVENTS = 20, STRIP = 74, AXIS = 22, WHOLE = 16, GAP = 6;
   const HEIGHT = TOP + EVENTS + STRIP + AXIS + GAP + WHOLE + 4;
-  let data, start, view, at, wanted = 0, paints;
+  let data, start, view, at, wanted = 0, ratio = 1, paints;
 
   // --- Data ---------------------------------------------------------------------------------
 
@@ -76,9 +76,19 @@
 
   const two = (number) => String(number).padStart(2, "0");
 
+  // A time since the request: days, hours, minutes, seconds, as far as the view needs them.
+  function since(us, span) {
+    if (us < 60e6 || span > 60 * 86400e6) return duration(us);
+    const s = us / 1e6;
+    const days = Math.floor(s / 86400);
+    const time = `${two(Math.floor(s / 3600) % 24)}:${two(Math.floor(s / 60) % 60)}`;
+    const rest = span > 3600e6 ? "" : span > 20e6 ? `:${two(Math.floor(s) % 60)}` : `:${(s % 60).toFixed(3).padStart(6, "0")}`;
+    return `${days ? `${days} d ` : ""}${time}${rest}`;
+  }
+
   // A moment, as exactly as the view asks for.
   function moment(us, span) {
-    if (data.unix_ms === null) return `+${duration(us)}`;
+    if (data.unix_ms === null) return `+${since(us, span)}`;
     const date = new Date(data.unix_ms + us / 1000);
     const day = `${date.getUTCFullYear()}-${two(date.getUTCMonth() + 1)}-${two(date.getUTCDate())}`;
     const time = `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}`;
@@ -131,10 +141,14 @@
     list.replaceChildren(...data.kinds.map((kind) => {
       const item = document.createElement("li");
       const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      const square = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      for (const [name, value] of [["width", "11"], ["height", "11"], ["rx", "2"], ["fill", kind.colour]]) square.setAttribute(name, value);
+      const part = (tag, attributes) => {
+        const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+        for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+        swatch.append(made);
+      };
+      part("rect", { width: 13, height: 13, rx: 2, fill: kind.colour });
+      if (kind.hatch) part("path", { d: kind.hatch === 1 ? "M0 13 13 0M0 6 6 0M7 13 13 7" : "M0 0 13 13M7 0 13 6M0 7 6 13", class: "hatch" });
       swatch.setAttribute("aria-hidden", "true");
-      swatch.append(square);
       item.append(swatch, `${kind.name} – ${kind.words}`);
       return item;
     }));
@@ -160,7 +174,7 @@
     for (let i = pieceAt(from); i <= last && i < data.d.length; i++) {
       const x0 = (start[i] - from) * scale, x1 = (start[i + 1] - from) * scale;
       if (x1 - x0 >= 1.5) {
-        stack(kindsOf(i), data.d[i], Math.max(0, x0), Math.min(width, x1), top, height);
+        stack(kindsOf(i), data.d[i], snapped(Math.max(0, x0)), snapped(Math.min(width, x1)), top, height);
         rows(i, x0, x1, top, height, width);
         continue;
       }
@@ -181,6 +195,26 @@
     }
   }
 
+  // Kinds that share a colour are told apart by lines that rise or fall.
+  function hatch(number) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const lines = tile.getContext("2d");
+    lines.strokeStyle = paints.panel;
+    lines.globalAlpha = 0.55;
+    lines.lineWidth = 1.5;
+    lines.beginPath();
+    for (const shift of [-8, 0, 8]) {
+      lines.moveTo(shift, number === 1 ? 8 : 0);
+      lines.lineTo(shift + 8, number === 1 ? 0 : 8);
+    }
+    lines.stroke();
+    return pen.createPattern(tile, "repeat");
+  }
+
+  // On a pixel's edge, so that no seam shows between neighbours.
+  const snapped = (x) => Math.round(x * ratio) / ratio;
+
   function stack(kinds, whole, x0, x1, top, height) {
     let bottom = top + height;
     const rest = [];
@@ -193,8 +227,13 @@
     }
     for (const [kind, us] of rest) {
       const share = Math.max(1, (height * us) / whole);
+      const begin = Math.max(top, bottom - share);
       pen.fillStyle = data.kinds[kind].colour;
-      pen.fillRect(x0, Math.max(top, bottom - share), x1 - x0, share);
+      pen.fillRect(x0, begin, x1 - x0, share);
+      if (data.kinds[kind].hatch && x1 - x0 > 5) {
+        pen.fillStyle = hatch(data.kinds[kind].hatch);
+        pen.fillRect(x0, begin, x1 - x0, share);
+      }
       bottom -= share;
     }
   }
@@ -213,7 +252,7 @@
 
   function axis(width, top) {
     const span = view[1] - view[0];
-    const label = (us) => (data.unix_ms === null ? `+${duration(us)}` : moment(us, span));
+    const label = (us) => moment(us, span);
     pen.font = "12px system-ui, sans-serif";
     const room = pen.measureText(label(view[0])).width + 26;
     const step = 1e6 * (NICE_S.find((s) => (s * 1e6 * width) / span >= room) || NICE_S[NICE_S.length - 1]);
@@ -286,7 +325,7 @@
     wanted = 0;
     const width = Math.floor(place.clientWidth);
     if (!width) return;
-    const ratio = window.devicePixelRatio || 1;
+    ratio = window.devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(HEIGHT * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(HEIGHT * ratio);

@@ -1,0 +1,133 @@
+"""The tables of a run's page in words: disruptions, slow steps, hosts, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.report.charts import Table
+from holdfast.report.hosts import HostRow
+from holdfast.report.kinds import style_of, words_of
+from holdfast.report.overview import Incident, Overview
+from holdfast.report.words import MISSING, clean, counted, duration, moment, money, size
+
+
+def incident(view: Overview, one: Incident) -> dict[str, Any]:
+    """A disruption's row, and the story that it opens into."""
+    total = sum(ns for _, ns in one.phases) or 1
+    at, bars = 0, []
+    for kind, ns in one.phases:
+        bars.append({"x": f"{at * 100 / total:.2f}", "width": f"{ns * 100 / total:.2f}",
+                     "colour": style_of(kind).colour})  # fmt: skip
+        at += ns
+    return {
+        "attempt": one.attempt,
+        "when": duration(max(0, one.at_ns - view.origin_ns)),
+        "date": moment(one.at_ns) if view.unix_clock else "",
+        "at_us": (one.at_ns - view.course.start_ns) // 1000,
+        "cause": one.cause,
+        "lost": counted(one.lost_steps, "step") if one.lost_steps else MISSING,
+        "down": "not over" if one.down_ns is None else duration(one.down_ns),
+        "price": f"{one.chip_hours:,.2f}" if one.chip_hours >= 0.01 else f"{one.chip_hours:.2g}",
+        "money": MISSING if one.money is None else money(one.money),
+        "bars": bars,
+        "phases": [
+            (_phase_name(kind), _phase_words(kind), duration(ns)) for kind, ns in one.phases
+        ],
+        "exits": _exits(one),
+        "resumed": one.resumed,
+        "restart": one.restart,
+        "last": last_words(one),
+        "rank": one.rank,
+        "stacks": one.stacks,
+        "is_whole": one.is_whole,
+    }
+
+
+def last_words(one: Incident) -> str:
+    """The end of the output, with the traceback, which is mostly a part of it."""
+    lines = list(one.lines)
+    if one.traceback and one.traceback[-1] not in lines:
+        lines += one.traceback
+    return "\n".join(lines)
+
+
+def _phase_name(kind: str) -> str:
+    """The step within a disruption is the one that ended it."""
+    return "first step" if kind == "step" else clean(kind)
+
+
+def _phase_words(kind: str) -> str:
+    return "the first one that was completed again" if kind == "step" else clean(words_of(kind))
+
+
+def _exits(one: Incident) -> str:
+    """What the processes ended with, those that are alike together."""
+    groups: dict[str, list[int]] = {}
+    for rank, code in enumerate(one.exits):
+        words = "was not seen to end" if code is None else f"exit code {code}"
+        if code is not None and code < 0:
+            words = f"signal {-code}"
+        groups.setdefault(words, []).append(rank)
+    told = []
+    for words, ranks in groups.items():
+        who = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
+        told.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {who}: {words}")
+    return "; ".join(told)
+
+
+def outliers(view: Overview) -> Table | None:
+    """The slowest steps; None: none took much longer than usual."""
+    steps = view.steps
+    if not steps.outliers:
+        return None
+    rows = [
+        (
+            f"{one.step:,}",
+            str(one.attempt),
+            duration(max(0, one.end_ns - view.origin_ns)),
+            duration(one.took_ns),
+            f"{one.took_ns / max(1, steps.usual_ns):.1f} ×",
+        )
+        for one in steps.outliers
+    ]
+    return Table(("step", "attempt", "after", "took", "of the normal"), tuple(rows))
+
+
+def host(row: HostRow) -> dict[str, Any]:
+    """A rank's row."""
+    moved = MISSING if row.step_ago_ns is None else f"{duration(row.step_ago_ns)} ago"
+    ahead = "the others wait for it" if row.is_straggler else duration(row.ahead_ns)
+    return {
+        "cells": (
+            f"{row.host}, rank {row.rank}",
+            row.phase,
+            f"{row.step:,}",
+            f"{row.behind:,}" if row.behind else MISSING,
+            ahead,
+            moved,
+            f"{duration(row.alive_ago_ns)} ago",
+        ),
+        "straggler": row.is_straggler,
+    }
+
+
+def tiers(view: Overview) -> list[tuple[str, ...]]:
+    """The rows of the tiers of checkpoints."""
+    return [
+        (
+            tier.name,
+            f"{tier.saves:,}" if tier.saves else MISSING,
+            _or_none(tier.blocked_ns),
+            _or_none(tier.took_ns),
+            _or_none(tier.every_ns),
+            size(tier.nbytes) if tier.nbytes else MISSING,
+            MISSING if tier.last_step is None else f"step {tier.last_step:,}",
+            MISSING if tier.age_ns is None else f"{duration(tier.age_ns)} ago",
+            f"{counted(tier.at_risk_steps, 'step')}, {duration(tier.at_risk_ns)}",
+        )
+        for tier in view.tiers
+    ]
+
+
+def _or_none(ns: int | None) -> str:
+    return MISSING if ns is None else duration(ns)

@@ -1,0 +1,209 @@
+"""A run's page in a real browser, from disk and with no network: `make browser` sets it up.
+
+Skipped where there is no Chromium, or Playwright is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import main
+
+playwright = pytest.importorskip("playwright.sync_api")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\x1b]0;no\x07"
+)
+ATTEMPTS, STEPS = 40, 200
+DRAWN = "() => document.getElementById('course-place').dataset.drawn"
+VIEW = "() => document.getElementById('course-place').dataset.drawn.split(',').map(Number)"
+Open = Callable[..., Any]
+
+
+def history() -> Iterator[dict[str, Any]]:
+    """Forty attempts of 200 steps, each killed; the run's name and its causes are hostile."""
+    at = 5.0
+    for attempt in range(ATTEMPTS):
+        first = attempt * STEPS + 1
+        end = at + 10 + STEPS * 0.5
+        yield {"event": "span", "attempt": attempt, "kind": f"custom:{HOSTILE}", "start": at,
+               "end": at + 2}  # fmt: skip
+        yield {"event": "steps", "attempt": attempt, "first": first, "last": first + STEPS - 1,
+               "start": at + 10, "end": end}  # fmt: skip
+        yield {"event": "attempt", "attempt": attempt, "start": at, "end": end + 1,
+               "cause": HOSTILE}  # fmt: skip
+        yield {"event": "notice", "at": end - 20, "deadline": end, "source": HOSTILE}
+        at = end + 31
+    yield {"event": "run", "name": HOSTILE, "requested": 0, "ended": at, "chips": 8}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history()))
+    page = folder / "run.html"
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", "--history", str(folder / "run.jsonl"), "--html", str(page)])
+    assert exit_.value.code == 0
+    return page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        # Root may not use Chromium's sandbox; the page is our own.
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser: Any, written: Path) -> Iterator[Open]:
+    """Opens the page; when it is over, its policy has refused nothing, and nothing was fetched."""
+    said: list[str] = []
+
+    def open_(width: int = 1280, scheme: str = "light", scripts: bool = True) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            offline=True,
+            java_script_enabled=scripts,
+        )
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append("a dialog"))
+        page.on("request", lambda request: said.append(request.url))
+        page.goto(written.as_uri())
+        if scripts:
+            page.wait_for_function(DRAWN)
+        return page
+
+    yield open_
+    assert said == [written.as_uri()]
+
+
+def pixel(page: Any, x: int, y: int) -> str:
+    return str(
+        page.evaluate(
+            "([x, y]) => [...document.getElementById('course-canvas').getContext('2d')"
+            ".getImageData(x, y, 1, 1).data].slice(0, 3).join()",
+            [x, y],
+        )
+    )
+
+
+def test_hostile_words_are_text(opened: Open) -> None:
+    page = opened()
+    assert page.title().startswith("</script><script>document.title=")
+    assert page.locator("h1").inner_text().startswith("</script><script>")
+    assert page.locator("img, iframe").count() == 0
+    page.locator("#incidents details").first.locator("summary").first.click()
+    page.hover("#course-canvas")
+    assert "custom:</script>" in page.locator("#course-legend").inner_text()
+
+
+def test_it_zooms_from_the_whole_run_to_milliseconds(opened: Open) -> None:
+    page = opened()
+    low, high = page.evaluate(VIEW)
+    assert (low, high) == (0, pytest.approx((5 + 40 * 141) * 1e6))
+    page.locator("#course-place").focus()
+    for _ in range(30):
+        before = page.evaluate(VIEW)
+        page.keyboard.press("+")
+        page.wait_for_function(
+            "before => document.getElementById('course-place').dataset.drawn != before",
+            arg=",".join(map(js, before)),
+        )
+        if before[1] - before[0] < 2000:
+            break
+    low, high = page.evaluate(VIEW)
+    assert high - low < 2000  # microseconds
+    assert pixel(page, 600, 80)  # it still draws
+    page.keyboard.press("0")
+    page.wait_for_function("() => document.getElementById('course-place').dataset.drawn[0] == '0'")
+
+
+def js(number: float) -> str:
+    """As JavaScript prints it."""
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def test_a_disruption_is_shown_on_the_time_line(opened: Open) -> None:
+    page = opened()
+    page.locator("#incidents details summary").first.click()
+    before = page.evaluate(DRAWN)
+    page.locator("#incidents [data-show]").first.click()
+    page.wait_for_function("b => document.getElementById('course-place').dataset.drawn != b",
+                           arg=before)  # fmt: skip
+    low, high = page.evaluate(VIEW)
+    assert high - low < 120e6
+    assert page.evaluate("document.activeElement.id") == "course-place"
+    assert "attempt 39" in page.locator("#course-told").inner_text()
+
+
+def test_colours_follow_the_system(opened: Open) -> None:
+    page = opened()
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    label = page.locator("#badput .wide svg text").first
+    before = label.evaluate("e => getComputedStyle(e).fill")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    assert label.evaluate("e => getComputedStyle(e).fill") != before
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_no_scrolling_sideways(opened: Open, width: int) -> None:
+    page = opened(width=width, scheme="dark")
+    page.locator("#incidents details summary").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for drawing in page.locator(".chart svg:visible, #course-canvas").all():
+        assert drawing.bounding_box()["width"] <= width
+
+
+def test_the_pointer_tells_what_lies_under_it(opened: Open) -> None:
+    page = opened()
+    box = page.locator("#course-canvas").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
+    page.wait_for_function("() => document.getElementById('course-told').textContent != ''")
+    assert "reschedule (waiting for a host again)" in page.locator("#course-told").inner_text()
+    before = page.evaluate(DRAWN)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 80)
+    page.mouse.wheel(0, -600)
+    page.wait_for_function("b => document.getElementById('course-place').dataset.drawn != b",
+                           arg=before)  # fmt: skip
+    low, high = page.evaluate(VIEW)
+    assert high - low < 5000e6
+
+
+def test_without_scripts_the_answers_and_a_picture_remain(opened: Open) -> None:
+    page = opened(scripts=False)
+    assert page.locator("#course-still svg:visible").count() == 1
+    assert page.locator("#course-live:visible").count() == 0
+    assert "goodput" in page.locator("#goodput").inner_text()
+
+
+def test_new_data_are_drawn_instead(opened: Open) -> None:
+    """What a live page does."""
+    page = opened()
+    page.evaluate(
+        """() => {
+          const data = JSON.parse(document.getElementById("course").textContent);
+          const last = data.d.length - 1;
+          data.end += 1e9;
+          data.d[last] += 1e9;
+          document.dispatchEvent(new CustomEvent("holdfast:course", { detail: data }));
+        }"""
+    )
+    page.wait_for_function(
+        "() => document.getElementById('course-place').dataset.drawn == '0,6645000000'"
+    )

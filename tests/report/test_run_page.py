@@ -1,0 +1,143 @@
+"""A run's page is whole and bounded, runs its own script alone, and shows hostile words as text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.journal.layout import Phase
+from holdfast.journal.rank_seen import RankSeen
+from holdfast.report.findings import Announced, Checkpoint, Compilations, Evidence, RolledBack
+from holdfast.report.overview import Gain, Gains, Overview, overview
+from holdfast.report.run_page import SECTIONS, run_page, sections
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from read_html import LOADS, Read
+from sights import HOSTILE, killed_once, sight_of
+
+sys.path.pop(0)
+
+SHOWN = HOSTILE.replace("\x1b[31m", "").replace("\u202e", "")
+RANK = RankSeen(1, HOSTILE, 0, Phase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20, 45, 45,
+                0, 0, 0)  # fmt: skip
+CHECKPOINTS = (Checkpoint(HOSTILE, 0, 45, (HOSTILE,), 10, 65 * S),)
+
+
+@pytest.fixture(scope="module")
+def view() -> Overview:
+    """A run all of whose words are hostile."""
+    facts = killed_once(name=HOSTILE)
+    evidence = Evidence(0, HOSTILE, (-9,), (HOSTILE,), HOSTILE, rank=0, stacks=((0, HOSTILE),))
+    return overview(
+        sight_of(
+            facts,
+            now_ns=112 * S,
+            unix_clock=True,
+            state="running",
+            why=HOSTILE,
+            command=(HOSTILE,),
+            evidence=(evidence,),
+            announced=(Announced(HOSTILE, 100 * S, 200 * S, 112 * S),),
+            rollbacks=(RolledBack(1, 45, 0, 0, HOSTILE),),
+            checkpoints=CHECKPOINTS,
+            saving=HOSTILE,
+            compilations=Compilations(3, 1, S),
+            notes=(HOSTILE,) * 9,
+            ranks=(RANK, RANK._replace(rank=1)),
+            gains=Gains((Gain(HOSTILE, 0.1, 0.9),), HOSTILE),
+            price_per_chip_hour=2.0,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def written(view: Overview) -> str:
+    return run_page(view, CHECKPOINTS, "1.2.3")
+
+
+def test_words_from_outside_are_text(written: str) -> None:
+    read = Read(written)
+    assert [tag for tag, _ in read.tags if tag in ("img", "a", "iframe", "object")] == []
+    assert len([tag for tag, _ in read.tags if tag == "script"]) == 2
+    assert "alert(1)" not in "".join(read.inside["script"] + read.inside["style"])
+    assert not any(name.startswith("on") for _, attrs in read.tags for name in attrs)
+    assert "".join(read.words).count(SHOWN) > 12
+    assert "\x1b" not in written
+    assert "\u202e" not in written
+    (data,) = read.inside["json"]
+    assert not re.search("[<>&\u2028]", data)
+    assert json.loads(data)["end"] == 112_000_000
+
+
+def test_the_policy_allows_its_own_script_and_styles_only(written: str) -> None:
+    read = Read(written)
+    (content,) = (
+        attrs["content"] or ""
+        for tag, attrs in read.tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    allowed = dict(part.split(" ", 1) for part in content.split("; "))
+    assert allowed["default-src"] == "'none'"
+    for kind in ("script", "style"):
+        (text,) = read.inside[kind]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert allowed[f"{kind}-src"] == f"'sha256-{digest}'"
+
+
+def test_nothing_is_fetched_and_nothing_styled_by_attributes(written: str) -> None:
+    read = Read(written)
+    fetched = [(tag, name) for tag, attrs in read.tags for name in attrs if name in LOADS]
+    assert fetched == []
+    named = [attrs["id"] for _, attrs in read.tags if "id" in attrs]
+    assert len(set(named)) == len(named)
+    assert {f"url(#{name})" for name in named} >= set(re.findall(r"url\([^)]*\)", written))
+
+
+def test_charts_have_the_colours_of_the_page(written: str) -> None:
+    assert "#0a0b" not in written
+    assert 'fill="var(--soft)"' in written
+
+
+def test_sections_can_be_had_by_themselves(view: Overview) -> None:
+    some = sections(view, set(SECTIONS) - {"now", "hosts"})
+    assert list(some) == ["now", "hosts"]
+    assert "the others wait for it" not in some["hosts"]
+    assert set(some) < set(SECTIONS)
+    assert "holdfast save" in some["now"]  # no save was measured, and a deadline is near
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        overview(sight_of(killed_once()[:1], now_ns=5 * S)),
+        overview(sight_of(killed_once()[:1])),
+        overview(sight_of(killed_once(resumed=False), now_ns=95 * S, state="failed")),
+    ],
+    ids=["only requested", "no time at all", "failed"],
+)
+def test_a_run_of_which_little_is_known_has_a_page(view: Overview) -> None:
+    read = Read(run_page(view, (), "1"))
+    assert json.loads(read.inside["json"][0])["format"] == 1
+    assert "Disruptions" in "".join(read.words)
+
+
+def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:
+    """The course is bounded by the ledger; here the disruptions, each with all that it may have."""
+    sight = sight_of(killed_once())
+    (one,) = sight.findings.account.disruptions
+    waterfall = {f"custom:{i}": S for i in range(9)}
+    many = tuple(replace(one, attempt=i, waterfall_ns=waterfall) for i in range(500))
+    account = replace(sight.findings.account, disruptions=many)
+    line = "word " * 40
+    evidence = tuple(Evidence(i, line, (1,) * 8, (line,) * 40, line) for i in range(500))
+    findings = replace(sight.findings, account=account, evidence=evidence)
+    page = run_page(overview(replace(sight, findings=findings)), (), "1")
+    assert len(page.encode()) < 2_000_000
