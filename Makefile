@@ -33,12 +33,15 @@ FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
 CHAOS_FLAGS    ?=
 HOSTS_FLAGS    ?=
+# Random stories of maintenance of `make notices`, in virtual time and with real processes.
+NOTICES        ?= 1000
+NOTICES_REAL   ?= 50
 RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test tests check lint format types demo faults chaos crash browser prometheus fuzz schedules \
-	bench race kills truth trainers hosts docs picture clean
+	bench race kills truth trainers hosts notices docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +123,10 @@ faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES tim
 
 hosts: $(STAMP) ## Warn the host agent 50 times, with real processes: nobody twice, nobody early
 	$(BIN)/python tests/chaos/hosts.py $(HOSTS_FLAGS)
+
+notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them with real processes
+	$(BIN)/python tests/maintenance/maintenance_campaign.py --notices $(NOTICES)
+	$(BIN)/python tests/maintenance/maintenance_real.py --stories $(NOTICES_REAL)
 
 trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)

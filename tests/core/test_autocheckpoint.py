@@ -147,7 +147,7 @@ def test_a_late_comer_gets_its_signal_and_is_waited_for():
     assert story.releases == 1
 
 
-def test_who_comes_during_the_last_look_or_after_it_gets_a_signal_while_the_round_would_last():
+def test_who_comes_during_the_last_look_or_after_it_gets_a_signal_while_there_is_time():
     story = Story()
     trainer, missed, later, too_late = holder(5), holder(6), holder(7), holder(8)
     story.there = [trainer]
@@ -160,7 +160,7 @@ def test_who_comes_during_the_last_look_or_after_it_gets_a_signal_while_the_roun
     assert "has come when the host was released" in story.said[-1]
     story.wait(20)
     story.there.append(later)
-    story.wait(1.5)
+    story.wait(5.5)
     assert story.signals == [5, 6, 7]
     story.ends(missed)
     story.wait(60)

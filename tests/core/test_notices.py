@@ -79,12 +79,31 @@ def test_two_sources_of_one_event_are_counted_once_and_both_must_withdraw_it() -
     kubernetes = Notice("kubernetes", END, 3 * S, event_id="node-1", lead_ns=25 * S)
     off = [replace(one, state=WITHDRAWN, received_ns=9 * S) for one in (gce(), kubernetes)]
     board, news = taken(gce(), kubernetes, off[0])
-    assert [one.change for one in news] == [Change.NEW, Change.SOONER, Change.NOTHING]
+    # Two seconds apart are what two vendors make of one moment: the earlier counts, unannounced.
+    assert [one.change for one in news] == [Change.NEW, Change.CONFIRMED, Change.NOTHING]
     assert news[1].after is not None
     assert news[1].after.words == "gce, kubernetes: terminate"
     assert deadlines(board) == [28]
     board, last = board.take(off[1])
     assert (board.announcements, last.change) == ((), Change.WITHDRAWN)
+
+
+def test_who_joins_with_a_date_far_sooner_is_news_and_with_a_mere_promise_is_not() -> None:
+    promised = Notice("kubernetes", END, 3 * S, event_id="node-1", lead_ns=25 * S)
+    assert changes(aws(0, 60), promised) == [Change.NEW, Change.CONFIRMED]
+    told = replace(promised, lead_ns=None, deadline_ns=28 * S)
+    assert changes(aws(0, 60), told) == [Change.NEW, Change.SOONER]
+    assert changes(promised, aws(4, 10)) == [Change.NEW, Change.SOONER]
+
+
+def test_a_lead_may_have_begun_while_nobody_could_look() -> None:
+    promised = Notice("gce", END, 100 * S, topic="t", lead_ns=30 * S, unseen_ns=12 * S)
+    board, _ = taken(promised)
+    assert deadlines(board) == [118]
+    assert not board.announcements[0].is_at_hand
+    board, _ = taken(replace(promised, unseen_ns=40 * S))
+    assert deadlines(board) == [130]  # it is over, and the host is there: at any moment
+    assert board.announcements[0].is_at_hand
 
 
 def test_two_events_at_different_times_are_two_and_withdrawn_alone() -> None:

@@ -12,8 +12,8 @@ in, and is tested with random ones:
 - once a notice is withdrawn nobody new is signalled for it, and nothing is released.
 
 Somebody may open a device while the last of those looks is taken, or later: no look can be the last
-one and see that. So whoever is found after the release, for as long as the round would have lasted,
-gets his signal all the same; the release has been done, and is not waited for.
+one and see that. So whoever is found after the release, until the deadline (or, where there is
+none, the end of the grace period), gets his signal all the same; he is not waited for.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ Key = tuple[str, str, str]
 GRACE_NS = 300 * SECOND_NS
 MARGIN_NS = 5 * SECOND_NS
 LOOK_EVERY_NS = SECOND_NS
+LOOK_LATE_EVERY_NS = 5 * SECOND_NS  # after the release, which may be an hour before the deadline
 CLEAR_LOOKS = 2
 
 
@@ -211,6 +212,12 @@ class Autocheckpoint:
                 ends_ns = min(ends_ns, deadline_ns - min(self.policy.margin_ns, left_ns // 4))
         return ends_ns
 
+    def _late_ends_ns(self, late: Round) -> int:
+        """Until when late comers are looked for: they have what is left of the time."""
+        ours = [one for one in self.board.announcements if _is_of(one, late.keys)]
+        deadlines = [one.deadline_ns for one in ours if one.deadline_ns is not None]
+        return min(deadlines, default=late.began_ns + self.policy.grace_ns)
+
     # --- processes ------------------------------------------------------------------------------
 
     def _looked(self, event: Looked) -> list[Action]:
@@ -302,14 +309,14 @@ class Autocheckpoint:
         return [*joined, Look(is_thorough=True)]
 
     def _look_late(self, at_ns: int) -> list[Action]:
-        """Look whether somebody has come since the release, while the round would have lasted."""
+        """Look whether somebody has come since the release."""
         late = self._late
         if late is None or at_ns < late.next_look_ns:
             return []
-        if at_ns >= self._ends_ns(late):
+        if at_ns >= self._late_ends_ns(late):
             self._late = None
             return []
-        late.next_look_ns = at_ns + LOOK_EVERY_NS
+        late.next_look_ns = at_ns + LOOK_LATE_EVERY_NS
         return [Look(is_thorough=True)]
 
     def _settled(self, now: Round, outcome: Outcome) -> tuple[Notice, ...]:

@@ -2,7 +2,8 @@
 
 It trains on for as long as a save at the end is still safe. The latest safe moment is the deadline,
 less the time that leaving takes, less that of a durable save as it was measured, less half of that
-again: what was measured may take longer on a host that is about to go.
+again: what was measured may take longer on a host that is about to go. What may come at any moment
+has no latest safe one: it is acted on at once.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class What(StrEnum):
 class Plan:
     """What is to be done, when, and on whose account.
 
+    `deadline_ns`: which of its deadlines is meant; None: it has none.
     `save_first`: a save is made now as well, since neither the deadline nor the time that a save
     takes may be relied on. `is_short`: a durable save is not likely to be done in time.
     """
@@ -107,27 +109,37 @@ class Plan:
     what: What = What.NOTHING
     at_ns: int = 0
     about: Announcement | None = None
+    deadline_ns: int | None = None
     save_first: bool = False
     is_short: bool = False
 
 
-def identity(announcement: Announcement) -> Identity:
-    """What it was served for: the same event, if it is worse or at another time, is another one."""
+def identity(announcement: Announcement, deadline_ns: int | None = None) -> Identity:
+    """What it was served for: the same event, if it is worse or at another time, is another one.
+
+    `deadline_ns`: which of its deadlines; its first if none is named.
+    """
     key = announcement.tellings[0].notice.key
-    return key, announcement.action, announcement.deadline_ns
+    return key, announcement.action, deadline_ns or announcement.deadline_ns
 
 
 def plan(
     policy: NoticePolicy, announcements: Sequence[Announcement], view: NoticeView
 ) -> tuple[Plan, str]:
     """What to do about all that is announced, and why; the earliest end counts."""
-    open_ones = [one for one in announcements if identity(one) not in view.served]
-    ends = [one for one in open_ones if policy.ends(one.action)]
-    dated = [(one.deadline_ns, place) for place, one in enumerate(ends) if one.deadline_ns]
+    ends = [one for one in announcements if policy.ends(one.action)]
+    dated = [
+        (at_ns, place)
+        for place, one in enumerate(ends)
+        for at_ns in one.dates_ns
+        if identity(one, at_ns) not in view.served
+    ]
     if dated:
         deadline_ns, place = min(dated)
         return _at_the_latest(policy, ends[place], deadline_ns, view)
-    for one in open_ones:
+    for one in announcements:
+        if identity(one) in view.served:
+            continue
         if policy.ends(one.action):
             return Plan(What.SAVE, view.now_ns, one), "nobody says when, so it is saved now"
         if one.action in (NoticeAction.REBALANCE, NoticeAction.DRAIN):
@@ -142,13 +154,16 @@ def _at_the_latest(
     margin_ns = max(LEAST_MARGIN_NS, time.need_ns // 2)
     at_ns = deadline_ns - time.leaving_ns - time.need_ns - margin_ns
     what = What.STOP if policy.leaves else What.SAVE
-    if at_ns <= now_ns:
+    if not time.is_measured and not policy.leaves and not one.is_at_hand:
+        # One save now shows how long they take; the last one is planned by that, or half-way.
+        at_ns = max(at_ns, one.since_ns + (deadline_ns - one.since_ns) // 2)
+    if at_ns <= now_ns or one.is_at_hand:
         is_short = time.is_measured and deadline_ns - now_ns < time.need_ns
         reason = "a save takes longer than that" if is_short else "it is time to save"
-        return Plan(what, now_ns, one, is_short=is_short), reason
-    doubt = "" if one.is_told else "the deadline is not the vendor's own"
+        return Plan(what, now_ns, one, deadline_ns, is_short=is_short), reason
+    doubt = "" if one.is_told_for(deadline_ns) else "the deadline is not the vendor's own"
     if not time.is_measured:
         doubt = "how long a save takes is not known yet"
-    if doubt and not view.is_saved and identity(one) not in view.begun:
-        return Plan(what, at_ns, one, save_first=True), doubt
-    return Plan(what, at_ns, one), "as late as is safe"
+    if doubt and not view.is_saved and identity(one, deadline_ns) not in view.begun:
+        return Plan(what, at_ns, one, deadline_ns, save_first=True), doubt
+    return Plan(what, at_ns, one, deadline_ns), "as late as is safe"

@@ -62,13 +62,13 @@ class NoticeWatch:
         view = NoticeView(at_ns, time, is_saved, self._served, self._begun)
         return plan(self.policy, self.announcements, view)
 
-    def served(self, one: Announcement) -> None:
-        """The save that it asks for is ordered."""
-        self._served = (*self._served, identity(one))
+    def served(self, one: Announcement, deadline_ns: int | None) -> None:
+        """The save that it asks for, by that deadline, is ordered."""
+        self._served = (*self._served, identity(one, deadline_ns))
 
-    def begun(self, one: Announcement) -> None:
+    def begun(self, one: Announcement, deadline_ns: int | None) -> None:
         """A save ahead of that one is ordered."""
-        self._begun = (*self._begun, identity(one))
+        self._begun = (*self._begun, identity(one, deadline_ns))
 
     def fired(self) -> None:
         """The timer has come due."""

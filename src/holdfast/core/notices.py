@@ -18,6 +18,9 @@ TOLD_APART_NS = 60 * SECOND_NS
 ASSUMED_APART_NS = 300 * SECOND_NS
 # Deadlines that differ by less are the same one, converted twice.
 SAME_NS = SECOND_NS
+# The same of two vendors: calendars may be two seconds off, a date is cut to whole seconds, and
+# what is counted from when it was heard was heard by one of them a little later.
+SAME_OF_TWO_NS = 5 * SECOND_NS
 # What an event that should have happened by now is given: it may come at any moment, and a save
 # that is tried may still succeed.
 OVERDUE_NS = 30 * SECOND_NS
@@ -68,7 +71,8 @@ class Notice:
     same source with the same id (or topic) is news of the same event.
     `deadline_ns`: by when the host is disturbed, as told; None: not told. `lead_ns`: how long ahead
     the vendor promises to tell, which counts from the first notice in that state where no deadline
-    is told; None: nothing is promised.
+    is told; None: nothing is promised. `unseen_ns`: for how long before it was received nobody
+    could look, so that the lead may have begun as much earlier.
     `host`: whose machine; empty: the one that runs the source. `words`: the vendor's, for people.
     """
 
@@ -83,6 +87,7 @@ class Notice:
     deadline_ns: int | None = None
     lead_ns: int | None = None
     words: str = ""
+    unseen_ns: int = 0
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -109,10 +114,14 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """The last notice of one key, with the deadline that it comes to."""
+    """The last notice of one key, with the deadline that it comes to.
+
+    `is_at_hand`: it may come at any moment, and that deadline is but what is hoped for.
+    """
 
     notice: Notice
     deadline_ns: int | None
+    is_at_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +138,29 @@ class Announcement:
         return min(known, default=None)
 
     @property
+    def dates_ns(self) -> tuple[int, ...]:
+        """When it may come, by each that tells of it: what is not kept leaves the next."""
+        dates: list[int] = []
+        for at_ns in sorted(
+            one.deadline_ns for one in self.tellings if one.deadline_ns is not None
+        ):
+            if not dates or at_ns - dates[-1] > SAME_OF_TWO_NS:
+                dates.append(at_ns)
+        return tuple(dates)
+
+    @property
     def is_told(self) -> bool:
         """Whether that deadline is a vendor's own."""
-        return any(
-            one.notice.is_told and one.deadline_ns == self.deadline_ns for one in self.tellings
-        )
+        return self.is_told_for(self.deadline_ns)
+
+    def is_told_for(self, at_ns: int | None) -> bool:
+        """Whether that one of its deadlines is a vendor's own."""
+        return any(one.notice.is_told and one.deadline_ns == at_ns for one in self.tellings)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether it may come at any moment, by one that tells of it."""
+        return any(one.is_at_hand for one in self.tellings)
 
     @property
     def action(self) -> NoticeAction:
@@ -186,12 +213,13 @@ class Board:
         if notice.state is NoticeState.WITHDRAWN:
             return self._without(notice, before)
         if before is None:
-            first = Telling(notice, _deadline_ns(notice, None))
-            after = Announcement((first,), notice.received_ns)
+            after = Announcement((_telling(notice, None),), notice.received_ns)
             started = ": it has started" if after.state is NoticeState.STARTED else ""
             return self._with(None, after), News(Change.NEW, None, after, after.words + started)
         after = _told(before, notice)
         change, reason = _change(before, after)
+        if change is Change.SOONER and _only_confirms(before, after):
+            change, reason = Change.CONFIRMED, f"{notice.source} tells of it too, and sooner"
         return self._with(before, after), News(change, before, after, reason)
 
     def _without_old(self, at_ns: int) -> Board:
@@ -249,7 +277,7 @@ def is_same(known: Announcement, notice: Notice) -> bool:
             return False
     if known.action is not notice.action and not (known.action.is_end and notice.action.is_end):
         return False
-    deadline_ns, at_ns = known.deadline_ns, _deadline_ns(notice, None)
+    deadline_ns, at_ns = known.deadline_ns, _telling(notice, None).deadline_ns
     if deadline_ns is None or at_ns is None:
         return abs(notice.received_ns - known.since_ns) <= ASSUMED_APART_NS
     apart_ns = TOLD_APART_NS if notice.is_told and known.is_told else ASSUMED_APART_NS
@@ -259,7 +287,7 @@ def is_same(known: Announcement, notice: Notice) -> bool:
 def _told(before: Announcement, notice: Notice) -> Announcement:
     """The announcement with the newest notice of that key."""
     known = next((one for one in before.tellings if one.notice.key == notice.key), None)
-    telling = Telling(notice, _deadline_ns(notice, known))
+    telling = _telling(notice, known)
     if known is None:
         return replace(before, tellings=(*before.tellings, telling))
     return replace(
@@ -267,24 +295,26 @@ def _told(before: Announcement, notice: Notice) -> Announcement:
     )
 
 
-def _deadline_ns(notice: Notice, known: Telling | None) -> int | None:
-    """What a notice's deadline comes to: as told, else by the lead that the vendor promises.
+def _telling(notice: Notice, known: Telling | None) -> Telling:
+    """The notice with its deadline: as told, else by the lead that the vendor promises.
 
     One that has passed without the event, or that a start makes worthless, is a moment from now.
     `known`: what the same key told before; the same thing told again moves nothing.
     """
     at_ns = notice.received_ns
     if known is not None and _is_same_telling(known.notice, notice):
-        return known.deadline_ns
-    if notice.deadline_ns is not None:
-        return notice.deadline_ns if notice.deadline_ns > at_ns else at_ns + OVERDUE_NS
-    if notice.lead_ns is not None:
-        return at_ns + notice.lead_ns
-    if known is None:
-        return None
-    if notice.state is NoticeState.STARTED and known.deadline_ns is not None:
-        return min(known.deadline_ns, at_ns + OVERDUE_NS)
-    return known.deadline_ns
+        return replace(known, notice=notice)
+    by_ns = notice.deadline_ns
+    if by_ns is None and notice.lead_ns is not None:
+        by_ns = at_ns - notice.unseen_ns + notice.lead_ns
+    if by_ns is not None:
+        is_past = by_ns <= at_ns
+        return Telling(notice, at_ns + OVERDUE_NS if is_past else by_ns, is_past)
+    if known is None or known.deadline_ns is None:
+        return Telling(notice, None)
+    if notice.state is NoticeState.STARTED:
+        return Telling(notice, min(known.deadline_ns, at_ns + OVERDUE_NS), is_at_hand=True)
+    return replace(known, notice=notice)
 
 
 def _is_same_telling(one: Notice, other: Notice) -> bool:
@@ -307,6 +337,20 @@ def _change(before: Announcement, after: Announcement) -> tuple[Change, str]:
     if len(after.sources) > len(before.sources):
         return Change.CONFIRMED, f"{after.sources[-1]} tells of it too"
     return Change.NOTHING, "it is known already"
+
+
+def _only_confirms(before: Announcement, after: Announcement) -> bool:
+    """Whether a sooner deadline is what another source makes of the same moment.
+
+    A promised lead is what the vendor gives at least: it is gone by, and is no news of the event.
+    """
+    if len(after.tellings) == len(before.tellings):
+        return False
+    newest = after.tellings[-1]
+    if newest.deadline_ns is None or before.deadline_ns is None:
+        return False
+    sooner_ns = before.deadline_ns - newest.deadline_ns
+    return sooner_ns <= SAME_OF_TWO_NS or not newest.notice.is_told
 
 
 def in_words(left_ns: int) -> str:

@@ -9,7 +9,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.notice_plan import Plan, What
-from holdfast.core.notices import Change, News, in_words
+from holdfast.core.notices import SAME_NS, Change, News, in_words
 from holdfast.core.run_course import Course
 from holdfast.core.run_over import on_stop_asked_while_keeping
 from holdfast.core.run_saves import after_saving
@@ -28,6 +28,8 @@ def on_noticed(run: Course, event: ev.Noticed) -> list[act.Action]:
         answer.append(records.announced(event.at_ns, run.notices.announcements))
     if is_news:
         answer += _told(run, news, event)
+    elif news.change is Change.CONFIRMED:
+        answer += _is_sooner(news, event.at_ns)
     return answer + _act(run, event.at_ns, is_news=is_news)
 
 
@@ -80,6 +82,15 @@ def _told(run: Course, news: News, event: ev.Noticed) -> list[act.Action]:
     return [records.end_announced(event.at_ns, one), said]
 
 
+def _is_sooner(news: News, at_ns: int) -> list[act.Action]:
+    """Another source's own deadline for what is known already, where the plan now goes by that."""
+    was = news.before.deadline_ns if news.before else None
+    now = news.after.deadline_ns if news.after else None
+    if was is None or now is None or was - now < SAME_NS:
+        return []
+    return [act.Say("info", f"{news.reason}, in {in_words(now - at_ns)}")]
+
+
 # --- what is done ---------------------------------------------------------------------------
 
 
@@ -102,7 +113,7 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
             answer.append(act.Say("info", words))
         if decided.save_first and run.state is State.RUNNING:
             answer += _save(run, at_ns, one.words)
-            run.notices.begun(one)
+            run.notices.begun(one, decided.deadline_ns)
         return answer + run.notices.wake(decided.at_ns)
     answer += run.notices.wake(None)
     if decided.what is What.STOP:
@@ -112,7 +123,7 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     answer += _too_short(run, decided, at_ns)
     answer.append(act.Say("info", f"{one.words}: {reason}; training goes on"))
     answer += _save(run, at_ns, one.words)
-    run.notices.served(one)
+    run.notices.served(one, decided.deadline_ns)
     return answer + run.notices.look_again(at_ns)
 
 
@@ -127,7 +138,7 @@ def _too_short(run: Course, decided: Plan, at_ns: int) -> list[act.Action]:
     """A durable save is not likely to be done in time: say what is at risk."""
     if not decided.is_short or decided.about is None:
         return []
-    left_ns = (decided.about.deadline_ns or at_ns) - at_ns
+    left_ns = (decided.deadline_ns or at_ns) - at_ns
     needs = f"a save to the run store takes about {in_words(run.saving.save_time.need_ns)}"
     risk = run.saving.what_is_saved
     newest = run.saving.tier.newest

@@ -18,7 +18,7 @@ from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import Surroundings, Tools, Trouble
 
-POLL_S = 0.2
+POLL_S = 0.5
 READ_LIMIT_BYTES = 4096
 WITHDRAWN = NoticeState.WITHDRAWN.value
 

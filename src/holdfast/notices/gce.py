@@ -28,6 +28,7 @@ HANG_S = 60  # how long the server may keep a request until something changes
 PATIENCE_S = 15.0  # and how much longer its answer may take
 ABSENT_S = 60.0  # until a key that is not there is looked for again
 HASTE_S = 1.0  # between requests to a server that does not wait for a change
+GAP_NS = 2 * SECOND_NS  # between two questions that may be left out of account
 
 MAINTENANCE_LEAD_NS = 60 * SECOND_NS
 GPU_MAINTENANCE_LEAD_NS = 3600 * SECOND_NS
@@ -133,6 +134,7 @@ class Gce:
         self._server, self._tools = server, tools
         self._lead_ns = GPU_MAINTENANCE_LEAD_NS if has_gpu else MAINTENANCE_LEAD_NS
         self._etags: dict[str, str] = {}
+        self._seen_ns: dict[str, int] = {}  # when the key was last known
         self._memory = Memory(self.name, tools)
         self._upcoming = NoticeAction.TERMINATE
 
@@ -170,9 +172,13 @@ class Gce:
             now = answer.headers.get("etag", "") if is_there else ""
             said = understood(answer.text if is_there else "")
             self._tools.answered()
-            for notice in self._memory.news(key, said, answer.date_unix_ns):
+            # It may have changed while nobody asked; a request that waits is answered at once.
+            gap_ns = asked_ns - self._seen_ns.get(key, asked_ns)
+            unseen_ns = gap_ns if gap_ns > GAP_NS else 0
+            for notice in self._memory.news(key, said, answer.date_unix_ns, unseen_ns=unseen_ns):
                 yield notice
             self._etags[key] = now  # only now: what was not understood is read again
+            self._seen_ns[key] = self._tools.now_ns()
             if not now:
                 await self._tools.sleep(ABSENT_S)
             elif now == etag and self._tools.now_ns() - asked_ns < SECOND_NS:

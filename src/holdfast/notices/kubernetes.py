@@ -29,6 +29,7 @@ WATCH_S = 300  # after which the server ends a watch, and another one goes on fr
 PATIENCE_S = 15.0
 FORBIDDEN_S = 60.0  # until something that may not be read is tried again
 HASTE_S = 1.0  # between two watches
+GAP_NS = 2 * SECOND_NS  # without one, which may be left out of account
 EVENT_LIMIT_BYTES = 4 << 20  # an object may be as large as etcd lets it be, 1.5 MiB
 GONE = 410
 
@@ -130,6 +131,7 @@ class Watched:
         self._query = {"fieldSelector": f"metadata.name={name}"}
         self._memory = Memory(source.name, source.tools)
         self._version = ""  # from which on it is watched; "": it must be read
+        self._seen_ns: int | None = None  # until when it was watched
         self.fields: Mapping[str, Any] = {}
 
     async def read(self) -> list[Notice]:
@@ -157,10 +159,17 @@ class Watched:
         their_unix_ns = answer.date_unix_ns or source.tools.clock().unix_ns
         notices = [] if told["items"] else self._gone()
         for item in told["items"][:1]:
-            notices = self._take(item, their_unix_ns)
+            notices = self._take(item, their_unix_ns, self._unseen_ns())
         source.answered()
         self._version = str(version)
+        self._seen_ns = source.tools.now_ns()
         return notices
+
+    def _unseen_ns(self) -> int:
+        """For how long nobody has looked; a moment between two watches is left out of account."""
+        now_ns = self._source.tools.now_ns()
+        gap_ns = now_ns - (now_ns if self._seen_ns is None else self._seen_ns)
+        return gap_ns if gap_ns > GAP_NS else 0
 
     def _gone(self) -> list[Notice]:
         """It was there, and is not any more; what it has announced is not called off by that."""
@@ -209,20 +218,27 @@ class Watched:
                 _check(head.status, self._folder)
                 source.answered()
                 is_open = True
+                unseen_ns = self._unseen_ns()  # what it tells first may be as old as that
+                opened_ns = source.tools.now_ns()
                 limit.reschedule(asyncio.get_running_loop().time() + WATCH_S + PATIENCE_S)
                 ahead_ns = 0
                 if head.date_unix_ns is not None:
                     ahead_ns = head.date_unix_ns - source.tools.clock().unix_ns
                 async for line in lines(chunks, EVENT_LIMIT_BYTES):
                     now_unix_ns = source.tools.clock().unix_ns + ahead_ns
-                    for notice in self._event(line, now_unix_ns):
+                    is_first = source.tools.now_ns() - opened_ns < GAP_NS
+                    for notice in self._event(line, now_unix_ns, unseen_ns if is_first else 0):
                         yield notice
+                    self._seen_ns = source.tools.now_ns()
         except TimeoutError:
             if not is_open:
                 raise Trouble(f"a watch has not begun within {PATIENCE_S:g} s") from None
             # Else it is a server that ends no watch: it is asked again from there.
+        finally:
+            if is_open:
+                self._seen_ns = source.tools.now_ns()
 
-    def _event(self, line: bytes, their_unix_ns: int) -> list[Notice]:
+    def _event(self, line: bytes, their_unix_ns: int, unseen_ns: int) -> list[Notice]:
         if not line.strip():
             return []
         try:
@@ -244,17 +260,20 @@ class Watched:
             return []
         self._version = ""  # until it is understood
         notices = (
-            self._gone() if event.get("type") == "DELETED" else self._take(told, their_unix_ns)
+            self._gone()
+            if event.get("type") == "DELETED"
+            else self._take(told, their_unix_ns, unseen_ns)
         )
         self._version = str(_inner(told, "metadata").get("resourceVersion") or "")
         self._source.answered()
         return notices
 
-    def _take(self, told: Any, their_unix_ns: int) -> list[Notice]:
+    def _take(self, told: Any, their_unix_ns: int, unseen_ns: int) -> list[Notice]:
         if not _is_object(told) or _inner(told, "metadata").get("name") != self._name:
             raise Trouble(f"it answers with {str(told)[:40]!r} instead of {self._name}")
         self.fields = told
-        return self._memory.all_news(self._says(told, their_unix_ns), their_unix_ns)
+        says = self._says(told, their_unix_ns)
+        return self._memory.all_news(says, their_unix_ns, unseen_ns=unseen_ns)
 
 
 def _check(status: int, path: str) -> None:

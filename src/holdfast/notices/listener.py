@@ -120,6 +120,7 @@ class Listener:
         grace_ns: int,
         changed: Callable[[], None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
+        luck: Callable[[], float] = random.random,
         backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
     ) -> None:
         """Nothing is opened yet; raises ConfigurationError for options that cannot be meant.
@@ -127,7 +128,7 @@ class Listener:
         `changed`: how a source gets on has; called from the thread as well.
         """
         lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
-        lent |= {"sleep": sleep, "changed": changed}
+        lent |= {"sleep": sleep, "changed": changed, "luck": luck}
         self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
         self._say = say
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -33,10 +33,18 @@ class Memory:
         self._source, self._tools = source, tools
         self._told: dict[str, tuple[Said, Notice]] = {}
 
-    def news(self, topic: str, said: Said | None, their_unix_ns: int | None = None) -> list[Notice]:
+    def news(
+        self,
+        topic: str,
+        said: Said | None,
+        their_unix_ns: int | None = None,
+        *,
+        unseen_ns: int = 0,
+    ) -> list[Notice]:
         """The notice of what is new about a topic; `said` None: nothing is said of it any more.
 
-        `their_unix_ns`: the vendor's calendar now, if its answer has told it.
+        `their_unix_ns`: the vendor's calendar now, if its answer has told it. `unseen_ns`: for how
+        long nobody could look, until now.
         """
         before, known = self._told.get(topic, (None, None))
         if said == before:
@@ -60,14 +68,21 @@ class Memory:
             lead_ns=said.lead_ns,
             scope=said.scope,
             words=said.words,
+            unseen_ns=unseen_ns if said.lead_ns is not None else 0,
         )
         self._told[topic] = said, notice
         return [notice]
 
-    def all_news(self, says: Mapping[str, Said], their_unix_ns: int | None = None) -> list[Notice]:
+    def all_news(
+        self,
+        says: Mapping[str, Said],
+        their_unix_ns: int | None = None,
+        *,
+        unseen_ns: int = 0,
+    ) -> list[Notice]:
         """What is new in all that is said now: what is missing from it is withdrawn."""
         gone = [topic for topic in self._told if topic not in says]
         notices = [notice for topic in gone for notice in self.news(topic, None)]
         for topic, said in says.items():
-            notices += self.news(topic, said, their_unix_ns)
+            notices += self.news(topic, said, their_unix_ns, unseen_ns=unseen_ns)
         return notices
