@@ -46,7 +46,7 @@ def test_lines_are_names_and_versions_only() -> None:
 def test_everything_installed_for_the_tests_is_pinned_to_what_is_installed() -> None:
     pinned = {canonicalize_name(n): v for n, v in (line.split("==") for line in LINES)}
     wrong = {}
-    extras = {"jax", "torch", "stacks", "objects", "gcp", "dashboard", "metrics", "test"}
+    extras = {"jax", "torch", "stacks", "objects", "gcp", "dashboard", "logs", "metrics", "test"}
     extras |= {"gcp-export", "tensorboard"}
     for name in needed_by("holdfast", extras):
         try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.convert.asked import Column
 
 NS_PER_S = 1_000_000_000
-KINDS = ("maxtext", "table")
+KINDS = ("maxtext", "huggingface", "lightning", "tensorboard", "table")
 
 
 @click.command()
@@ -55,6 +55,7 @@ KINDS = ("maxtext", "table")
 )  # fmt: skip
 @click.option("--timezone", "zone", metavar="ZONE", default="UTC", show_default=True,
               help="Of times that name none: Europe/Berlin, or +02:00.")  # fmt: skip
+@click.option("--tag", metavar="TAG", help="The scalar of TensorBoard that tells of the steps.")
 @click.option(
     "--file-times", is_flag=True, help="A log without times ended when its file last changed."
 )
@@ -71,13 +72,15 @@ def convert(
     gap: float,
     pause: float,
     zone: str,
+    tag: str | None,
     file_times: bool,
 ) -> None:
     """Turn the logs of a run that Holdfast did not see into a history.
 
-    `holdfast report --history` and `holdfast plan --from-run` read it. LOG is MaxText's log, or a
-    table of steps (CSV, JSON lines), also gzipped; several are one run, in their order. What was
-    assumed, and what was odd, is said on standard error and kept in the history.
+    `holdfast report --history` and `holdfast plan --from-run` read it. LOG is MaxText's log, a
+    folder or console log of Hugging Face's Trainer, a folder of PyTorch Lightning, TensorBoard's
+    event files, or a table of steps (CSV, JSON lines); several are one run. What was assumed, and
+    what was odd, is said on standard error and kept in the history.
     """
     from holdfast.convert.asked import Asked
     from holdfast.convert.formats import convert as converted
@@ -90,10 +93,10 @@ def convert(
         if not path.exists():
             raise ConfigurationError(f"there is no log {path}; check the path")
     if kind is None:
-        kind = kind_of(paths[0]) if paths[0].is_file() else None
+        kind = kind_of(paths[0]) if paths[0].is_file() or paths[0].is_dir() else None
         if kind is None:
             raise ConfigurationError(
-                f"what wrote {logs[0]} cannot be told from its first lines; say it with --from "
+                f"what wrote {logs[0]} cannot be told from it; say it with --from "
                 f"({', '.join(KINDS)})"
             )
     place = _zone(zone)
@@ -108,6 +111,7 @@ def convert(
         zone=place,
         file_times=file_times,
         columns=_columns(mapped),
+        tag=tag,
     )
     notes = Notes()
     facts = converted(paths, kind, asked, notes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.convert import maxtext, table
+from holdfast.convert import huggingface, maxtext, table, tensorboard
 from holdfast.convert.asked import Asked
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
@@ -27,6 +27,13 @@ class Format(NamedTuple):
 
 FORMATS = {
     "maxtext": Format(maxtext.read, maxtext.WARM_UP, "MaxText's log"),
+    "huggingface": Format(
+        huggingface.read, huggingface.WARM_UP, "Hugging Face's Trainer (output folder or console)"
+    ),
+    "lightning": Format(
+        tensorboard.read_lightning, tensorboard.WARM_UP, "PyTorch Lightning's event files"
+    ),
+    "tensorboard": Format(tensorboard.read, tensorboard.WARM_UP, "TensorBoard's event files"),
     "table": Format(table.read, table.WARM_UP, "a table of steps (CSV, JSON lines)"),
 }
 
@@ -73,13 +80,28 @@ def _placed(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
 
 
 def kind_of(path: Path) -> str | None:
-    """Which kind of log a file is; None: none that is known."""
+    """Which kind of log a file or folder is; None: none that is known."""
+    if path.is_dir():
+        return _kind_of_folder(path)
+    if "tfevents" in path.name:
+        return "tensorboard"
+    if path.name == "trainer_state.json":
+        return "huggingface"
     text = head(path).decode("utf-8", "replace")
     if re.search(r"completed step: \d+, seconds:|Config param \w+: ", text):
         return "maxtext"
+    if huggingface.BAR.search(text):
+        return "huggingface"
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if first.startswith(("{", "[")) or (
-        re.search(r"\bstep|\biter", first) and first.count(",") + first.count("\t")
-    ):
-        return "table"
-    return None
+    is_header = re.search(r"step|iter", first) and any(sign in first for sign in ",\t;")
+    return "table" if first.startswith(("{", "[")) or is_header else None
+
+
+def _kind_of_folder(path: Path) -> str | None:
+    if any(path.glob("checkpoint-*")) or (path / "trainer_state.json").exists():
+        return "huggingface"
+    if "lightning_logs" in path.resolve().parts or (path / "lightning_logs").is_dir():
+        return "lightning"
+    if next(path.rglob("metrics.csv"), None) is not None:
+        return "lightning"
+    return "tensorboard" if next(path.rglob(tensorboard.EVENTS), None) is not None else None

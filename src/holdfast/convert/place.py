@@ -62,7 +62,8 @@ class Frame:
     `floor_ns`: where the row before ended, or the process started; None: not known. `least_ns`:
     nothing starts before it. `origin_ns`: where rows without times begin if it is not known.
     `last_before`: the step before the first row; None: these are a process's first rows.
-    `resumed`: the step that they continue, where the log says so.
+    `resumed`: the step that they continue, where the log says so. `is_first`: no process came
+    before.
     `usual_ns`: of a step, as far as known. `warm_up`: the span kind of what first steps take too
     long.
     """
@@ -74,6 +75,7 @@ class Frame:
     resumed: int | None
     usual_ns: int | None
     pause: float
+    is_first: bool
     warm_up: str
 
 
@@ -111,7 +113,7 @@ def place(
     usual = usual_ns(rows, paused, frame.usual_ns)
     marks = sorted((p for p in paused if p.end_ns is not None), key=lambda p: p.end_ns or 0)
     for index, (row, end_ns) in enumerate(zip(rows[:count], ends[:count], strict=True)):
-        first = _first_of(rows, index, last, frame.resumed)
+        first = _first_of(rows, index, last, frame)
         first = first if last is None else max(first, last + 1)
         steps = row.last - first + 1
         if row.took_ns is not None:
@@ -148,17 +150,20 @@ def _ends(rows: Sequence[Stepped]) -> list[int | None]:
     return ends
 
 
-def _first_of(rows: Sequence[Stepped], index: int, last: int | None, resumed: int | None) -> int:
+def _first_of(rows: Sequence[Stepped], index: int, last: int | None, frame: Frame) -> int:
     """The first step of a row that does not say so."""
     row = rows[index]
     if row.first is not None:
         return row.first
     if last is not None:
         return last + 1
-    if resumed is not None and resumed < row.last:
-        return resumed + 1
+    if frame.resumed is not None and frame.resumed < row.last:
+        return frame.resumed + 1
     apart = [after.last - before.last for before, after in pairwise(rows)]
-    return max(row.last - (median_low(apart) if apart else row.last) + 1, 1)
+    interval = median_low(apart) if apart else row.last
+    if frame.is_first and row.last <= 2 * interval:
+        return 1
+    return max(row.last - interval + 1, 1)
 
 
 def _measured(

@@ -41,7 +41,7 @@ class _Attempt:
 
     number: int
     floor_ns: int | None  # known start, or the end of the attempt before
-    start_ns: int | None
+    start_ns: int | None  # as far as the log says it
     voices: Voices = field(default_factory=Voices)
     whats: dict[str, int | None] = field(default_factory=dict)
     rows: list[Stepped] = field(default_factory=list)
@@ -51,6 +51,7 @@ class _Attempt:
     last_step: int | None = None  # of the rows that are placed
     end_ns: int | None = None  # of all that is placed
     rows_end_ns: int | None = None
+    low_ns: int | None = None  # the first of all that is placed
     line_ns: int | None = None  # of the last step line
     seen_ns: int | None = None  # of the last line
     silent_until_ns: int | None = None  # a long silence ended then
@@ -353,12 +354,8 @@ class Story:
 
     def _reach(self, attempt: _Attempt, start_ns: int, end_ns: int) -> None:
         """Something of the attempt lies there."""
-        if attempt.start_ns is None or start_ns < attempt.start_ns:
-            attempt.start_ns = (
-                max(start_ns, self._floor(attempt))
-                if attempt.start_ns is None
-                else attempt.start_ns
-            )
+        if attempt.low_ns is None or start_ns < attempt.low_ns:
+            attempt.low_ns = start_ns
         if attempt.end_ns is None or end_ns > attempt.end_ns:
             attempt.end_ns = end_ns
 
@@ -375,6 +372,7 @@ class Story:
             None if attempt.restoring is None else attempt.restoring.step,
             attempt.usual_ns,
             self._asked.pause,
+            attempt.number == 0,
             self._warm_up,
         )
         placed = place(attempt.rows, attempt.paused, frame, count)
@@ -414,7 +412,8 @@ class Story:
             over_ns = self._clock_ns
         self._clock_ns = max(self._clock_ns, over_ns) if self._count > 1 else over_ns
         if attempt.start_ns is None:
-            attempt.start_ns = over_ns
+            low_ns = over_ns if attempt.low_ns is None else attempt.low_ns
+            attempt.start_ns = max(low_ns, self._floor(attempt))
         if self._first_ns is None:
             self._first_ns = attempt.start_ns
         if attempt.cause is None and not is_last:

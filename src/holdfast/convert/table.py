@@ -28,7 +28,7 @@ USUAL = {
     "seconds": ("seconds", "step_time", "step_seconds", "step_time_s", "step_time_seconds",
                 "perf/step_time_seconds", "iter_time", "duration", "duration_s"),
     "row_seconds": (),
-    "elapsed": ("elapsed", "elapsed_s", "_runtime", "train/time"),
+    "elapsed": ("elapsed", "elapsed_s", "_runtime"),
     "attempt": ("attempt", "restart", "restarts"),
     "rank": ("rank", "global_rank", "process_index"),
 }  # fmt: skip
@@ -110,6 +110,10 @@ class _Table:
         if elapsed_ns is not None and at_ns is None and took_ns is None and row_ns is None:
             if self._elapsed_ns is None or elapsed_ns < self._elapsed_ns:
                 self._base_ns += self._elapsed_ns or 0
+                self._notes.assume(
+                    "elapsed times tell nothing of what passed between processes: goodput is an "
+                    "upper bound"
+                )
                 yield Began(place, self._base_ns, "elapsed", sure=True)
             self._elapsed_ns = elapsed_ns
             at_ns = self._base_ns + elapsed_ns
