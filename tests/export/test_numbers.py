@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 import sys
 import time
@@ -123,8 +124,6 @@ def test_what_lies_there_may_be_anything(store: Path) -> None:
         assert look is not None
         assert {sample.run.name for sample in look.samples} == {"a", "b"}
         assert len(look.problems) >= 2
-        import shutil
-
         shutil.rmtree(store / "a")
         assert {s.run.name for s in exporters.look().samples} == {"b"}  # type: ignore[union-attr]
         shutil.rmtree(store)
@@ -177,3 +176,14 @@ def test_what_cannot_be_meant(store: Path, words: tuple[str, ...], why: str) -> 
     result = CliRunner().invoke(export, words)
     assert result.exit_code != 0
     assert why in f"{result.output} {result.exception}"
+
+
+def test_once_says_whether_it_was_delivered(store: Path, tmp_path: Path) -> None:
+    filled(store)
+    assert (
+        CliRunner().invoke(export, ["--tensorboard", str(tmp_path / "a"), "--once"]).exit_code == 0
+    )
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["a", "b"]
+    (tmp_path / "file").write_text("")
+    words = ["--tensorboard", str(tmp_path / "file"), "--once"]
+    assert CliRunner().invoke(export, words).exit_code == 69

@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from holdfast.report.document import document
 from holdfast.report.findings import Findings
+from holdfast.report.terminal import show
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "report-json.md"
 
@@ -69,3 +72,15 @@ def keys_of(value: object) -> set[str]:
 def test_every_key_is_documented_and_no_other(findings: Findings) -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
     assert documented == keys_of(document(findings)) | {"tags", "step"}
+
+
+def test_rolling_windows_are_told(findings: Findings) -> None:
+    hour = replace(findings.account, start_ns=findings.account.end_ns, kinds={}, disruptions=())
+    told = document(replace(findings, rolling={"1h": hour, "7d": findings.account}))["rolling"]
+    assert (told["1h"]["goodput"], told["1h"]["elapsed_s"]) == (None, 0)
+    whole = document(findings)
+    assert told["7d"] == {name: whole[name] for name in told["7d"]}
+    console = Console(width=100, file=StringIO(), record=True)
+    show(replace(findings, rolling={"1h": hour, "7d": findings.account}), console)
+    assert "goodput: last hour —" in console.export_text()
+    assert "last 7 days" not in console.export_text()  # the run is no longer than that

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.config.settings import Settings
-from holdfast.errors import ConfigurationError
+from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, StoreUnavailable
 from holdfast.export.asked import Asked, parse
 from holdfast.journal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
     from holdfast.agent.exporter import ExportProcess
     from holdfast.agent.supervisor import Screen
+    from holdfast.export.loop import Exporters
 
 NICE = 15
 EVERY_S = "5"  # beside a run: its journals are read anyway
@@ -95,7 +96,6 @@ def export_numbers(
 ) -> None:
     """Export until a signal comes, or standard input ends; `once`: one look."""
     from holdfast.export.loop import Exporters
-    from holdfast.export.prometheus import as_text
     from holdfast.runs.listing import RunList
 
     check_libraries(asked)
@@ -110,18 +110,28 @@ def export_numbers(
     exporters = Exporters(runs, served, say, is_fleet=is_fleet)
     try:
         if once:
-            look = exporters.look()
-            for problem in look.problems if look is not None else ():
-                say(problem)
-            if asked.prometheus is not None:
-                _write(out, as_text(exporters.collector))
-            return
-        if exporters.port is not None and not until_eof:
-            say(f"http://127.0.0.1:{exporters.port}/metrics has the numbers; Ctrl-C ends it")
-        _go_on(exporters.look, every_s, until_eof=until_eof)
-        exporters.look()
+            _look_once(exporters, asked, out)
+        else:
+            if exporters.port is not None and not until_eof:
+                say(f"http://127.0.0.1:{exporters.port}/metrics has the numbers; Ctrl-C ends it")
+            _go_on(exporters.look, every_s, until_eof=until_eof)
+            exporters.look()
     finally:
-        exporters.close()
+        delivered = exporters.close()
+    if once and not delivered:
+        sys.exit(EXIT_UNAVAILABLE)  # why was said
+
+
+def _look_once(exporters: Exporters, asked: Asked, out: str | None) -> None:
+    from holdfast.export.prometheus import as_text
+
+    look = exporters.look()
+    if look is None:
+        raise StoreUnavailable("nothing was exported: the store cannot be read")
+    for problem in look.problems:
+        say(problem)
+    if asked.prometheus is not None:
+        _write(out, as_text(exporters.collector))
 
 
 def say(words: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError
 from holdfast.export.asked import Asked
@@ -69,23 +68,13 @@ class Exporters:
             outlet.put(look)
         return look
 
-    def close(self, limit_s: float = FLUSH_S) -> None:
-        """Deliver what is left, within a limit for all of them together."""
+    def close(self, limit_s: float = FLUSH_S) -> bool:
+        """Deliver what is left, within a limit for all of them together; whether all was."""
         end_s = time.monotonic() + limit_s
-        for outlet in self.outlets:
-            outlet.close(max(0.1, end_s - time.monotonic()))
+        done = [outlet.close(max(0.1, end_s - time.monotonic())) for outlet in self.outlets]
         if self._close_server is not None:
             self._close_server()
-
-
-@contextmanager
-def exporters(runs: RunList, asked: Asked, say: Say, *, is_fleet: bool) -> Iterator[Exporters]:
-    """They are closed in the end."""
-    working = Exporters(runs, asked, say, is_fleet=is_fleet)
-    try:
-        yield working
-    finally:
-        working.close()
+        return all(done)
 
 
 def _targets(asked: Asked, *, is_fleet: bool) -> Iterator[Target]:

@@ -110,6 +110,8 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
         for name, sets in facts.tiers.items()
         if (kept := sets.newest) is not None
     }
+    if DISK not in tiers and (newest := reading.newest_set) is not None:  # without a supervisor
+        tiers[DISK] = Tier(newest.step, max(0.0, at_s - newest.created_unix_ns / NS_PER_S), None)
     is_running = run.state == RUNNING
     since_step_s = _since_step_s(reading) if is_running else None
     saved = max((tier.step for tier in tiers.values()), default=run.saved_step or 0)
@@ -150,8 +152,7 @@ def _since_step_s(reading: Reading) -> float | None:
     last = []
     for one in ranks:
         at_ns = max(one.words.step_at_ns, one.words.complete_at_ns)
-        begun_ns = one.first_ns or 0
-        last.append(max(at_ns + one.offset_ns if at_ns else 0, begun_ns))
+        last.append(at_ns + one.offset_ns if at_ns else one.first_ns or 0)
     return max(0.0, (reading.now_ns - min(last)) / NS_PER_S)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.ledger.account import NS_PER_S, Disruption
+from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.core.metrics import price_chip_ns
 from holdfast.report.findings import Findings, Restart, Saves
 
@@ -24,6 +24,7 @@ def document(findings: Findings) -> dict[str, Any]:
         "format": FORMAT,
         **findings.account.to_json(),
         "program_goodput": findings.program,
+        "rolling": {name: _shares(account) for name, account in findings.rolling.items()},
         "run": {
             "name": findings.account.name,
             "store": findings.store,
@@ -63,6 +64,12 @@ def document(findings: Findings) -> dict[str, Any]:
         "compile_cache": _compilations(findings),
         "notes": list(findings.notes),
     }
+
+
+def _shares(account: Account) -> dict[str, Any]:
+    told = account.to_json()
+    names = ("elapsed_s", "productive_s", "goodput", "scheduling_goodput", "runtime_goodput")
+    return {name: told[name] for name in (*names, "badput_s", "steps_kept", "lost_steps")}
 
 
 def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:

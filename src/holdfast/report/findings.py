@@ -191,6 +191,7 @@ class Findings:
     saves: Saves | None = None  # None: there were none
     compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
+    rolling: Mapping[str, Account] = field(default_factory=dict)  # 1h, 1d, 7d up to the end
     program: float | None = None  # program goodput; None: nobody said what a step should take
 
     @property

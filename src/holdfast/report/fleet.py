@@ -22,6 +22,7 @@ from rich.text import Text
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.summary import RunSummary, Spent, Window, fleet
 from holdfast.report.kinds import words_of
+from holdfast.report.terminal import WINDOW_WORDS
 from holdfast.report.words import cause_in_words, chip_hours, clean, counted, percent
 
 FORMAT = 1
@@ -243,7 +244,7 @@ def _table(*headings: str, text: tuple[int, ...] = (0,)) -> Table:
 
 
 def _window_words(name: str) -> str:
-    words = {"all": "since the beginning", "1h": "last hour", "1d": "last day"}
+    words = {"all": "since the beginning", **WINDOW_WORDS}
     return words.get(name, f"last {name.removesuffix('d')} days" if name.endswith("d") else name)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from holdfast.core.ledger.account import Account
-from holdfast.core.summary import spent_of
+from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.summary import ROLLING_S, spent_of
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
 from holdfast.journal.recorded import Recorded
@@ -53,7 +53,16 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
         compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
         program=spent_of(account, recorded.facts.ideal_step_ns).program,
+        rolling=_rolling(recorded, account),
     )
+
+
+def _rolling(recorded: Recorded, account: Account) -> dict[str, Account]:
+    """The last hour, day and week before the account's end."""
+    return {
+        name: recorded.account(account.end_ns, size_s * NS_PER_S)
+        for name, size_s in ROLLING_S.items()
+    }
 
 
 def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:

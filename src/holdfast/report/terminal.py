@@ -45,6 +45,7 @@ LEFT_IN_ORDER = (
     "preempted",
     "rolled_back",
 )  # what was printed last then explains nothing
+WINDOW_WORDS = {"1h": "last hour", "1d": "last day", "7d": "last 7 days"}
 _SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
 _ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
 _NUMBER_WIDTHS = (10, 11, 10)  # a disruption's lost steps, downtime and price
@@ -93,6 +94,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield _title(findings, page)
     yield Text()
     yield _headline(findings, page)
+    yield from _rolling(findings, page)
     yield Text()
     yield _strip(account, page)
     yield Text()
@@ -159,6 +161,18 @@ def _headline(findings: Findings, page: Page) -> Table:
     for row in rows:
         grid.add_row(*row)
     return grid
+
+
+def _rolling(findings: Findings, page: Page) -> Iterator[Text]:
+    """Goodput of the last hour, day and week, of a run that is longer."""
+    elapsed_ns = findings.account.elapsed_ns
+    told = [
+        f"{WINDOW_WORDS[name]} {percent(part.goodput)}"
+        for name, part in findings.rolling.items()
+        if part.elapsed_ns < elapsed_ns
+    ]
+    if told:
+        yield Text(f"goodput: {page.glyph(' · ', ' | ').join(told)}", "dim")
 
 
 def _strip(account: Account, page: Page) -> Text:

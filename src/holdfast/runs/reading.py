@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.summary import RunSummary, Spent, Window, spent_of
@@ -17,6 +18,9 @@ from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
 from holdfast.runs.state import is_held, last_sign_ns, state_of
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.sets import SetInfo
 
 NO_LEASE = LeaseView(LeaseState.FREE, 0, None, None)
 
@@ -30,6 +34,7 @@ class Reading:
         self.known = Attempts((), ())
         self.now_ns = 0  # of the last summary, on the run's clock
         self.lease = NO_LEASE
+        self.newest_set: SetInfo | None = None  # that a restart could use, where sets were listed
 
     def summary(
         self,
@@ -124,4 +129,5 @@ class Reading:
             return None
         chain = tuple((part.attempt, part.up_to_step) for part in lineage(self.known.records))
         notes += [f"checkpoint {name}: {why}" for name, why in damage.items()]
-        return next((one.step for one in newest_first(sets, chain)), None)
+        self.newest_set = next(iter(newest_first(sets, chain)), None)
+        return None if self.newest_set is None else self.newest_set.step

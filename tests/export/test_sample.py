@@ -1,0 +1,174 @@
+"""What a sample says of a run that is under way: tiers, notices, suspicions, signs of life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.summary import rolling
+from holdfast.export.sample import Sample, sample_of
+from holdfast.journal.attempts import create_attempt
+from holdfast.journal.clocks import boot_id, now_ns
+from holdfast.journal.heard import DISK, MEMORY, Kept, Suspected, TierSets, WentBack, parse_input
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
+from holdfast.journal.lease import acquire
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.writer import JournalWriter
+from holdfast.runs.reading import Reading
+
+S = 1_000_000_000
+
+
+class UnderWay:
+    """A run of this very process: two ranks, 30 steps of 0.1 s, the last of them just now."""
+
+    def __init__(self, store: Path) -> None:
+        self.folder: RunFolder = RunStore(store).create("r")
+        self.lease = acquire(self.folder)
+        create_attempt(self.folder, 0, parent=None, resume_step=0, restore_set=None, ranks=2)
+        self.at_ns = now_ns()
+        self.controller = self.make("journal/controller-000001.hfj", CONTROLLER_RANK)
+        self.fact("run", name="r", requested_ns=self.at_ns - 10 * S, chips=2)
+        self.fact("attempt_start", attempt=0, at_ns=self.at_ns - 4 * S)
+        self.ranks = [self.make(f"attempts/0000/journal/rank-0000{n}.hfj", n) for n in range(2)]
+        for rank, writer in enumerate(self.ranks):
+            for step in range(1, 31):
+                end_ns = self.at_ns - (30 - step) * S // 10 - rank * S // 20
+                writer.append(end_ns, Kind.STEP, 0, 0, step, end_ns - S // 10)
+            writer.words.store(Word.STEP, 30 + rank)
+            writer.words.store(Word.STEP_AT, end_ns)
+            writer.words.store(Word.PHASE, Phase.TRAINING)
+        self.controller.append(self.at_ns, Kind.SEEN, 0, 0, 0, 0)
+        self.reading = Reading(self.folder)
+
+    def make(self, path: str, rank: int) -> JournalWriter:
+        (self.folder.path / path).parent.mkdir(parents=True, exist_ok=True)
+        identity = Identity("r", 0, f"i{rank}", 0, "host", rank, boot_id())
+        return JournalWriter.create(self.folder.path / path, identity)
+
+    def fact(self, what: str, /, **payload: Any) -> None:
+        self.controller.note(NoteType.FACT, {"fact": what, **payload})
+
+    def told(self, event: str, **payload: Any) -> None:
+        self.controller.note(NoteType.INPUT, {"event": event, **payload})
+
+    def sample(self) -> Sample:
+        now = time.time_ns()
+        summary = self.reading.summary(rolling(now), now)
+        return sample_of(summary, self.reading, now)
+
+    def close(self) -> None:
+        for writer in (self.controller, *self.ranks):
+            writer.close()
+        self.lease.release()
+
+
+@pytest.fixture
+def run(store: Path) -> Iterator[UnderWay]:
+    run = UnderWay(store)
+    yield run
+    run.close()
+
+
+def test_a_run_under_way(run: UnderWay) -> None:
+    sample = run.sample()
+    assert (sample.run.state, sample.attempt, sample.run.step) == ("running", 0, 30)
+    assert sample.since_step_s is not None
+    assert 0 < sample.since_step_s < 60
+    assert sample.since_seen_s is not None
+    assert not sample.hang_suspected
+    assert (sample.tiers, sample.at_risk_steps) == ({}, 30)  # nothing is saved
+    assert sample.at_risk_s == pytest.approx(3.0, rel=0.1)
+    assert sample.notice_s is None
+    assert set(sample.run.within) == {"all", "1h", "1d", "7d"}
+
+
+def test_tiers_are_told_by_what_the_supervisor_heard(run: UnderWay) -> None:
+    at = run.at_ns
+    for ago, step in ((6, 5), (4, 15), (2, 25)):
+        run.told("Sealed", at_ns=at - ago * S, of_attempt=0, epoch=1, step=step, buffer=0)
+    run.told("DrainCommitted", at_ns=at - 5 * S, of_attempt=0, epoch=1, step=5)
+    run.told("Heard", at_ns=at - S, attempt=0, news={"event": "Committed", "epoch": 2, "step": 20})
+    sample = run.sample()
+    assert (sample.tiers[MEMORY].step, sample.tiers[MEMORY].interval_s) == (25, 2.0)
+    assert (sample.tiers[DISK].step, sample.tiers[DISK].interval_s) == (20, 4.0)
+    assert sample.tiers[MEMORY].age_s > sample.tiers[DISK].age_s
+    assert sample.at_risk_steps == 5
+    resume = {"set_name": "0000-000000000005", "step": 5, "parent": 0}
+    run.told("Chosen", at_ns=at, resume=resume, words="")
+    assert {name: tier.step for name, tier in run.sample().tiers.items()} == {MEMORY: 5, DISK: 5}
+
+
+def test_a_notice_counts_down(run: UnderWay) -> None:
+    events = [
+        {"words": "gce: maintenance", "since_ns": run.at_ns, "deadline_ns": run.at_ns + 3600 * S},
+        {"words": "file: soon", "since_ns": run.at_ns, "deadline_ns": None},
+    ]
+    run.fact("announced", at_ns=run.at_ns, events=events)
+    sample = run.sample()
+    assert sample.announced == 2
+    assert sample.notice_s is not None
+    assert 3500 < sample.notice_s <= 3600
+
+
+def test_collected_stacks_are_a_suspicion_until_a_step_comes(run: UnderWay) -> None:
+    run.told("StacksCollected", at_ns=run.at_ns + 1, attempt=0, ranks=[])
+    assert run.sample().hang_suspected
+    for writer in run.ranks:
+        writer.words.store(Word.STEP_AT, now_ns())
+    assert not run.sample().hang_suspected
+
+
+def test_a_long_silence_is_a_suspicion_but_not_in_a_span(run: UnderWay) -> None:
+    for writer in run.ranks:
+        writer.words.store(Word.STEP_AT, run.at_ns - 200 * S)
+    assert run.sample().hang_suspected
+    run.ranks[1].words.store(Word.OPEN_SPANS, 2)
+    run.ranks[1].words.store(Word.OPEN_SPANS + 1, run.at_ns)
+    assert not run.sample().hang_suspected
+
+
+def test_without_readings_only_what_a_summary_holds_is_told(run: UnderWay) -> None:
+    summary = run.sample().run
+    sample = sample_of(summary, None, time.time_ns())
+    assert (sample.attempt, sample.tiers, sample.since_step_s) == (0, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        ({"event": "Sealed", "at_ns": 5, "step": 7}, Kept(MEMORY, 7, 15)),
+        ({"event": "DrainCommitted", "at_ns": 5, "step": 7}, Kept(DISK, 7, 15)),
+        ({"event": "Heard", "at_ns": 5, "news": {"event": "Committed", "step": 7}},
+         Kept(DISK, 7, 15)),
+        ({"event": "Heard", "at_ns": 5, "news": {"event": "Snapped", "step": 7}}, None),
+        ({"event": "Heard", "at_ns": 5, "news": 3}, None),
+        ({"event": "Chosen", "resume": {"step": 3}}, WentBack(3)),
+        ({"event": "Chosen", "resume": {"step": -3}}, None),
+        ({"event": "StacksCollected", "at_ns": 5, "attempt": 2}, Suspected(2, 15)),
+        ({"event": "Sealed", "at_ns": 1e9, "step": 7}, None),
+        ({"event": "Sealed", "at_ns": 2**63, "step": 7}, None),
+        ({"event": "Sealed"}, None),
+        ({"event": ["Sealed"]}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_inputs_are_read_with_suspicion(payload: dict[str, Any], told: object) -> None:
+    assert parse_input(payload, 10) == told
+
+
+def test_sets_of_a_tier() -> None:
+    sets = TierSets()
+    assert (sets.newest, sets.interval_ns) == (None, None)
+    for step, at_ns in ((1, 10), (2, 30), (2, 35), (3, 40), (4, 90)):
+        sets.add(Kept(DISK, step, at_ns))
+    assert sets.newest == Kept(DISK, 4, 90)
+    assert sets.interval_ns == 20
+    sets.went_back(2)
+    assert sets.newest == Kept(DISK, 2, 30)
+    sets.went_back(0)
+    assert sets.newest is None
