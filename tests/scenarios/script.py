@@ -240,6 +240,13 @@ class Script:
         hear = lambda: world.feed(ev.Noticed(world.now_ns, notice))  # noqa: E731
         world.heard.give(Source.INBOX, hear)
 
+    def suspend(self, gap_ns: int) -> None:
+        """All machines sleep, as one: they have one clock."""
+        self.live.clock.suspend(gap_ns)
+        for world in self.worlds:
+            if not world.is_over:
+                world.slept(gap_ns)
+
     def rank_fails(
         self, rank: str, kind: str, where: str, step: str | None, times: str | None
     ) -> None:
@@ -429,7 +436,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"rank (\d+) hangs in step (\d+)(?: (\d+) times)?(?: (on the device))?": Script.rank_hangs,
     r"stop rank (\d+)": lambda script, rank: script.on_rank(rank, VirtualRank.stop),
     r"continue rank (\d+)": lambda script, rank: script.on_rank(rank, VirtualRank.go_on),
-    r"suspend for (\S+)": lambda script, time: script.live.suspend(ns(time)),
+    r"suspend for (\S+)": lambda script, time: script.suspend(ns(time)),
     r"stacks never come": Script.no_stacks,
     r"lease lost": lambda script: script.live.stop_now("another supervisor holds the run", 69),
     r"save": lambda script: script.live.save(),

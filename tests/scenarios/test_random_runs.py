@@ -150,7 +150,8 @@ class Watched:
             case "stop" | "continue", int(rank) if live and rank < len(live.ranks):
                 live.ranks[rank].stop() if what == "stop" else live.ranks[rank].go_on()
             case "suspend", int(ns):
-                world.suspend(20 * ns)
+                world.clock.suspend(20 * ns)
+                world.slept(20 * ns)
                 if self.finish_by_ns is not None:
                     self.finish_by_ns += 20 * ns
             case "fail" | "hang", Failure() as failure:

@@ -287,10 +287,9 @@ class World:
         if self.live is not None:
             self.live.ranks[rank].end(how)
 
-    def suspend(self, gap_ns: int) -> None:
-        """The whole machine sleeps; when it wakes up, its timers are long due."""
+    def slept(self, gap_ns: int) -> None:
+        """The whole machine has slept: its timers are long due."""
         self.held_ns += gap_ns
-        self.clock.suspend(gap_ns)
         if self._rests is not None:
             self._rests = self._rests._replace(since_ns=self._rests.since_ns + gap_ns)
         for rank in self.live.ranks if self.live else ():
