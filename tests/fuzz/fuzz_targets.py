@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import fuzz_folders
 import fuzz_journals
+import fuzz_logs
 import fuzz_sets
 from fuzz_target import Target
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for target in (*fuzz_journals.TARGETS, *fuzz_sets.TARGETS, *fuzz_folders.TARGETS)
+    for target in (
+        *fuzz_journals.TARGETS,
+        *fuzz_sets.TARGETS,
+        *fuzz_folders.TARGETS,
+        *fuzz_logs.TARGETS,
+    )
 }

@@ -20,14 +20,15 @@ from holdfast.convert.seen import Place
 from holdfast.errors import ConfigurationError
 
 LARGEST_BYTES = 1 << 16  # a record of scalars is far smaller; pictures and the like are larger
+MAX_TAG_BYTES = 300
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_DOUBLE, _FLOAT, _INT64, _STRING, _BYTES, _MESSAGE, _INT32 = 1, 2, 3, 9, 12, 11, 5
+_DOUBLE, _FLOAT, _INT64, _INT32, _MESSAGE, _BYTES = 1, 2, 3, 5, 11, 12
 _MESSAGES = {
-    "Event": (("wall_time", 1, _DOUBLE), ("step", 2, _INT64), ("file_version", 3, _STRING),
+    "Event": (("wall_time", 1, _DOUBLE), ("step", 2, _INT64), ("file_version", 3, _BYTES),
               ("summary", 5, "Summary")),
     "Summary": (("value", 1, "Value*"),),
-    "Value": (("tag", 1, _STRING), ("simple_value", 2, _FLOAT), ("tensor", 8, "Tensor")),
+    "Value": (("tag", 1, _BYTES), ("simple_value", 2, _FLOAT), ("tensor", 8, "Tensor")),
     "Tensor": (("dtype", 1, _INT32), ("tensor_content", 4, _BYTES), ("float_val", 5, f"{_FLOAT}*")),
 }  # fmt: skip
 
@@ -67,7 +68,8 @@ def scalars(path: Path, notes: Notes) -> Generator[Scalar, None, None]:
         for value in event.summary.value:
             number_of = _number(value)
             if number_of is not None and value.tag:
-                yield Scalar(place, at_ns, event.step, value.tag, number_of)
+                tag = value.tag[:MAX_TAG_BYTES].decode("utf-8", "replace")
+                yield Scalar(place, at_ns, event.step, tag, number_of)
 
 
 def _number(value: Any) -> float | None:

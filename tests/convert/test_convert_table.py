@@ -1,0 +1,116 @@
+"""Tables of steps: columns by name, units, times of all kinds, samples, attempts, rubbish."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from converting import account_of, converted, steps
+
+from holdfast.convert.asked import Asked, Column
+from holdfast.core.facts import AttemptFact
+from holdfast.errors import ConfigurationError
+
+S = 10**9
+HOUR = [f"2026-03-17T{10 + n // 60:02d}:{n % 60:02d}:00" for n in range(120)]
+
+
+def goodput_of(tmp_path: Path, text: str, asked: Asked | None = None) -> float:
+    return float(account_of(converted(tmp_path, "table", text, asked))["productive_s"])
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("step,time\n" + "".join(f"{n},{1000 + 60 * n}\n" for n in range(1, 11)), {}),
+        ("step;timestamp\n" + "".join(f"{n};{HOUR[n]}Z\n" for n in range(1, 11)), {}),
+        ("a\tb\n" + "".join(f"{n}\t{HOUR[n]}\n" for n in range(1, 11)), {"step": "a", "time": "b"}),
+        ("step,seconds\r\n" + "".join(f"{n},60\r\n" for n in range(1, 11)), {}),
+        ("step,ms\n" + "".join(f"{n},60000\n" for n in range(1, 11)), {"seconds": "ms:ms"}),
+        ("step,elapsed\n" + "".join(f"{n},{60 * n}\n" for n in range(1, 11)), {}),
+        ("step,time\n" + "".join(f"{n},{HOUR[n]}Z\n" for n in range(2, 21, 2)), {"time": "time"}),
+        ("step,t\n" + "".join(f"{n},{6e4 * n}\n" for n in range(1, 11)), {"time": "t:ms"}),
+        ("".join(json.dumps({"step": n, "_timestamp": 60 * n}) + "\n" for n in range(1, 11)), {}),
+        (json.dumps([{"step": n, "step_time": 60.0, "loss": None} for n in range(1, 11)]), {}),
+    ],
+)
+def test_ten_minutes_in_many_spellings(text: str, columns: dict[str, str], tmp_path: Path) -> None:
+    units = {"ms": 10**6, "": 0}
+    mapped = {
+        what: Column(name.partition(":")[0], units[name.partition(":")[2]])
+        for what, name in columns.items()
+    }
+    minutes = 20 if "2026-03-17T10:20" in text else 10
+    assert goodput_of(tmp_path, text, Asked(columns=mapped)) == pytest.approx(60.0 * minutes)
+
+
+def test_a_sampled_log_has_rows_of_equal_steps(tmp_path: Path) -> None:
+    text = "step,time\n" + "".join(f"{n},{3 * n}\n" for n in range(10, 101, 10))
+    rows = steps(converted(tmp_path, "table", text).facts)
+    assert [(r.first, r.last) for r in rows] == [(n - 9, n) for n in range(10, 101, 10)]
+    assert goodput_of(tmp_path, text) == 300.0
+
+
+def test_durations_of_sampled_steps_are_those_of_each(tmp_path: Path) -> None:
+    text = "step,seconds\n" + "".join(f"{n},2\n" for n in range(10, 101, 10))
+    assert goodput_of(tmp_path, text) == 2.0 * 91  # of the steps before the tenth nothing is known
+    asked = Asked(columns={"row_seconds": Column("seconds"), "seconds": Column("none")})
+    with pytest.raises(ConfigurationError, match="no such column"):
+        goodput_of(tmp_path, text, asked)
+    whole = text.replace("seconds", "all")
+    assert goodput_of(tmp_path, whole, Asked(columns={"row_seconds": Column("all")})) == 20.0
+
+
+def test_what_was_held_up_is_no_step(tmp_path: Path) -> None:
+    times = [*range(10, 110, 10), *range(310, 410, 10)]
+    text = "step,time\n" + "".join(f"{n},{t}\n" for n, t in enumerate(times, 1))
+    done = converted(tmp_path, "table", text)
+    account = account_of(done)
+    assert (account["productive_s"], account["badput_s"]) == (200.0, {"other": 200.0})
+    assert any("log:12: took over 3 times" in note for note in done.notes)
+    assert goodput_of(tmp_path, text, Asked(pause=30.0)) == 400.0
+
+
+def test_attempts_and_ranks_have_columns(tmp_path: Path) -> None:
+    text = "step,time,attempt,rank\n"
+    for attempt, first, start in (("a", 1, 0), ("b", 6, 100)):
+        for n in range(first, first + 10):
+            for rank in (0, 1):
+                text += f"{n},{start + n + rank / 10},{attempt},{rank}\n"
+    done = converted(tmp_path, "table", text)
+    assert len([f for f in done.facts if isinstance(f, AttemptFact)]) == 2
+    assert (account_of(done)["steps_kept"], account_of(done)["lost_steps"]) == (15, 5)
+
+
+def test_steps_from_0(tmp_path: Path) -> None:
+    text = "step,seconds\n0,1\n1,1\n2,1\n"
+    assert [r.last for r in steps(converted(tmp_path, "table", text).facts)] == [1, 2, 3]
+
+
+def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    text = "# a comment\nstep,time\n1,10\nx,20\n3,30,4\n\n4,40\n5,never\n6,60\n-7,70\n8,8"
+    done = converted(tmp_path, "table", text)
+    notes = "\n".join(done.notes)
+    for words in ("log:4, ", "log:5: not the 2 fields", "log:8: its time (time)"):
+        assert words in notes
+    assert [r.last for r in steps(done.facts)] == [1, 4, 6]
+
+
+def test_milliseconds_must_be_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"say the unit, as in --map time=time:ms"):
+        converted(tmp_path, "table", "step,time\n1,1773741600000\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no step is found"),
+        ("a,b\n1,2\n", "names no column of steps; it has a, b"),
+        ("step,loss\n1,2\n", "no column of times or durations"),
+        ('{"step": 1, "time": 1}{', "no step is found .*breaks off"),
+    ],
+)
+def test_what_is_no_table_of_steps(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        converted(tmp_path, "table", text)
