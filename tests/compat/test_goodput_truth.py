@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from goodput_logs import BORN_S, ListLog, moment
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_elastic
 from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
@@ -17,24 +17,6 @@ from holdfast.compat.ml_goodput_measurement.local import LocalLog
 
 TRUTH = Path(__file__).parents[1] / "truth"
 CASES = sorted(path.stem for path in TRUTH.glob("p*.jsonl"))
-BORN_S = 1_704_000_000.0  # of a recorded job: long before this machine was booted
-
-
-class ListLog:
-    """What a user injects: entries in a list."""
-
-    def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self._read = 0
-
-    def write_cloud_logging_entry(self, entry: dict[str, Any]) -> None:
-        self.entries.append(entry)
-
-    def read_cloud_logging_entries(
-        self, *_: Any, **__: Any
-    ) -> tuple[list[dict[str, Any]], tuple[Any, str]]:
-        new, self._read = self.entries[self._read :], len(self.entries)
-        return new, (datetime.datetime.fromtimestamp(0, datetime.UTC), str(self._read))
 
 
 @pytest.fixture(params=["store", "injected"])
@@ -46,10 +28,6 @@ def log(request, tmp_path, monkeypatch) -> Iterator[Any]:
     local = LocalLog("job")
     yield local
     local.close()
-
-
-def moment(at_s: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(BORN_S + at_s, datetime.UTC)
 
 
 def expected(case: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fuzz_seeds import RUN, S, good_run, history_lines
 from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.postmortem import Postmortem
+from holdfast.compat.ml_goodput_measurement.reaccount import reaccount
 from holdfast.config import RankEnvironment, sources
 from holdfast.core import rollback
 from holdfast.core.exits import RankReport
@@ -313,6 +314,33 @@ def _read_summaries(data: bytes, place: Path) -> None:
         assert sum(found.spent().kinds.values()) >= 0
 
 
+def _read_log_entries(data: bytes, place: Path) -> object:
+    with documented(ValueError):
+        return reaccount(put(place / "entries.json", data), now_s=1.8e9).to_json()
+    return None
+
+
+def _log_entry_seeds() -> list[bytes]:
+    moments = (
+        {"job_start_time": 1.7e9},
+        {"training_prep_start_time": 1.7e9 + 1},
+        {"training_prep_end_time": 1.7e9 + 9},
+        *({"step_count": n, "step_start_time": 1.7e9 + 10 + n} for n in range(12)),
+        {"custom_badput_event_type": "eval", "custom_badput_event_start_time": 1.7e9 + 22},
+        {"custom_badput_event_type": "eval", "custom_badput_event_end_time": 1.7e9 + 23},
+        {"event_type": "save", "checkpoint_manager_blocking_duration_secs": 0.5},
+        {"active_slices": 3, "total_slices": 4, "available_slices": 3,
+         "elastic_slice_counts_timestamp": 1.7e9 + 24},
+        {"job_start_time": 1.7e9 + 30},
+        {"step_count": 9, "step_start_time": 1.7e9 + 40},
+        {"job_end_time": 1.7e9 + 50},
+    )  # fmt: skip
+    entries = [{"job_name": "j", **moment} for moment in moments]
+    wrapped = [{"jsonPayload": e, "receiveTimestamp": "2023-11-14T22:13:20.1Z"} for e in entries]
+    lines = "".join(json.dumps(one) + "\n" for one in entries)
+    return [lines.encode(), json.dumps(wrapped).encode()]
+
+
 TARGETS = [
     Target("summaries", _read_summaries, _summary_seeds, mutate_json),
     Target("run_json", _read_run, lambda: [good("run.json")], mutate_json),
@@ -330,6 +358,7 @@ TARGETS = [
     Target("keep", _read_keep, lambda: [good(f"{_FIRST}/ranks/keep.json")], mutate_json),
     Target("incident", _read_incident, lambda: [good(f"{_FIRST}/incidents/incident.json")],
            mutate_json),
+    Target("log_entries", _read_log_entries, _log_entry_seeds, mutate_lines),
     Target("history", _read_history, lambda: [history_lines()], mutate_lines),
     Target("config", _read_config, lambda: [_CONFIG.encode()], _mutate_config),
     Target("variables", _read_variables, _variable_seeds, _mutate_variables),

@@ -1,4 +1,4 @@
-"""The face's command: where its shadow is."""
+"""The face's commands: where its shadow is, and old logs accounted for anew."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 USAGE = """\
 usage: python -m holdfast.compat.ml_goodput_measurement path
+       python -m holdfast.compat.ml_goodput_measurement reaccount FILE [--job NAME] [--json]
 
-path   the folder that makes scripts use Holdfast's face when it is first in PYTHONPATH
+path       the folder that makes scripts use Holdfast's face when it is first in PYTHONPATH
+reaccount  a job's exported log entries: where its time went, and where the old number was wrong
 """
 SHADOW = Path(__file__).parents[1] / "shadow"
 
@@ -19,6 +21,10 @@ def main(arguments: list[str]) -> int:
         case ["path"]:
             print(SHADOW)
             return 0
+        case ["reaccount", *rest]:
+            from holdfast.compat.ml_goodput_measurement.reaccount import command
+
+            return command(rest)
         case ["--help"] | ["-h"]:
             print(USAGE, end="")
             return 0

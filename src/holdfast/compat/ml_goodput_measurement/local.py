@@ -144,7 +144,7 @@ class LocalLog:
 
         def record_step(step: int) -> None:
             # By the journal's numbers `step` is the one that ends now.
-            if tape.step == step and busy.acquire(False):
+            if tape.step == step and not tape.events and busy.acquire(False):
                 try:
                     tape.step = step + 1
                     record(step)
@@ -230,6 +230,7 @@ class LocalLog:
         tape = self._here(at_ns)
         if tape.closed:
             tape = self._begin(at_ns)
+        tape.leave_open()
         if tape.step is None:
             tape.begin_steps(step, at_ns, self._source(tape, step))
         elif tape.step < step <= tape.step + _FAR:

@@ -98,13 +98,12 @@ class Stored(Books):
     def set_open(
         self, attempt: int, spans: Iterable[tuple[str, int]], step: tuple[int, int] | None
     ) -> None:
-        """What is open; an event that nobody ended lasts as long as no step follows."""
+        """What is open."""
         life = self._life(attempt)
         life.under_way = step
         if step is not None:
             life.note_first(*step)
-        since_ns = 0 if step is None else step[1]
-        self.ledger.set_open(attempt, [one for one in spans if one[1] >= since_ns], step)
+        self.ledger.set_open(attempt, spans, step)
 
     def step_times(self) -> dict[int, float]:
         """By the job's numbers."""

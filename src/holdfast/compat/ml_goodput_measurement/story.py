@@ -171,7 +171,7 @@ class Story(Books):
             self.requested_ns = life.start_ns
 
     def _tell_open(self, life: Life) -> None:
-        since_ns = life.step_ns if life.step is not None else life.start_ns
+        since_ns = life.start_ns if life.first is None else life.step_ns
         spans = [(kind, at_ns) for kind, at_ns in life.open.items() if at_ns >= since_ns]
         step = (life.step, life.step_ns) if life.step is not None else None
         self.ledger.set_open(life.number, spans, step)

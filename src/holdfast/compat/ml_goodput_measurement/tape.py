@@ -54,7 +54,8 @@ class AttemptTape:
         self.step: int | None = None  # under way, by the journal's numbers
         self.start_ns = first_ns
         self.closed = False
-        self._open: list[tuple[str, int, int]] = []  # (span, since, token), innermost last
+        self.events: list[tuple[str, int, int]] = []  # open: (span, since, token), innermost last
+        self._left: dict[str, int] = {}  # those that a step has followed: since
         self._replicator: Replicator | None = None
         self._scratch: Path | None = None
         self.is_live = True
@@ -181,7 +182,7 @@ class AttemptTape:
         at = self.on_tape(at_ns)
         if token <= _LAST_SLOT:
             self.writer.words.store(token + 1, at)
-        self._open.append((kind, at, token))
+        self.events.append((kind, at, token))
 
     def close(self, kind: str, at_ns: int, *, keep: bool = True) -> int | None:
         """It ends; gives when it began, by the tape. With `keep` False it leaves no record."""
@@ -193,7 +194,14 @@ class AttemptTape:
 
     def is_open(self, kind: str) -> bool:
         """Whether a span of that kind is."""
-        return any(name == kind for name, *_ in self._open)
+        return kind in self._left or any(name == kind for name, *_ in self.events)
+
+    def leave_open(self) -> None:
+        """A step follows: if nobody ends what is open, it did not last longer than until now."""
+        if self.events:
+            self._left |= {kind: since for kind, since, _ in self.events}
+            self.writer.close_span(self.events[0][2], _NEVER_NS)
+            self.events = []
 
     def span(self, kind: str, start: int, end: int) -> None:
         """A whole span, by the journal's clock."""
@@ -203,18 +211,19 @@ class AttemptTape:
 
     def _take(self, kind: str) -> int | None:
         """Take an open span off the tape's stack, wherever in it, without a record."""
-        at = next((i for i, (name, *_) in enumerate(self._open) if name == kind), None)
+        left = self._left.pop(kind, None)
+        at = next((i for i, (name, *_) in enumerate(self.events) if name == kind), None)
         if at is None:
-            return None
-        start = self._open[at][1]
-        above = self._open[at + 1 :]
-        self.writer.close_span(self._open[at][2], _NEVER_NS)  # and those above it
-        self._open = self._open[:at]
+            return left
+        start = self.events[at][1]
+        above = self.events[at + 1 :]
+        self.writer.close_span(self.events[at][2], _NEVER_NS)  # and those above it
+        self.events = self.events[:at]
         for name, since, _ in above:
             token = self.writer.open_span(name)
             if token <= _LAST_SLOT:
                 self.writer.words.store(token + 1, since)
-            self._open.append((name, since, token))
+            self.events.append((name, since, token))
         return start
 
     # --- Life --------------------------------------------------------------------------------
