@@ -20,9 +20,11 @@ BadputType = goodput_utils.BadputType
 GCPOptions = goodput_utils.GCPOptions
 GoodputCalculator = goodput.GoodputCalculator
 IntervalMetricType = goodput_utils.IntervalMetricType
+IntervalWorkloadMetricDetails = goodput_utils.IntervalWorkloadMetricDetails
 MetricType = goodput_utils.MetricType
 MonitoringWindowType = goodput_utils.MonitoringWindowType
 UnproductiveTimeDict = goodput.UnproductiveTimeDict
+WorkloadMetricDetails = goodput_utils.WorkloadMetricDetails
 ACTIVITY_EXCLUSION_LIST = goodput_utils.ACTIVITY_EXCLUSION_LIST
 
 TENSORBOARD_FOLDER = "goodput"
