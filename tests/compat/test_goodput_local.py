@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.compat.ml_goodput_measurement import clock, goodput, local, monitoring
+from holdfast.compat.ml_goodput_measurement import clock, goodput, local, monitoring, tape
 from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
 from holdfast.journal.recorded import load_run
@@ -159,6 +159,40 @@ def test_a_record_in_the_middle_of_another_is_written_by_the_next(log: LocalLog)
     assert load_run(Path(log.store) / "job").account().steps_kept == 2
 
 
+def test_a_forked_child_does_not_write_on_its_parents_tape(store: Path) -> None:
+    script = (
+        RECORDER
+        + """
+    if not os.fork():
+        recorder.record_step_start_time(50)
+        recorder.record_job_end_time()
+        os._exit(0)
+    os.wait()
+    recorder.record_step_start_time(50)
+    """
+    )
+    assert run(script, store) == 0
+    recorded = load_run(store / "job")
+    assert recorded.ledger.last_kept_step() == 50
+    assert recorded.facts._attempts.of(0).cause is None
+
+
+def test_a_child_records_what_its_parent_has_not_begun(store: Path) -> None:
+    script = """
+    import os
+    from holdfast.compat.ml_goodput_measurement import goodput
+    recorder = goodput.GoodputRecorder("job", "log", True)
+    if not os.fork():
+        recorder.record_job_start_time()
+        for step in range(3):
+            recorder.record_step_start_time(step)
+        os._exit(0)
+    os.wait()
+    """
+    assert run(script, store) == 0
+    assert load_run(store / "job").account().steps_kept == 2
+
+
 @pytest.mark.parametrize("real", ["absent", "present"])
 @pytest.mark.parametrize("way", ["import", "environment"])
 def test_code_that_names_the_library_gets_ours(real: str, way: str, tmp_path: Path) -> None:
@@ -241,3 +275,22 @@ def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
     assert details["disruption_count"] == 0
     assert sink.told[2][1]["interval_size"] == 50
     assert sorted(sink.told[4][1]) == list(range(19))
+
+
+def test_on_a_network_filesystem_the_journal_is_local_and_copied(
+    tmp_path, monkeypatch, log: LocalLog
+) -> None:
+    monkeypatch.setattr(tape, "is_remote", lambda kind: True)
+    monkeypatch.setenv("HOLDFAST_SCRATCH", str(tmp_path / "scratch"))
+    recorder = goodput.GoodputRecorder("job", "log", True, log)
+    recorder.record_job_start_time()
+    for step in range(10):
+        recorder.record_step_start_time(step)
+    journal = Path(log.store) / "job" / "attempts" / "0000" / "journal" / tape.JOURNAL
+    before = journal.stat().st_size if journal.exists() else 0
+    assert log.books().ask(clock.unix_ns()).max_productive_step == 8  # read where it lies
+    log.beat()
+    assert journal.stat().st_size > before
+    log.close()
+    assert load_run(Path(log.store) / "job").account().steps_kept == 9
+    assert not list((tmp_path / "scratch").rglob("*.hfj"))

@@ -141,8 +141,11 @@ def test_the_command(tmp_path: Path, capsys) -> None:
 
 REAL = """
 import datetime, json, sys, types
-for name in ("google", "google.cloud", "google.cloud.logging", "google.cloud.storage"):
+for name in ("google", "google.cloud", "google.cloud.logging", "google.cloud.storage",
+             "requests", "scipy", "urllib3", "urllib3.util"):
     sys.modules[name] = types.ModuleType(name)
+sys.modules["scipy"].stats = None
+sys.modules["urllib3.util"].retry = types.SimpleNamespace(Retry=None)
 sys.modules["google.cloud.logging"].Client = object
 sys.modules["google.cloud"].logging = sys.modules["google.cloud.logging"]
 sys.modules["google.cloud"].storage = sys.modules["google.cloud.storage"]

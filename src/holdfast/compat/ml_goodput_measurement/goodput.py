@@ -361,6 +361,7 @@ class GoodputCalculator:
             last = self._goodput_cache.get_last_entry_info()
             if last is None:
                 new, info = self._cloud_logger.read_cloud_logging_entries()
+                new = new[len(self._goodput_cache.get_cached_entries()) :]  # all of them, again
             elif last[0] is not None and query_time <= last[0]:
                 return []
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import datetime
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -25,9 +26,11 @@ from holdfast.journal.names import fit_name
 if TYPE_CHECKING:
     from holdfast.compat.ml_goodput_measurement.stored import Stored
     from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+    from holdfast.journal.carrier import Carrier
     from holdfast.journal.store import RunFolder
 
 BEAT_S = 15.0
+CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 BUSY_S = 0.2  # a signal handler that comes in the middle of a record waits no longer
 _FAR = 100_000  # steps passed over at once are run ones up to here; beyond, another count began
 
@@ -60,6 +63,8 @@ class LocalLog:
         self._late: deque[Callable[[], None]] = deque()
         self._chips = 1
         self._has_start = False
+        self._is_inert = False
+        self._carrier: Carrier | None = None
         self._books: Stored | None = None
         self._beating: threading.Thread | None = None
         self._wake = threading.Event()
@@ -112,6 +117,8 @@ class LocalLog:
 
     def _do(self, action: Callable[[], None]) -> None:
         """Do it while nobody else records; what cannot wait so long is done by who comes next."""
+        if self._is_inert:
+            return
         if not self._busy.acquire(timeout=BUSY_S):
             self._late.append(action)
             self._wake.set()
@@ -121,16 +128,19 @@ class LocalLog:
                 self._late.popleft()()
             action()
         except (HoldfastError, OSError, ValueError, TypeError, KeyError) as problem:
-            self._trouble(problem)
+            self._give_up(problem)
         finally:
             self._busy.release()
 
-    def _trouble(self, problem: Exception) -> None:
+    def _give_up(self, problem: Exception) -> None:
         if self._tape is None:
             from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
 
             self._tape = AttemptTape(None, clock.unix_ns())
-        logger.warning("job %s: goodput is not recorded: %s", self.job_name, problem)
+        self._trouble(f"not everything is recorded: {problem}")
+
+    def _trouble(self, words: object) -> None:
+        logger.warning("goodput of job %s: %s", self.job_name, words)
 
     def _record_step(self, step: int) -> None:
         """The long way: the first step of an attempt, or one that does not follow the last."""
@@ -181,6 +191,7 @@ class LocalLog:
     def _begin(self, at_ns: int) -> AttemptTape:
         # Not before something is recorded: what an import costs is paid by every process.
         from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+        from holdfast.journal.carrier import Carrier
         from holdfast.journal.store import RunStore
 
         before, self._tape = self._tape, None
@@ -188,6 +199,8 @@ class LocalLog:
             before.finish()
         self.record_step = self._record_step
         folder = RunStore.at(self.store).open(self._name, requested_unix_ns=at_ns)
+        if self._carrier is None:
+            self._carrier = Carrier(folder, self._trouble)
         tape = self._tape = AttemptTape(folder, at_ns)
         self._has_start = False
         tape.begin(at_ns, self._chips)
@@ -296,7 +309,7 @@ class LocalLog:
             try:
                 tape.beat()
             except (HoldfastError, OSError) as problem:
-                logger.warning("job %s: %s", self.job_name, problem)
+                self._trouble(problem)
 
     def close(self) -> None:
         """Let go of the files; the next record begins another attempt."""
@@ -308,6 +321,18 @@ class LocalLog:
                 tape.finish()
 
         self._do(finish)
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            carrier.close(CARRY_LIMIT_S)
+
+    def after_fork(self) -> None:
+        """In a forked child: what was being recorded is its parent's. A child may begin anew."""
+        self._is_inert = self._tape is not None
+        self._busy = threading.Lock()
+        self._late.clear()
+        self._carrier = self._beating = None
+        self._wake = threading.Event()
+        self.record_step = self._record_step
 
 
 _live: weakref.WeakSet[LocalLog] = weakref.WeakSet()
@@ -327,6 +352,15 @@ def _beat(log_of: Callable[[], LocalLog | None], wake: threading.Event) -> None:
             return
         log.beat()
         del log
+
+
+def _after_fork() -> None:
+    LocalLog._making = threading.Lock()
+    for log in list(_live):
+        log.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

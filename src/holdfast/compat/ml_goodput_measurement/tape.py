@@ -79,10 +79,12 @@ class AttemptTape:
         place = folder.attempt_journal_dir(self.number)
         live = place / JOURNAL
         if is_remote(filesystem_of(place)):
+            from holdfast.journal.adopt import bring_home
             from holdfast.journal.replicate import Replicator
 
             self._scratch, live = make_scratch(folder, 0, incarnation)
             self._replicator = Replicator(live, place / live.name)
+            bring_home(folder, self._scratch.parent, mine=self._scratch)  # what a dead process left
         self.writer = JournalWriter.create(
             live,
             Identity(folder.name, self.number, incarnation, 0, host, 0, boot),
