@@ -11,6 +11,7 @@ PARTS = {
     "session.py": (["--rounds", "11"], ["--rounds", "5"]),
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
+    "dropin.py": ([], ["--rounds", "2", "--peer-steps", "100000"]),
     "simulate.py": ([], ["--rounds", "2"]),
     "faults.py": ([], ["--rounds", "5"]),
     "notices.py": ([], ["--rounds", "3", "--idle", "10"]),

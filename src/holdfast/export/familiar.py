@@ -41,10 +41,21 @@ _TYPE_OF: Mapping[str, str] = {
     "reschedule": RECOVERY,
     "queued": RECOVERY,
 }
+# Spans that recorders of the drop-in make of the library's own events.
+_RECORDED: Mapping[str, str] = {
+    "custom:tpu_init": "TPU_INITIALIZATION",
+    "custom:training_prep": "TRAINING_PREP",
+    "custom:checkpoint_restore": "UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME",
+    "custom:elastic_slice_down": "ELASTIC_SLICE_DOWN",
+    "custom:elastic_scale_up": "ELASTIC_SCALE_UP",
+    "custom:elastic_reinitialization": "ELASTIC_REINITIALIZATION",
+}
 
 
 def type_of(kind: str) -> str:
     """The library's type of one of our kinds; of a custom one with its name behind a dot."""
+    if kind in _RECORDED:
+        return _RECORDED[kind]
     family, _, name = kind.partition(":")
     if family == "custom":
         return f"{CUSTOM}.{name.upper()}"

@@ -108,7 +108,8 @@ def _reasons(
             sum(behind),
         )
     if answer.disruptions != old.disruptions:
-        yield Reason(f"{answer.disruptions} disruptions, of which it saw {old.disruptions}", None)
+        count = answer.disruptions
+        yield Reason(f"{count} disruption{'s' * (count != 1)}; it saw {old.disruptions}", None)
     firsts = [life.first for life in story.lives if life.first is not None]
     if any(after < before for before, after in pairwise(firsts)):
         yield Reason(
