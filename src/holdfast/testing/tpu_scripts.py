@@ -1,4 +1,8 @@
-"""The machines of Cloud TPU's emulator, as far as they run something: their startup scripts."""
+"""The machines of Cloud TPU's emulator, as far as they run something: their startup scripts.
+
+Each has a metadata server of its own, which `GCE_METADATA_HOST` names to the script, as to Google's
+libraries: it says which host of which slice this is, and what is coming.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+
+from holdfast.testing.gce import GceEmulator
 
 
 class StartupScripts:
@@ -18,26 +24,40 @@ class StartupScripts:
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else folder.resolve()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._metadata: dict[str, GceEmulator] = {}
 
-    def start(self, name: str, script: str) -> None:
-        """A node is ready; `name` is its full one."""
+    def start(self, name: str, script: str, slice_id: int | None = None) -> None:
+        """A node is ready; `name` is its full one, `slice_id` its number among several."""
         if self._folder is None or not script:
             return
         stem = name.rpartition("/")[2]
         path = self._folder / f"{stem}.sh"
         path.write_text(script)
+        metadata = self._metadata[name] = GceEmulator()
+        metadata.do("set", "attributes/agent-worker-number", "0")
+        about = "ZONE: 'z'\n" if slice_id is None else f"MEGASCALE_SLICE_ID: '{slice_id}'\n"
+        metadata.do("set", "attributes/tpu-env", about)
         with (self._folder / f"{stem}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
                 ["bash", str(path)],
                 cwd=self._folder,
+                env={**os.environ, "GCE_METADATA_HOST": f"127.0.0.1:{metadata.port}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
 
+    def announce(self, name: str) -> None:
+        """Have a node's metadata server announce that its host will be maintained."""
+        if name in self._metadata:
+            self._metadata[name].do("maintenance-event")
+
     def kill(self, name: str) -> None:
         """A machine that is taken takes its processes with it."""
+        metadata = self._metadata.pop(name, None)
+        if metadata is not None:
+            metadata.close()
         process = self._running.pop(name, None)
         if process is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -154,12 +154,12 @@ class TpuService:
         for spec in made.tpu.node_spec:
             many = spec.multi_node_params
             ids = [f"{many.node_id_prefix}-{n}" for n in range(many.node_count)] or [spec.node_id]
-            for one in ids:
+            for number, one in enumerate(ids):
                 full = f"{parent}/nodes/{one}"
                 self._add_node(full, spec.node)
                 self.nodes[full].queued_resource = name
                 self.nodes[full].multislice_node = bool(many)
-                self._ready(full)
+                self._ready(full, number if many else None)
         made.state.state = QueuedState.ACTIVE
 
     def _delete_queued(self, request: Any) -> Any:
@@ -186,6 +186,7 @@ class TpuService:
         node = _known(self.nodes, request.name)
         if node.state != State.READY:
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "the node is not ready")
+        self.scripts.announce(node.name)
         maintain(node, f"simulated on worker {', '.join(request.worker_ids)}")
         operation = self._operation()
         _finish(operation, self.nodes[request.name])
@@ -221,10 +222,10 @@ class TpuService:
         node.name, node.state = name, State.CREATING
         self.nodes[name] = node
 
-    def _ready(self, name: str) -> None:
+    def _ready(self, name: str, slice_id: int | None = None) -> None:
         node = self.nodes[name]
         node.state, node.health = State.READY, ALPHA.Node.Health.HEALTHY
-        self.scripts.start(name, node.metadata.get("startup-script", ""))
+        self.scripts.start(name, node.metadata.get("startup-script", ""), slice_id)
 
     def _operation(self) -> Any:
         name = f"projects/p/locations/z/operations/operation-{next(self._numbers)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from holdfast.cli.health import health
 from holdfast.cli.recover import recover
 from holdfast.cli.rehearse import rehearse
 from holdfast.cli.report import report
+from holdfast.cli.stop import stop
 from holdfast.cli.up import up
 from holdfast.core.machines import prefix_for
 from holdfast.journal.store import RunStore
-from holdfast.testing.gce import GceEmulator
 from holdfast.testing.tpu import TpuEmulator
 
 LIMIT_S = 60.0
@@ -148,11 +147,6 @@ def test_a_run_outlives_its_machine(story):
     assert (calls.count("DeleteNode"), calls.count("CreateNode")) == (1, 3)
 
 
-def tell_the_host(tpu, node, metadata):
-    tpu.wait_for(lambda: tpu.nodes[node].health_description.startswith("simulated"), LIMIT_S)
-    metadata.do("maintenance-event")
-
-
 def test_maintenance_that_the_cloud_simulates_is_heard_by_the_run(story, monkeypatch):
     """And a machine that is not the run's, or not well, is left alone."""
     store = RunStore.at(os.environ["HOLDFAST_STORE"])
@@ -160,8 +154,7 @@ def test_maintenance_that_the_cloud_simulates_is_heard_by_the_run(story, monkeyp
     node = f"projects/p/locations/z/nodes/{name}"
     assert "no machines of its own" in str(story.refused(rehearse, "machine", "lm"))
     story.last.write_text("1000000")
-    metadata = GceEmulator()  # which the cloud tells, and which tells the host
-    monkeypatch.setenv("HOLDFAST_NOTICE", f"gce:{metadata.url}")
+    monkeypatch.setenv("HOLDFAST_NOTICE", "auto")  # it finds its machine's metadata server
     story.up("--no-agent")
     sets = Path(os.environ["HOLDFAST_STORE"]) / "lm" / "ckpt"
     story.until(lambda: len(list(sets.glob("*/manifest.json"))) > 1)
@@ -177,16 +170,34 @@ def test_maintenance_that_the_cloud_simulates_is_heard_by_the_run(story, monkeyp
     assert "SimulateMaintenanceEvent" not in story.tpu.calls
     story.tpu.do("fail", "PERMISSION_DENIED", "1", "SimulateMaintenanceEvent")
     assert "is not simulated (refused: " in story.ask(rehearse, *ask, code=69)
-    assert "has heard nothing within 0 s" in story.ask(rehearse, *ask, "--limit", 0, code=1)
-    story.tpu.do("health", name)
-    in_the_cloud = threading.Thread(target=tell_the_host, args=(story.tpu, node, metadata))
-    in_the_cloud.start()
     said = story.ask(rehearse, *ask, "--worker", 0)
     assert "run 'lm' has heard of it from gce" in said
-    in_the_cloud.join()
     assert "not all is well" in story.ask(rehearse, *ask, code=69)
     assert story.tpu.nodes[node].health_description == "simulated on worker 0"
-    metadata.close()
+
+
+def test_of_two_slices_the_first_runs_and_both_come_back_when_one_is_taken(story):
+    story.last.write_text("1000000")
+    assert "is healthy" in story.up("--queued", "--slices", 2, "--no-agent")
+    first, second = sorted(name.rpartition("/")[2] for name in story.tpu.nodes)
+    sets = Path(os.environ["HOLDFAST_STORE"]) / "lm" / "ckpt"
+    story.until(lambda: len(list(sets.glob("*/manifest.json"))) > 1)
+    story.until(lambda: "worker 0 of slice 1: " in story.log())
+    story.tpu.do("preempt", second)
+    told = story.ask(recover, "lm", "--create", code=69)
+    assert f"would delete {first[:-2]}, and the healthy {first} with it" in told
+    once = ("--delete", "--every", 0.05, "--limit", 0.1)
+    assert "is held by" in story.ask(recover, "lm", *once, code=69)  # it still shows life
+    story.ask(stop, "lm")
+    story.until(lambda: "start me again" in story.log() or "stopped; " in story.log())
+    story.last.write_text("1")  # it is done as soon as it comes back
+    said = story.ask(recover, "lm", "--delete", "--every", 0.05)
+    assert f"{second} was preempted" in said
+    assert f"the healthy {first} with it" in said
+    assert sorted(name[-5:] for name in story.tpu.nodes) == ["-g2-0", "-g2-1"]
+    story.until(lambda: "done" in story.log())
+    (incident,) = json.loads(story.ask(report, "lm", "--json"))["incidents"]
+    assert incident["waterfall_s"].keys() >= {"reschedule:queue", "reschedule:boot"}
 
 
 def test_what_was_refused_may_be_asked_for_otherwise_while_there_is_nothing(story):
