@@ -59,6 +59,7 @@ def test_a_plan_knows_every_kind_of_failure(given: dict[str, Any]) -> None:
         ({**LOSING, "reschedule": "20min"}, 0.01),
         ({**LOSING, "repair": "6h", "spares": 4}, 0.02),
         ({**LOSING, "repair": "6h", "reschedule": "10min"}, 0.01),
+        ({**LOSING, "repair": "lognormal:6h:1", "reschedule": "3h", "spares": 2}, 0.03),
         ({**LOSING, "reschedule": "1h", "spares": 60}, 0.02),
         ({**LOSING, "memory-copy": 5, "peers": True}, 0.006),
         ({**LOSING, "memory-copy": 5, "save-write": 100}, 0.006),

@@ -13,13 +13,15 @@ from holdfast.core import spares
 from holdfast.core.optimum import exact_interval_s
 from holdfast.core.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
 from holdfast.core.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
+from holdfast.core.replaced import whole
 from holdfast.sim import plan_away
-from holdfast.sim.laws import Exponential, Fixed
+from holdfast.sim.laws import Exponential, Fixed, Law
 from holdfast.sim.model import Recovery
 from holdfast.sim.plan_elastic import Losses, needs_s, presence
 from holdfast.sim.plan_input import Question
 
 LONGEST = 1e-12  # this share of the waits, the longest, is left out
+QUANTILES = 12  # that stand for a law
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +197,9 @@ def waiting(question: Question) -> Waiting:
 
     Hosts are lost while the run waits, too. Where another one comes after a wait of w, the run has
     them all if none was lost within the last w: e^(−λw), for any law of the wait. Of the losses a
-    share p finds no spare; spares that are used up, or repaired, change slowly against the waits,
-    so that the run has its hosts for 1 − p + p·e^(−λw) of the time. Of racks and slices, which take
-    several spares at once: `plan_away`.
+    share p finds no spare; spares that are used up change slowly against the waits, so that the run
+    has its hosts for 1 − p + p·e^(−λw) of the time. Where hosts are repaired, too: `core.replaced`.
+    Of racks and slices, which take several spares at once: `plan_away`.
     """
     scenario, recovery = question.scenario, question.scenario.recovery
     count, rate = scenario.fleet.spares, sum(by_cause(question)[1:])
@@ -214,9 +216,13 @@ def waiting(question: Question) -> Waiting:
     else:
         enough = spares.enough(count, rate * repair.mean_s)
         chance = 1 - spares.enough(count - 1, rate * repair.mean_s) if count else 1.0
-    if not together:
+    if recovery.replace == repair:
+        there = enough
+    elif not together and repair is not None:
+        there = whole(count, rate, repair.mean_s, orders_s(recovery.replace))
+    elif not together:
         there = 1 - chance + chance * exp(-rate * wait_s)
-    if waits_for_repairs(recovery):
+    elif waits_for_repairs(recovery):
         there = enough
     there *= exp(-rate * recovery.swap.mean_s)
     per_loss_s = (1 / there - 1) / rate if rate and there else 0.0
@@ -270,6 +276,13 @@ def replace_s(question: Question, hosts: int = 1) -> float:
 
     until_s = law.mean_s if isinstance(law, Fixed) else law.age_at_s(LONGEST)
     return mean_until_s(is_waited, until_s)
+
+
+def orders_s(law: Law) -> tuple[float, ...]:
+    """How long hosts take that are ordered: quantiles, all of them equally likely."""
+    if isinstance(law, Fixed):
+        return (law.mean_s,)
+    return tuple(law.age_at_s((i + 0.5) / QUANTILES) for i in range(QUANTILES))
 
 
 def losses_of(question: Question) -> tuple[plan_away.Loss, ...]:
