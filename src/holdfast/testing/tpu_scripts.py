@@ -39,9 +39,8 @@ class StartupScripts:
         metadata.do("set", "attributes/tpu-env", about)
         with (self._folder / f"{stem}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
-                ["bash", str(path)],
+                ["env", f"GCE_METADATA_HOST=127.0.0.1:{metadata.port}", "bash", str(path)],
                 cwd=self._folder,
-                env={**os.environ, "GCE_METADATA_HOST": f"127.0.0.1:{metadata.port}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
