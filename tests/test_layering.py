@@ -45,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
     "rehearse": BASE | {"agent", "journal", "testing"},
     "compat": BASE | {"journal", "session", "snapshot"},
-    "": BASE | {"session", "snapshot"},  # the public face, holdfast/__init__.py
+    "": BASE | {"report", "session", "snapshot"},  # the public face, holdfast/__init__.py
 }
 INDEPENDENT = ("notices", "engines", "provision")  # their modules never import one another,
 SHARED = {  # but for what is there for all of them

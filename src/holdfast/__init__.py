@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unstorable,
     )
+    from holdfast.report.look import Look, look
     from holdfast.session.load import load
     from holdfast.session.run import Run
     from holdfast.session.start import start
@@ -49,8 +50,10 @@ _HOMES = {
     "StoreUnavailable": "holdfast.errors",
     "Unstorable": "holdfast.errors",
     "Keep": "holdfast.snapshot.keep",
+    "Look": "holdfast.report.look",
     "Run": "holdfast.session.run",
     "load": "holdfast.session.load",
+    "look": "holdfast.report.look",
     "start": "holdfast.session.start",
 }
 
@@ -60,6 +63,7 @@ __all__ = [
     "DeclaredFailure",
     "HoldfastError",
     "Keep",
+    "Look",
     "NoGoodCheckpoint",
     "Run",
     "StateMismatch",
@@ -68,6 +72,7 @@ __all__ = [
     "StoreUnavailable",
     "Unstorable",
     "load",
+    "look",
     "start",
 ]
 

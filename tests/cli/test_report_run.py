@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.cli.main import main
 
 SCRIPT = """
@@ -248,3 +249,15 @@ def test_journals_that_are_too_new_are_named(
     code, _, err = Happened(store, tmp_path).call(capsys, "report", "r", "--html", page)
     assert (code, err) == (0, "")
     assert "was written by format version 99; this Holdfast reads up to" in page.read_text()
+
+
+def test_a_notebook_shows_the_same_charts(happened: Happened) -> None:
+    run = holdfast.look("r", store=str(happened.store))
+    assert run.account.steps_kept == 30
+    assert repr(run).startswith("<Look at r: goodput ")
+    timeline = run.timeline().to_dict()
+    assert timeline["params"][0]["bind"] == "scales"  # it zooms
+    kinds = {row["what"] for rows in timeline["datasets"].values() for row in rows}
+    assert {"step", "lost", "startup"} <= kinds
+    assert run.badput().to_dict()["title"]["text"] == "Where the time went"
+    assert run.step_times().to_dict()["title"]["text"] == "Step time"

@@ -141,3 +141,17 @@ def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:
     findings = replace(sight.findings, account=account, evidence=evidence)
     page = run_page(overview(replace(sight, findings=findings)), (), "1")
     assert len(page.encode()) < 2_000_000
+
+
+def test_of_thousands_of_disruptions_the_page_has_the_newest_and_the_costliest() -> None:
+    sight = sight_of(killed_once())
+    (one,) = sight.findings.account.disruptions
+    many = tuple(replace(one, attempt=i, lost_ns=S * (i < 9)) for i in range(5000))
+    account = replace(sight.findings.account, disruptions=many)
+    findings = replace(sight.findings, account=account)
+    html = sections(overview(replace(sight, findings=findings)), set(SECTIONS) - {"incidents"})
+    shown = [int(n) for n in re.findall(r'id="incident-(\d+)"', html["incidents"])]
+    assert shown == sorted(shown, reverse=True)
+    assert len(shown) == 600
+    assert {0, 8, 4999} <= set(shown)
+    assert "4,400 other disruptions" in html["incidents"]

@@ -61,6 +61,14 @@ def spec_of(chart: Any) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 
 
+def notebook_chart(figure: Figure, theme: Theme = LIGHT) -> Any:
+    """The figure as an Altair chart, for a notebook."""
+    alt = altair()
+    spec = {**figure.spec, "config": {**vega_config(theme), "background": theme.panel}}
+    spec["title"] = {"text": figure.title, "subtitle": figure.words, "anchor": "start"}
+    return (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(spec)
+
+
 def svg(spec: dict[str, Any], theme: Theme = LIGHT, width: int = PICTURE_WIDTH) -> str:
     """The chart as an SVG picture."""
     drawn: str = _vl_convert().vegalite_to_svg(

@@ -14,20 +14,14 @@ from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import STEP, Level, level_of
 from holdfast.core.ledger.step_times import StepTimes
-from holdfast.core.metrics import price_chip_ns
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.advice import Advice, Condition, advice
-from holdfast.report.document import NS_PER_CHIP_HOUR
-from holdfast.report.findings import Announced, Evidence, Findings
+from holdfast.report.findings import Announced, Findings
 from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
+from holdfast.report.stories import Incident, stories
 from holdfast.report.tiers import Newest, Tier, tiers
-from holdfast.report.words import cause_in_words, clean, duration
-
-STORIES = 200  # incidents that are told whole: the costliest and the newest
-NEWEST = 100
-LINES, TRACEBACK_LINES, LINE_CHARS = 20, 24, 300
-STACKS_CHARS = 6_000
+from holdfast.report.words import clean, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +35,6 @@ class Factor:
     share: float | None
     of: str
     lost_chip_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """One disruption's story. `down_ns` None: it is not over; `money` None: no price was given.
-
-    `is_whole`: lines, traceback and stacks are those that are known; else they were left out,
-    because there are too many incidents.
-    """
-
-    attempt: int
-    at_ns: int
-    cause: str
-    lost_steps: int
-    lost_ns: int
-    down_ns: int | None
-    chip_hours: float
-    money: float | None
-    phases: tuple[tuple[str, int], ...]
-    exits: tuple[int | None, ...] = ()
-    rank: int | None = None
-    lines: tuple[str, ...] = ()
-    traceback: tuple[str, ...] = ()
-    stacks: tuple[tuple[int, str], ...] = ()
-    resumed: str = ""
-    restart: str = ""
-    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +129,7 @@ def overview(sight: Sight) -> Overview:
     account = findings.account
     state = findings.state or ("done" if course.is_over else "recorded")
     is_live = state in ("running", "silent")
-    incidents = tuple(_incidents(sight))
+    incidents = stories(findings, sight.price_per_chip_hour)
     at_ns = sight.now_ns if is_live else course.end_ns
     rows = tiers(findings, sight.steps, sight.ranks, sight.newest, at_ns)
     hosts = host_rows(sight.ranks, sight.now_ns, sight.steps.usual_ns)
@@ -253,49 +220,6 @@ def badput(account: Account) -> Iterator[tuple[str, int]]:
     kinds = [kind for kind, ns in account.kinds.items() if kind != STEP and ns > 0]
     for kind in sorted(kinds, key=lambda kind: (levels[level_of(kind)], place_of(kind))):
         yield kind, account.kinds[kind]
-
-
-def _incidents(sight: Sight) -> Iterator[Incident]:
-    findings = sight.findings
-    account = findings.account
-    disruptions = account.disruptions
-    prices = [price_chip_ns(one, account.chips) for one in disruptions]
-    costliest = sorted(range(len(prices)), key=lambda i: -prices[i])[: STORIES - NEWEST]
-    known = {one.attempt: one for one in reversed(findings.evidence)}
-    resumes = {one.attempt: one.words for one in findings.resumed}
-    whole = {*costliest, *range(max(0, len(prices) - NEWEST), len(prices))}
-    for i, (one, price) in enumerate(zip(disruptions, prices, strict=True)):
-        evidence = known.get(one.attempt) or Evidence(one.attempt)
-        hours = price / NS_PER_CHIP_HOUR
-        phases = [(kind, ns) for kind, ns in one.waterfall_ns.items() if ns > 0]
-        told = i in whole
-        yield Incident(
-            attempt=one.attempt,
-            at_ns=one.at_ns,
-            cause=clean(evidence.words or cause_in_words(one.cause))[:LINE_CHARS],
-            lost_steps=one.lost_steps,
-            lost_ns=one.lost_ns,
-            down_ns=one.downtime_ns,
-            chip_hours=hours,
-            money=None if sight.price_per_chip_hour is None else hours * sight.price_per_chip_hour,
-            phases=tuple(sorted(phases, key=lambda phase: place_of(phase[0]))),
-            exits=evidence.exits,
-            rank=evidence.rank,
-            lines=_last(evidence.last_lines, LINES) if told else (),
-            traceback=_last((evidence.traceback or "").splitlines(), TRACEBACK_LINES)
-            if told
-            else (),
-            stacks=tuple((rank, clean(text)[:STACKS_CHARS]) for rank, text in evidence.stacks)
-            if told
-            else (),
-            resumed=resumes.get(one.attempt + 1, ""),
-            restart="" if evidence.restart is None or not told else clean(evidence.restart.words),
-            is_whole=told,
-        )
-
-
-def _last(lines: Sequence[str], most: int) -> tuple[str, ...]:
-    return tuple(clean(line[: 2 * LINE_CHARS].rstrip())[:LINE_CHARS] for line in lines[-most:])
 
 
 def _phase(sight: Sight) -> Phase | None:

@@ -17,7 +17,7 @@ from holdfast.report.overview import Overview
 from holdfast.report.words import cause_in_words, clean
 
 NS_PER_US = 1000
-MARKS = 2000  # of saves: the newest
+MARKS = LAUNCHES = 2000  # saves and attempts: the newest
 FORMAT = 1
 
 
@@ -48,7 +48,7 @@ def course_data(view: Overview, saves: tuple[tuple[int, int], ...] = ()) -> dict
                 "end": None if one.end_ns is None else _us(course, one.end_ns),
                 "cause": None if one.cause is None else clean(cause_in_words(one.cause)),
             }
-            for one in course.launches
+            for one in course.launches[-LAUNCHES:]
         ],
         "notices": [
             {

@@ -17,12 +17,15 @@ from holdfast.report.run_data import course_data
 from holdfast.report.run_tables import host, incident, outliers, tiers
 from holdfast.report.run_top import broke, cards, gains, goodput, head
 from holdfast.report.still import HALF_PX, NARROW_PX, WIDE_PX, drawn
-from holdfast.report.words import duration, moment
+from holdfast.report.stories import by_interest
+from holdfast.report.words import counted, duration, moment
 
 SECTIONS = ("head", "notes", "now", "goodput", "badput", "gains", "incidents", "pace", "tiers",
             "hosts")  # fmt: skip
 CHARTS = ("badput", "pace")
 NOTES, MOST_NOTES = 4, 100  # in view, and in the page
+STILL_PIECES = 120  # of the time line for those who have no script
+ROWS = 600  # disruptions in the page
 NEWEST = 20  # disruptions that are in view; the others open
 
 
@@ -62,12 +65,15 @@ def sections(view: Overview, without: Collection[str] = ()) -> dict[str, str]:
 
 def timeline_of(view: Overview) -> dict[str, Any]:
     """The time line as it is drawn for those who have no script, with its words and numbers."""
-    return _still(_timeline(view))
+    return _still(time_line(view.course, STILL_PIECES, dated=view.unix_clock))
 
 
 def _incidents(view: Overview) -> dict[str, Any]:
+    shown = sorted(by_interest(view.incidents, ROWS), reverse=True)
+    left = len(view.incidents) - len(shown)
     return {
-        "rows": [incident(view, one) for one in reversed(view.incidents)],
+        "rows": [incident(view, view.incidents[place]) for place in shown],
+        "left": f"{counted(left, 'other disruption')}, cheaper and older" if left else "",
         "priced": view.price_per_chip_hour is not None,
         "newest": NEWEST,
         "rollbacks": view.rollbacks,
@@ -103,13 +109,9 @@ _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
 }
 
 
-def _timeline(view: Overview) -> Figure:
-    return time_line(view.course, dated=view.unix_clock)
-
-
 def figures_of(view: Overview) -> list[Figure]:
     """All charts, for a picture."""
-    found = [_timeline(view), lost_time(view.account)]
+    found = [time_line(view.course, dated=view.unix_clock), lost_time(view.account)]
     if view.steps.bins:
         found.append(step_times(view.course, view.steps, dated=view.unix_clock))
     return found

@@ -7,7 +7,8 @@ from typing import Any
 from holdfast.report.charts import Table
 from holdfast.report.hosts import HostRow
 from holdfast.report.kinds import style_of, words_of
-from holdfast.report.overview import Incident, Overview
+from holdfast.report.overview import Overview
+from holdfast.report.stories import Incident
 from holdfast.report.words import MISSING, clean, counted, duration, moment, money, size
 
 
@@ -31,7 +32,8 @@ def incident(view: Overview, one: Incident) -> dict[str, Any]:
         "money": MISSING if one.money is None else money(one.money),
         "bars": bars,
         "phases": [
-            (_phase_name(kind), _phase_words(kind), duration(ns)) for kind, ns in one.phases
+            (_phase_name(kind), _phase_words(kind) if one.is_whole else "", duration(ns))
+            for kind, ns in one.phases
         ],
         "exits": _exits(one),
         "resumed": one.resumed,
