@@ -65,7 +65,7 @@ def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     port = agent.saw(r"metrics: http://127.0.0.1:(\d+)/metrics")[1]
     saver, loader, slow = start(SAVER), start(WITH_WORKERS), start(STUBBORN)
     host.notice.write_text("600")
-    agent.saw("processes are signalled in 8.9. min")  # 595 s less the grace period: it trains on
+    agent.saw("processes are signalled in 8.9")  # 595 s less the grace period: it trains on
     assert saver.log == ["up"]
     host.notice.write_text("60")
     agent.saw(f"process {saver.pid} .* ended after")

@@ -37,6 +37,8 @@ PF_FORKNOEXEC = 0x40  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 # Between a supervisor and its ranks (`agent.reaper`): those whom it has started, and nobody else.
 REAPER, GUARD = "hf-reaper", "hf-guard"
 DELETED = " (deleted)"
+READ_BYTES = 1 << 16
+_NUMBERS = tuple(map(str, range(256)))
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -69,8 +71,9 @@ class Scan:
         spared: Sequence[str] = SPARED,
         proc: Path = Path("/proc"),
     ) -> None:
-        self._proc = proc
+        self._proc, self._place = proc, str(proc)
         self._starts = tuple(re.split(r"[*?\[]", glob, maxsplit=1)[0] for glob in globs)
+        self._starts_bytes = tuple(map(os.fsencode, self._starts))
         self._is_device = re.compile("|".join(f"(?:{fnmatch.translate(g)})" for g in globs)).match
         self._spared = frozenset(name[:COMM_CHARS] for name in spared)
 
@@ -108,7 +111,7 @@ class Scan:
         Raises OSError for one that cannot be looked at: PermissionError where this user may not.
         """
         try:
-            held = list(self._opened(pid))
+            held = self._opened(pid)
             if is_thorough:
                 held += self._mapped(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -138,26 +141,27 @@ class Scan:
         command = head.partition("(")[2]
         return Stat(command, fields[0], int(fields[1]), int(fields[6]), int(fields[19]))
 
-    def _opened(self, pid: int) -> Iterator[str]:
-        folder = os.open(f"{self._proc}/{pid}/fd", _DIRECTORY)
+    def _opened(self, pid: int) -> list[str]:
+        folder = os.open(f"{self._place}/{pid}/fd", _DIRECTORY)
         try:
-            for target in _targets(folder):
-                if target.startswith(self._starts):
-                    target = target.removesuffix(DELETED)
-                    if self._is_device(target):
-                        yield target
+            targets = _targets(folder)
         finally:
             os.close(folder)
+        starts = self._starts
+        return self._devices([one for one in targets if one.startswith(starts)])
 
-    def _mapped(self, pid: int) -> Iterator[str]:
-        for line in (self._proc / str(pid) / "maps").read_bytes().splitlines():
-            place = line.find(b"/")
-            if place >= 0:
-                target = os.fsdecode(line[place:])
-                if target.startswith(self._starts):
-                    target = target.removesuffix(DELETED)
-                    if self._is_device(target):
-                        yield target
+    def _mapped(self, pid: int) -> list[str]:
+        text = _whole(f"{self._place}/{pid}/maps")
+        if not any(start in text for start in self._starts_bytes):
+            return []  # as for nearly all: their lines, which are many, need not be parted
+        lines = [line for line in text.splitlines() if b"/" in line]
+        targets = [os.fsdecode(line[line.find(b"/") :]) for line in lines]
+        return self._devices([one for one in targets if one.startswith(self._starts)])
+
+    def _devices(self, targets: Sequence[str]) -> list[str]:
+        """Those of these names that are devices'."""
+        names = [one.removesuffix(DELETED) for one in targets]
+        return [one for one in names if self._is_device(one)]
 
     def _above(self, pid: int) -> Iterator[int]:
         """What a process descends from, its parent first."""
@@ -218,11 +222,24 @@ def _targets(folder: int) -> list[str]:
     Its size is the number of descriptors (Linux 6.2). Mostly they are the lowest numbers, and then
     the folder need not be listed, which takes as long as reading them.
     """
-    numbers = range(os.fstat(folder).st_size)
+    count, readlink = os.fstat(folder).st_size, os.readlink
+    names = _NUMBERS[:count] if count <= len(_NUMBERS) else map(str, range(count))
     try:
-        return [os.readlink(str(one), dir_fd=folder) for one in numbers] or _listed(folder)
+        return [readlink(one, dir_fd=folder) for one in names] or _listed(folder)
     except FileNotFoundError:
         return _listed(folder)
+
+
+def _whole(path: str) -> bytes:
+    """A file of /proc, which gives a page at a time."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(file, READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
 
 
 def _listed(folder: int) -> list[str]:

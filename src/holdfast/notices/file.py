@@ -78,7 +78,7 @@ def _moment(text: str, written_unix_ns: int) -> int:
 
 
 class File:
-    """Looks at a path a few times a second."""
+    """Looks at a path twice a second."""
 
     name = "file"
 

@@ -67,6 +67,23 @@ def test_a_run_that_releases_its_host_has_azure_go_on_when_all_is_saved_and_neve
     assert f"step {house.saved_step()} is saved" in said
 
 
+def test_the_host_agent_has_azure_go_on_when_nobody_is_left_and_none_was_hidden(house):
+    with AzureEmulator() as azure:
+        device = house.folder / "accel0"
+        device.touch()
+        words = ("--notice", f"azure:{azure.url}", "--devices", device, "--grace", 300)
+        words += ("--state", house.folder / "state", "--release-event")
+        agent = house.holdfast("agent", "--autocheckpoint", *words)
+        house.eventually(lambda: len(azure.requests) >= 2)
+        azure.do("event", "Preempt", "60", "mine")
+        said = agent.saw("azure: event mine is approved|the cloud is not told to go on")[0]
+        is_hidden = any("permission denied" in line for line in agent.lines)
+        assert said.startswith("the cloud is not") == is_hidden
+        assert azure.approved == ([] if is_hidden else ["mine"])
+        agent.send(signal.SIGTERM)
+        agent.wait(0)
+
+
 def test_without_a_source_nobody_is_asked_and_nothing_of_it_is_imported(house):
     log = house.folder / "audit"
     (house.folder / "sitecustomize.py").write_text(WATCHES.format(log=str(log)))
