@@ -62,7 +62,7 @@ def machine(tmp_path, monkeypatch):
 @pytest.mark.parametrize("codes", [[0], [69, 69, 75], [1], [69, 78]])
 def test_it_starts_the_run_until_that_says_more_than_not_now(machine, tmp_path, codes):
     command = ["python", "it's.py", "--name", "$HOME"]
-    done = machine(codes, *command, setup="echo set up >> asked.first\n", agent=False)
+    done = machine(codes, *command, setup="set -e\necho set up >> asked.first\n", agent=False)
     assert (done.returncode, done.stderr) == (codes[-1], "")
     asked = (tmp_path / "asked").read_text().splitlines()
     words = "10 run --name lm --store /the store -- python it's.py --name $HOME"

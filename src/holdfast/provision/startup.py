@@ -57,7 +57,8 @@ def startup_script(
         f"# Made by holdfast up for run {run}.",
         *environment,
         *filter(None, [setup.rstrip()]),
-        *([_AGENT] if agent else ()),
+        "set +e  # whatever the lines above have set",
+        *([_agent()] if agent else ()),
         *([_FIRST if agent else _FIRST_ALONE] if _must_ask(workers, one_host) else ()),
         _LOOP.format(words=shlex.join(words), unavailable=UNAVAILABLE, again_s=AGAIN_S),
     ]
@@ -76,8 +77,11 @@ while true; do
   sleep {again_s}
 done
 """
-# In a shell of its own, so that the agent is started again when it dies, and ends with the script.
-_AGENT = f"""\
+
+
+def _agent() -> str:
+    """In a shell of its own, so that it is started again when it dies, and ends with the script."""
+    return f"""\
 agent() {{
   trap 'kill $! 2>/dev/null; wait; exit' TERM
   while true; do
@@ -90,9 +94,12 @@ agent() {{
 }}
 agent & agent=$!
 trap 'kill "$agent" 2>/dev/null; wait "$agent"' EXIT"""
+
+
 _FIRST_ALONE = f"""\
 attribute() {{
-  curl -sf --retry 10 --retry-connrefused --max-time 60 -H 'Metadata-Flavor: Google' \\
+  curl -sf --noproxy '*' --retry 10 --retry-connrefused --max-time 60 \\
+    -H 'Metadata-Flavor: Google' \\
     "http://${{GCE_METADATA_HOST:-metadata.google.internal}}{ATTRIBUTES}/$1"
 }}
 if ! worker=$(attribute agent-worker-number) || ! about=$(attribute tpu-env); then
