@@ -208,6 +208,18 @@ def test_gzip_and_carriage_returns(tmp_path: Path) -> None:
         converted(path, "maxtext")
 
 
+def test_logs_are_read_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """A later process, the first one, and a second rank's log of the same time as the first."""
+    for name, first, start in (("a", 95, 1000.0), ("b", 0, 0.0), ("c", 0, 0.5)):
+        log = "".join(line_of(first + n, 1.0, start + n) for n in range(100))
+        (tmp_path / name).write_text(log)
+    done = converted([tmp_path / name for name in "abc"], "maxtext")
+    account = account_of(done)
+    assert (account["steps_kept"], account["lost_steps"]) == (195, 5)
+    assert len(account["disruptions"]) == 1
+    assert any("c: begun while the log before it was written" in note for note in done.notes)
+
+
 def test_file_times(tmp_path: Path) -> None:
     """Two logs without times, one a process: each ended when its file last changed."""
     for name, first, changed in (("a.log", 0, 1000), ("b.log", 5, 2000)):

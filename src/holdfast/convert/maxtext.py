@@ -28,7 +28,7 @@ from holdfast.convert.seen import (
     Seen,
     Stepped,
 )
-from holdfast.convert.stamps import Clock, clock_of
+from holdfast.convert.stamps import Clock, clock_of, in_order
 from holdfast.core.facts import DONE
 
 WARM_UP = "compile"
@@ -69,7 +69,7 @@ _THREAD = re.compile(r"[IWEF]\d{4} [\d:.]+\s+(\d{1,20}) ", re.ASCII)
 def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
     """What MaxText's logs tell, in the order of the files."""
     notes.assume("MaxText counts steps from 0; here the first is 1")
-    for path in paths:
+    for path in in_order(paths, asked, notes):
         yield NewFile(Place(str(path), 0))
         yield from _Reader(path, asked, notes).read()
 

@@ -125,6 +125,22 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
     return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
 
 
+def in_order(paths: list[Path], asked: Asked, notes: Notes) -> list[Path]:
+    """Logs by their first times, if each has one; else as they are."""
+    begun = []
+    for path in paths:
+        clock = clock_of(path, asked)
+        lines_ = head(path).decode("utf-8", "replace").splitlines() if path.is_file() else []
+        first_ns = next((at for at in map(clock.read, lines_) if at is not None), None)
+        if first_ns is None:
+            return paths
+        begun.append((first_ns, len(begun), path))
+    found = [path for _, _, path in sorted(begun)]
+    if found != paths:
+        notes.assume("the logs are read in the order of their first times")
+    return found
+
+
 def clock_of(path: Path, asked: Asked) -> Clock:
     """A clock for a log; the year of stamps without one is that of the file's last change."""
     try:

@@ -75,6 +75,10 @@ class _Attempt:
         return max(known) if known else None
 
 
+def _time_of(seen: Stepped | Began | Ended | Alive | Paused | Restoring | Restored) -> int | None:
+    return seen.end_ns if isinstance(seen, Paused) else seen.at_ns
+
+
 class Story:
     """Takes what was seen in the order of the log; yields facts as they are certain.
 
@@ -92,6 +96,9 @@ class Story:
         self._clock_ns = asked.start_ns or 0
         self._name: str | None = asked.name
         self._chips: int | None = asked.chips
+        self._file: NewFile | None = None  # nothing of it has told a time yet
+        self._left_out = False
+        self._steps_end_ns: int | None = None
         self.steps = 0
         self.has_times = False
 
@@ -102,6 +109,32 @@ class Story:
 
     def feed(self, seen: Seen) -> Iterator[Fact]:
         """Take the next thing that was seen."""
+        if isinstance(seen, NewFile):
+            self._new_file(seen)
+        elif not self._is_of_another_rank(seen):
+            yield from self._take_in(seen)
+
+    def _new_file(self, seen: NewFile) -> None:
+        self._file, self._left_out = seen, False
+        if self._now is not None:
+            self._now.new_file = True
+
+    def _is_of_another_rank(self, seen: Seen) -> bool:
+        """Whether it stands in a file that was written beside the one before it."""
+        at_ns = None if isinstance(seen, About) else _time_of(seen)
+        if self._file is not None and at_ns is not None:
+            steps_end_ns = self._steps_end_ns
+            if steps_end_ns is not None and at_ns < steps_end_ns - SAME_START_NS:
+                self._left_out = True
+                self._notes.odd(
+                    self._file.place,
+                    "begun while the log before it was written, by another process of the same "
+                    "attempt, it seems: left out",
+                )
+            self._file = None
+        return self._left_out
+
+    def _take_in(self, seen: Seen) -> Iterator[Fact]:
         match seen:
             case Stepped():
                 yield from self._stepped(seen)
@@ -120,9 +153,6 @@ class Story:
             case About():
                 self._name = self._name or seen.name
                 self._chips = self._chips or seen.chips
-            case NewFile():
-                if self._now is not None:
-                    self._now.new_file = True
 
     def finish(self) -> Iterator[Fact]:
         """The rest, and the run itself. The notes are complete after it."""
@@ -256,7 +286,7 @@ class Story:
             if attempt.rows and attempt.line_ns is not None:
                 steps = step.last - attempt.rows[-1].last
                 attempt.pace_ns = max(step.at_ns - attempt.line_ns, 0) // max(steps, 1)
-            attempt.line_ns = step.at_ns
+            attempt.line_ns = self._steps_end_ns = step.at_ns
         attempt.silent_until_ns = None
         attempt.rows.append(step)
 
