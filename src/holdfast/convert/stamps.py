@@ -127,7 +127,7 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
 
 def in_order(paths: list[Path], asked: Asked, notes: Notes) -> list[Path]:
     """Logs by their first times, if each has one; else as they are."""
-    begun = []
+    begun: list[tuple[int, int, Path]] = []
     for path in paths:
         clock = clock_of(path, asked)
         lines_ = head(path).decode("utf-8", "replace").splitlines() if path.is_file() else []

@@ -75,7 +75,9 @@ class _Attempt:
         return max(known) if known else None
 
 
-def _time_of(seen: Stepped | Began | Ended | Alive | Paused | Restoring | Restored) -> int | None:
+def _time_of(seen: Seen) -> int | None:
+    if isinstance(seen, About | NewFile):
+        return None
     return seen.end_ns if isinstance(seen, Paused) else seen.at_ns
 
 
@@ -121,7 +123,7 @@ class Story:
 
     def _is_of_another_rank(self, seen: Seen) -> bool:
         """Whether it stands in a file that was written beside the one before it."""
-        at_ns = None if isinstance(seen, About) else _time_of(seen)
+        at_ns = _time_of(seen)
         if self._file is not None and at_ns is not None:
             steps_end_ns = self._steps_end_ns
             if steps_end_ns is not None and at_ns < steps_end_ns - SAME_START_NS:
