@@ -6,7 +6,7 @@ are the resource, `compute.googleapis.com/Workload`, and its labels. `holdfast[g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.core.summary import ROLLING_S
@@ -74,30 +74,35 @@ class CloudMonitoring:
             transport.close()
 
     def _series(self, sample: Sample) -> Iterator[Any]:
-        from google.cloud import monitoring_v3
-
-        seconds = int(sample.at_s)
-        end_time = {"seconds": seconds, "nanos": int((sample.at_s - seconds) * 1e9)}
+        resource = resource_labels(self._gcp.zone, sample.run.name)
         for point in points(sample, self._gcp.accelerator):
-            series = monitoring_v3.TimeSeries()
-            series.metric.type = METRIC + point.metric
-            series.metric.labels.update(point.labels)
-            series.resource.type = RESOURCE
-            series.resource.labels.update(
-                {
-                    "location": self._gcp.zone,
-                    "workload_id": sample.run.name,
-                    "replica_id": REPLICA,
-                }
-            )
-            kind = "int64_value" if isinstance(point.value, int) else "double_value"
-            series.points.append(
-                monitoring_v3.Point(
-                    interval=monitoring_v3.TimeInterval(end_time=end_time),
-                    value=monitoring_v3.TypedValue(**{kind: point.value}),
-                )
-            )
-            yield series
+            yield series_of(point, sample.at_s, resource)
+
+
+def resource_labels(location: str, workload: str, replica: str = REPLICA) -> dict[str, str]:
+    """Whose numbers they are."""
+    return {"location": location, "workload_id": workload, "replica_id": replica}
+
+
+def series_of(point: Point, at_s: float, resource: Mapping[str, str]) -> Any:
+    """The point as a `monitoring_v3.TimeSeries`, at a moment in unix seconds."""
+    from google.cloud import monitoring_v3
+
+    seconds = int(at_s)
+    end_time = {"seconds": seconds, "nanos": int((at_s - seconds) * 1e9)}
+    series = monitoring_v3.TimeSeries()
+    series.metric.type = METRIC + point.metric
+    series.metric.labels.update(point.labels)
+    series.resource.type = RESOURCE
+    series.resource.labels.update(resource)
+    kind = "int64_value" if isinstance(point.value, int) else "double_value"
+    series.points.append(
+        monitoring_v3.Point(
+            interval=monitoring_v3.TimeInterval(end_time=end_time),
+            value=monitoring_v3.TypedValue(**{kind: point.value}),
+        )
+    )
+    return series
 
 
 def points(sample: Sample, accelerator: str) -> Iterator[Point]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_utils
+from holdfast.compat.ml_goodput_measurement.google_sink import GoogleCloud
 from holdfast.compat.ml_goodput_measurement.sinks import Sink, SinkFactory, Target, TensorBoard
 
 BadputType = goodput_utils.BadputType
@@ -30,7 +31,7 @@ ACTIVITY_EXCLUSION_LIST = goodput_utils.ACTIVITY_EXCLUSION_LIST
 TENSORBOARD_FOLDER = "goodput"
 FINAL_FLUSH_S = 10.0
 
-_sinks: list[SinkFactory] = [TensorBoard.of]
+_sinks: list[SinkFactory] = [TensorBoard.of, GoogleCloud.of]
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,10 @@ def add_sink(factory: SinkFactory) -> None:
 
 
 class GoodputMonitor:
-    """Asks a job's goodput again and again, and tells it to sinks: TensorBoard, and added ones."""
+    """Asks a job's goodput again and again, and tells it to sinks.
+
+    They are TensorBoard, Google Cloud Monitoring if it was asked for, and those that were added.
+    """
 
     def __init__(
         self,
