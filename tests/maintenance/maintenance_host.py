@@ -126,7 +126,7 @@ class Host:
             story.ranks,
             saves.EverySteps(story.save_every),
             save_in_memory=in_memory if story.buffers else saves.Never(),
-            notice=NoticePolicy(OnNotice.STAY if story.stays else OnNotice.LEAVE),
+            notice=NoticePolicy(OnNotice.STAY if story.stays else OnNotice.RELEASE),
         )
 
     def _service(self, name: str) -> Any:
@@ -190,7 +190,6 @@ class Host:
         await asyncio.sleep(self.story.horizon_s)
         self._listener.close(0)
         await listening
-        self.is_tidy = not self.services.get("x")
         for made in self.services.values():
             if made is not None:
                 made.close()

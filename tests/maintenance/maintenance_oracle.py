@@ -57,6 +57,7 @@ def findings(host: Host) -> list[str]:
         *_lost_steps(host),
         *_unheard(host),
         *_left_for_nothing(host),
+        *_released(host),
         *_warnings(host),
         *_agent(host),
     ]
@@ -210,6 +211,24 @@ def _left_for_nothing(host: Host) -> Iterator[str]:
         yield f"the run leaves at {at_s:.1f} s, and no end was announced"
     elif host.story.stays:
         yield f"the run leaves at {at_s:.1f} s, and was to stay"
+
+
+def _released(host: Host) -> Iterator[str]:
+    """What may happen at once is an end that stands, after a run of which nothing is lost."""
+    finish = host.world.finish
+    if finish is None:
+        return
+    standing = {}
+    for notice, at_ns in zip(host.heard, host.heard_ns, strict=True):
+        if at_ns <= host.world.finished_ns:
+            standing[notice.key] = notice
+    newest = max((one.step for one in host.world.store.sets), default=0)
+    if finish.settled and host.steps_done - newest > 1:
+        yield f"the host is released, and steps {newest} to {host.steps_done} are lost"
+    for notice in finish.settled:
+        last = standing.get(notice.key)
+        if last is None or not last.action.is_end or last.state is NoticeState.WITHDRAWN:
+            yield f"{notice.source} is told to go on with {notice.words}, which does not stand"
 
 
 def _warnings(host: Host) -> Iterator[str]:

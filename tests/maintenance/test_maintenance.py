@@ -28,6 +28,12 @@ def test_stories_of_maintenance_lose_nothing_that_could_be_saved():
     assert came.saved
 
 
+def test_a_story_that_cloud_tpu_tells():
+    told = story(688)
+    assert "tpu" in told.sources
+    assert maintenance_campaign.wrong_with(told) == []
+
+
 @pytest.mark.parametrize(
     ("seed", "words", "holder", "name", "planted"),
     [

@@ -256,7 +256,8 @@ def virtual_tpu() -> type[Virtual]:
     from google.api_core.exceptions import from_grpc_status
     from google.cloud import tpu_v2alpha1
 
-    from holdfast.testing.tpu import ApiError, TpuEmulator
+    from holdfast.testing.tpu import TpuEmulator
+    from holdfast.testing.tpu_wire import ApiError
 
     class VirtualTpu(Virtual, TpuEmulator):
         def _listen(self) -> None:
@@ -266,8 +267,7 @@ def virtual_tpu() -> type[Virtual]:
             self.endpoint = f"127.0.0.1:{self.port}"
 
         def open(self, loop: VirtualLoop, calendar: Callable[[], float]) -> None:
-            self.loop, self.calendar = loop, calendar
-            self.hangs = False
+            self.loop, self.calendar, self.elapsed = loop, calendar, loop.time
             CLIENTS[self.endpoint] = self
             self.do("node", TPU_NODE)
 
@@ -283,12 +283,6 @@ def virtual_tpu() -> type[Virtual]:
                 raise from_grpc_status(error.code, str(error)) from None
             self.truths.append((self.loop.clock.now_ns, "node"))
             return tpu_v2alpha1.Node(node)
-
-        @property
-        def transport(self) -> VirtualTpu:
-            return self
-
-        async def _closed(self) -> None: ...
 
     return VirtualTpu
 
