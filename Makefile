@@ -55,7 +55,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
-		-e '.[jax,torch,stacks,objects,gcp,gcp-export,dashboard,logs,metrics,tensorboard,test]'
+		-e '.[jax,torch,stacks,objects,gcp,gcp-export,dashboard,logs,metrics,serve,tensorboard,test]'
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps ml-goodput-measurement
 	$(COMPILE)
 	@touch $@

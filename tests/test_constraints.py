@@ -47,7 +47,7 @@ def test_everything_installed_for_the_tests_is_pinned_to_what_is_installed() -> 
     pinned = {canonicalize_name(n): v for n, v in (line.split("==") for line in LINES)}
     wrong = {}
     extras = {"jax", "torch", "stacks", "objects", "gcp", "dashboard", "logs", "metrics", "test"}
-    extras |= {"gcp-export", "tensorboard"}
+    extras |= {"gcp-export", "serve", "tensorboard"}
     for name in needed_by("holdfast", extras):
         try:
             installed = version(name).split("+")[0]

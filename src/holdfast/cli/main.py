@@ -22,6 +22,7 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 COMMANDS = {
     "run": "Run COMMAND, keep it going, and record where its time went.",
     "report": "Show the goodput of RUN, what it lost, and why.",
+    "serve": "Show the runs of a store in a browser, live.",
     "ls": "List the runs of a store.",
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",

@@ -35,6 +35,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Whether a run may have that name."""
+    return not _problem(name)
+
+
 def shown(text: object) -> str:
     """`text` quoted, escaped and shortened: safe on a terminal whatever it holds."""
     full = ascii(text)

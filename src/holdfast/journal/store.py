@@ -37,7 +37,7 @@ from holdfast.journal.atomic import (
 from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.elsewhere import keep_elsewhere
 from holdfast.journal.fields import text, texts, whole
-from holdfast.journal.names import check_name, new_id, shown
+from holdfast.journal.names import check_name, is_name, new_id, shown
 from holdfast.journal.regular import refuse_link
 from holdfast.journal.remote import Remote, remote_of
 
@@ -282,7 +282,7 @@ class RunStore:
     def _unknown(self, name: str) -> str:
         from difflib import get_close_matches  # 10 ms, and needed by a mistyped name alone
 
-        names = self.names()
+        names = [name for name in self.names() if is_name(name)]  # others could be no answer
         near = get_close_matches(name, names, n=3) or names[:5]
         hint = f"did you mean {' or '.join(near)}?" if near else "the store has no runs yet"
         return f"no run is named {name!r} in {_shown_place(self.root)}: {hint}"

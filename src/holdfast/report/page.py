@@ -94,8 +94,11 @@ def safe_page(
 @cache
 def environment() -> jinja2.Environment:
     """Templates of `report/pages`, which escape every value, and print none of it raw."""
-    altair()  # Jinja comes with it
-    import jinja2
+    try:
+        import jinja2
+    except ImportError:
+        altair()  # it comes with that, and says how
+        raise
 
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: (_PAGES / name).read_text("utf-8")),

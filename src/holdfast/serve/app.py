@@ -1,0 +1,211 @@
+"""The application: which address shows what. Everything is read; nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, quote
+
+from holdfast.errors import HoldfastError, UnknownRun
+from holdfast.journal.store import RunStore
+from holdfast.serve.access import LOGIN, SESSION_S, Access
+from holdfast.serve.guard import Guard, cookie_name
+from holdfast.serve.pages import (
+    Page,
+    login_page,
+    run_page,
+    runs_page,
+    waiting_page,
+    words_page,
+)
+from holdfast.serve.run_look import WAITING, RunLook, See
+from holdfast.serve.runs_look import RunsLook
+from holdfast.serve.stream import EventStream
+from holdfast.serve.topic import TROUBLE, Topic
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+
+THREADS = 4
+MOST_RUNS = 32  # kept open at once
+MOST_VIEWERS = 256
+MAX_FORM_BYTES = 8192
+WRONG_TOKEN_S = 0.5
+
+
+@dataclass(slots=True)
+class _Watched:
+    look: RunLook
+    topic: Topic
+
+
+class Site:
+    """The pages of one store. All but looks belong to the event loop's thread."""
+
+    def __init__(
+        self, store: RunStore, place: str, runs: RunsLook, see: See, access: Access, port: int
+    ) -> None:
+        """`place`: the store as its user named it; `port`: what the cookie is named by."""
+        self._store = store
+        self._place = place
+        self._see = see
+        self._access = access
+        self._port = port
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
+        self._runs = Topic(runs, self._threads)
+        self._watched: OrderedDict[str, _Watched] = OrderedDict()
+        self._viewers = 0
+        self.closing = asyncio.Event()
+
+    def app(self) -> ASGIApp:
+        """With everything that stands before it."""
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        routes = [
+            Route("/", self._list),
+            Route("/live", self._list_live),
+            Route("/run/{name}", self._run),
+            Route("/run/{name}/live", self._run_live),
+            Route(LOGIN, self._login, methods=["GET"]),
+            Route(LOGIN, self._log_in, methods=["POST"]),
+            Route("/{rest:path}", self._nothing),
+        ]
+        return Guard(Starlette(routes=routes, lifespan=self._lifespan), self._access, self._port)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: object) -> AsyncIterator[None]:
+        del app
+        yield
+        self.closing.set()
+        for topic in (self._runs, *(one.topic for one in self._watched.values())):
+            topic.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- Pages --------------------------------------------------------------------------------
+
+    async def _list(self, request: Request) -> Response:
+        del request
+        parts = await self._runs.current()
+        if "order" not in parts:  # the store cannot be read
+            return _sent(words_page("The store cannot be read", parts[TROUBLE], 503))
+        return _sent(await self._made(lambda: runs_page(self._place, parts, self._runs.mark)))
+
+    async def _run(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            one = await self._watch(name)
+        except UnknownRun as error:
+            return _sent(words_page("There is no such run", str(error), 404))
+        except HoldfastError as error:
+            return _sent(words_page("This run cannot be read", str(error), 422))
+        parts = await one.topic.current()
+        live = f"/run/{quote(name)}/live"
+        if WAITING in parts:
+            words, mark = parts[WAITING], one.topic.mark
+            return _sent(await self._made(lambda: waiting_page(name, words, mark, live)))
+        if one.look.view is None:
+            return _sent(words_page("This run cannot be read", parts.get(TROUBLE, ""), 422))
+        return _sent(await self._made(lambda: run_page(one.look, parts, one.topic.mark, live)))
+
+    async def _nothing(self, request: Request) -> Response:
+        del request
+        return _sent(words_page("There is nothing here", "The list has all runs.", 404))
+
+    async def _made(self, make: Callable[[], Page]) -> Page:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, make)
+
+    # --- Live ---------------------------------------------------------------------------------
+
+    async def _list_live(self, request: Request) -> object:
+        return self._stream(self._runs, request)
+
+    async def _run_live(self, request: Request) -> object:
+        try:
+            one = await self._watch(request.path_params["name"])
+        except HoldfastError as error:
+            return _sent(words_page("There is no such run", str(error), 404))
+        return self._stream(one.topic, request)
+
+    def _stream(self, topic: Topic, request: Request) -> object:
+        """The topic from where this viewer is."""
+        viewers = sum(one.topic.viewers for one in self._watched.values()) + self._runs.viewers
+        if viewers >= MOST_VIEWERS:
+            return _sent(words_page("Too many look at once", "Try again in a while.", 503))
+        mark = request.headers.get("last-event-id") or request.query_params.get("mark")
+        return EventStream(topic, mark, self.closing)
+
+    async def _watch(self, name: str) -> _Watched:
+        """A run that the store has; its folder's name is the listing's, not the address's."""
+        loop = asyncio.get_running_loop()
+        if name not in self._watched:
+            await loop.run_in_executor(self._threads, self._store.get, name)
+            look = RunLook(self._store, name, self._see)
+            self._watched.setdefault(name, _Watched(look, Topic(look, self._threads)))
+            self._forget()
+        self._watched.move_to_end(name)
+        return self._watched[name]
+
+    def _forget(self) -> None:
+        """Close the runs that nobody has asked for the longest."""
+        idle = [name for name, one in self._watched.items() if not one.topic.viewers]
+        for name in idle[: max(0, len(self._watched) - MOST_RUNS)]:
+            self._watched.pop(name).topic.stop()
+
+    # --- The token ----------------------------------------------------------------------------
+
+    async def _login(self, request: Request) -> Response:
+        """The form; a token in the address is exchanged for the cookie, and is gone from there."""
+        given = request.query_params.get("token")
+        if given is None:
+            return _sent(login_page("This server wants its token.", 200))
+        return await self._exchange(given, request.query_params.get("to"))
+
+    async def _log_in(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                return _sent(login_page("That is no token.", 413))
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
+        return await self._exchange(fields.get("token", [""])[0], None)
+
+    async def _exchange(self, given: str, to: str | None) -> Response:
+        from starlette.responses import RedirectResponse
+
+        if self._access.token is not None and not self._access.is_token(given.strip()):
+            await asyncio.sleep(WRONG_TOKEN_S)
+            return _sent(login_page("That is not this server's token.", 403))
+        answer = RedirectResponse(_own_path(to), status_code=303)
+        if self._access.token is not None:
+            answer.set_cookie(
+                cookie_name(self._port),
+                self._access.session(time.time()),
+                max_age=SESSION_S,
+                httponly=True,
+                samesite="strict",
+            )
+        return answer
+
+
+def _own_path(to: str | None) -> str:
+    """A path of this server's; anything that a browser could take for another's is the list."""
+    if to is None or not to.startswith("/") or not to.isascii() or not to.isprintable():
+        return "/"
+    return quote(to, safe="/%") if to[1:2] not in ("/", "\\") else "/"
+
+
+def _sent(page: Page) -> Response:
+    from starlette.responses import HTMLResponse
+
+    policy = f"{page.policy}; frame-ancestors 'none'"
+    headers = {"content-security-policy": policy}
+    return HTMLResponse(page.html, status_code=page.status, headers=headers)

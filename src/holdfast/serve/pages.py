@@ -1,0 +1,89 @@
+"""The pages that the server sends: the parts of a topic in their frame, with the live script.
+
+Each page comes with its content security policy. What the script puts in later is HTML that the
+same templates made: they escape every value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from holdfast.report.page import safe_page, script
+from holdfast.report.run_page import SECTIONS
+from holdfast.report.words import clean
+from holdfast.serve.run_look import COURSE, RunLook
+from holdfast.serve.topic import TROUBLE
+
+TYPES = "holdfast"  # of the scripts, for trusted types
+STYLES = ("run.css", "live.css")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is sent: HTML and its policy."""
+
+    html: str
+    policy: str
+    status: int = 200
+
+
+def runs_page(place: str, parts: Mapping[str, str], mark: str) -> Page:
+    """The list of all runs."""
+    names = json.loads(parts.get("order", "[]"))
+    return _page(
+        "runs.html",
+        [script("live.js"), script("runs.js")],
+        {"live": {"url": "/live", "mark": mark}},
+        title="Runs",
+        place=place,
+        names=names,
+        parts=parts,
+    )
+
+
+def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Page:
+    """One run; as much as there is of it."""
+    view = look.view
+    assert view is not None  # noqa: S101 - there are parts
+    return _page(
+        "live_run.html",
+        [script("live.js"), script("course.js")],
+        {"course": json.loads(parts[COURSE]), "live": {"url": url, "mark": mark}},
+        title=f"{view.name}: {view.state}",
+        sections={name: parts.get(name, "") for name in SECTIONS},
+        timeline=look.timeline,
+        trouble=parts.get(TROUBLE, ""),
+        made_by=f"Holdfast {version('holdfast')}, live.",
+    )
+
+
+def waiting_page(name: str, words: str, mark: str, url: str) -> Page:
+    """A run of which nothing is recorded yet: the page loads anew when there is."""
+    return _page(
+        "live_wait.html",
+        [script("live.js")],
+        {"live": {"url": url, "mark": mark, "reload": True}},
+        title=name,
+        words=words,
+    )
+
+
+def words_page(title: str, words: str, status: int) -> Page:
+    """A sentence: what is not there, or cannot be."""
+    return _page("words.html", [], {}, status=status, title=title, words=clean(words))
+
+
+def login_page(words: str, status: int) -> Page:
+    """Asks for the token."""
+    return _page("login.html", [], {}, status=status, title="Holdfast", words=words)
+
+
+def _page(
+    template: str, scripts: list[str], blocks: Mapping[str, Any], status: int = 200, **values: Any
+) -> Page:
+    html, policy = safe_page(template, scripts, blocks, STYLES, live=TYPES, **values)
+    return Page(html, policy, status)

@@ -1,0 +1,162 @@
+"""The runs of a store as parts of a page: a row each, the counts, and what cannot be read.
+
+One look a second reads the runs that are under way; all of them are looked at as often as that is
+cheap. Rows are rendered again when what they show has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.summary import ALL, RunSummary, Window
+from holdfast.journal.store import RunStore
+from holdfast.report.page import environment
+from holdfast.report.run_top import STATE_TONES
+from holdfast.report.words import MISSING, clean, percent
+from holdfast.runs.listing import Listing, RunList
+from holdfast.runs.state import RUNNING, SILENT, STATES
+from holdfast.serve.topic import Parts
+
+LIVE = (RUNNING, SILENT)
+ALL_EVERY_S = 1.0  # at least: a run that is new is seen then
+SHARE = 0.2  # of one core, for looking at all
+PATIENCE_S = 0.4  # for reading, in one look
+MOST_ROWS = 2000
+WHY_CHARS = 140
+PROBLEMS, PROBLEM_CHARS = 20, 400
+WHOLE = (Window(ALL, None),)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a run's row shows."""
+
+    name: str
+    state: str
+    tone: str
+    goodput: str
+    step: str
+    saved: str
+    attempts: str
+    seen: str
+    why: str
+    course: str = ""
+
+
+class RunsLook:
+    """Of one thread at a time. Calling it looks, and gives the parts."""
+
+    def __init__(self, store: RunStore, *, cache: Path | None, scratch: str | None) -> None:
+        self._store = store
+        self._runs = RunList(store, cache=cache, scratch=scratch)
+        self._known: dict[str, RunSummary] = {}
+        self._problems: tuple[str, ...] = ()
+        self._unread: tuple[str, ...] = ()
+        self._next_all_s = 0.0
+        self._rendered: dict[str, tuple[Row, str]] = {}
+
+    def __call__(self) -> Parts:
+        """Raises StoreUnavailable when the store cannot be read."""
+        now_ns = time.time_ns()
+        began_s = time.monotonic()
+        if began_s >= self._next_all_s:
+            self._take(self._runs.look(now_ns, WHOLE, patience_s=PATIENCE_S))
+            took_s = time.monotonic() - began_s
+            wait_s = 0.0 if self._unread else max(ALL_EVERY_S, took_s / SHARE)
+            self._next_all_s = time.monotonic() + wait_s
+        elif live := [name for name, run in self._known.items() if run.state in LIVE]:
+            listing = self._runs.look(now_ns, WHOLE, only=live, patience_s=PATIENCE_S)
+            self._known |= {run.name: run for run in listing.runs}
+        return self.parts(now_ns)
+
+    def _take(self, listing: Listing) -> None:
+        """All that there is; what had to wait is shown as it was."""
+        found = {run.name: run for run in listing.runs}
+        for name in listing.unread:
+            if name in self._known:
+                found[name] = self._known[name]
+        self._known = found
+        self._unread = tuple(name for name in listing.unread if name not in found)
+        self._problems = listing.problems
+
+    def parts(self, now_ns: int) -> Parts:
+        """What the page shows, by the ids of its parts; rows by `row:NAME`."""
+        runs = sorted(self._known.values(), key=_place)
+        shown = runs[:MOST_ROWS]
+        rows = {run.name: self._row(run, now_ns) for run in shown}
+        self._rendered = {name: self._rendered[name] for name in rows}
+        return {
+            "counts": render("counts", counts(runs), len(runs), len(shown), len(self._unread)),
+            "problems": self._told_problems(),
+            "order": json.dumps(list(rows)),
+            **{f"row:{name}": text for name, text in rows.items()},
+        }
+
+    def _row(self, run: RunSummary, now_ns: int) -> str:
+        row = row_of(run, now_ns)
+        known = self._rendered.get(run.name)
+        if known is None or known[0] != row:
+            known = row, render("row", row)
+            self._rendered[run.name] = known
+        return known[1]
+
+    def _told_problems(self) -> str:
+        told = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
+        return render("problems", told[:PROBLEMS], max(0, len(told) - PROBLEMS))
+
+
+def render(macro: str, *values: object) -> str:
+    """One part as HTML."""
+    parts = environment().get_template("runs_parts.html").module
+    return str(getattr(parts, macro)(*values)).strip()
+
+
+def short(text: str, most: int) -> str:
+    """The text, cut where it is too long."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def row_of(run: RunSummary, now_ns: int) -> Row:
+    """A run's row; the texts are clean, and not yet HTML."""
+    why = run.why or (" ".join(run.holder.split()) if run.holder else "")
+    return Row(
+        name=clean(run.name),
+        state=run.state,
+        tone=STATE_TONES.get(run.state, ""),
+        goodput=percent(run.spent().goodput),
+        step=MISSING if run.step is None else f"{run.step:,}",
+        saved=MISSING if run.saved_step is None else f"{run.saved_step:,}",
+        attempts=f"{run.attempts:,}",
+        seen=ago(run.seen_unix_ns, now_ns),
+        why=short(clean(why), WHY_CHARS),
+    )
+
+
+def ago(then_unix_ns: int | None, now_ns: int) -> str:
+    """How long ago, to a unit that does not change while one looks."""
+    if then_unix_ns is None:
+        return MISSING
+    seconds = max(0, now_ns - then_unix_ns) // 1_000_000_000
+    if seconds < 10:
+        return "now"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds // 10 * 10} s ago"
+
+
+def counts(runs: Sequence[RunSummary]) -> list[tuple[str, str, int]]:
+    """How many are in each state there is: the state, its tone, how many."""
+    found = {state: sum(run.state == state for run in runs) for state in STATES}
+    return [(state, STATE_TONES.get(state, ""), n) for state, n in found.items() if n]
+
+
+def _place(run: RunSummary) -> tuple[int, int, str]:
+    """What is under way first, by name; then the newest."""
+    if run.state in LIVE:
+        return 0, 0, run.name
+    return 1, -(run.seen_unix_ns or 0), run.name
