@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -84,3 +86,14 @@ def test_a_folder_that_cannot_be_written_is_a_failed_delivery(tmp_path: Path) ->
     board = TensorBoard(str(tmp_path / "file"), is_fleet=False)
     with pytest.raises(OSError):
         board.deliver(a_look("a"))
+
+
+def test_no_framework_is_imported_for_it(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from holdfast.export.tensorboard import TensorBoard\n"
+        f"TensorBoard({str(tmp_path)!r}, is_fleet=False)\n"
+        "print('torch' in sys.modules, 'jax' in sys.modules, 'tensorboardX' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("False False True", "")

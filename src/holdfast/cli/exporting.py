@@ -61,6 +61,7 @@ def beside(
         return None
     arguments = [
         *flags(asked),
+        *("--every", EVERY_S),
         "--store",
         str(folder.path.parent),
         "--until-eof",
