@@ -210,4 +210,8 @@ def _steps_in_words(steps: StepTimes) -> str:
     )
     if steps.slow:
         told += f"; {counted(steps.slow, 'step')} took three times as long or longer"
+    if steps.together > 1:
+        told += (
+            f"; the script runs ahead of its device, so {steps.together} steps are looked at as one"
+        )
     return f"{told}; dots are the longest where they stand out."
