@@ -122,7 +122,8 @@ def test_a_script_that_runs_ahead_of_its_device_is_told_by_how_fast_the_device_i
     assert told.steps == 3_000
     assert told.usual_ns == pytest.approx(2 * S / 20, rel=0.3)
     assert told.recent_ns == pytest.approx(2 * S / 20, rel=0.3)
-    assert [one.attempt for one in told.outliers] == [0, 1, 2] and told.slow == 96
+    assert [one.attempt for one in told.outliers] == [0, 1, 2]
+    assert told.slow == 96
     assert [one.step for one in told.outliers] == [608, 1_608, 2_608]
     assert told.last_step == 3_000
 

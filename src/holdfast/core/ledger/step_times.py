@@ -69,7 +69,7 @@ class StepTimes:
 
 
 class _Rows(NamedTuple):
-    """Steps in a row of one attempt; `last` is the index of what ends it in the attempts' columns."""
+    """Steps in a row of one attempt; `last` is the index of what ends it among all rows."""
 
     steps: Ints
     own: Ints
