@@ -66,6 +66,8 @@ def test_the_history_goes_to_standard_output(
         (["{log}", "--gap", "-1"], "--gap -1.0: give a positive number"),
         (["{log}", "--pause", "nan"], "--pause nan: give a positive number"),
         (["{log}", "--start", "soon"], "--start soon: give a time like"),
+        (["{log}", "--out", "{out}", "--requested", "9"], "--requested is later than the first"),
+        (["{log}", "--out", "{out}", "--end", "1"], "--end is earlier than the last"),
         (["{log}", "--timezone", "Mars"], "--timezone Mars: give a zone like"),
         (["{log}", "--map", "step"], "--map step: give NAME=COLUMN"),
         (["{log}", "--map", "loss=loss"], "--map loss=loss: give NAME=COLUMN"),
@@ -77,7 +79,9 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(
 ) -> None:
     (tmp_path / "log").write_text(LOG)
     (tmp_path / "rubbish").write_bytes(b"\0\xff\n" * 100)
-    names = {"{folder}": tmp_path} | {f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "gone")}
+    names = {"{folder}": tmp_path} | {
+        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "gone", "out")
+    }
     code, out, err = run(capsys, "convert", *[names.get(a, a) for a in arguments])
     assert (code, out) == (78, "")
     assert words in err

@@ -7,9 +7,9 @@ queue, why a process went) is left out; what is assumed instead is said.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
+from holdfast.convert.attempt import Attempt
 from holdfast.convert.notes import Notes
 from holdfast.convert.place import Frame, Placed, Row, place, usual_ns
 from holdfast.convert.seen import (
@@ -25,54 +25,15 @@ from holdfast.convert.seen import (
     Seen,
     Stepped,
 )
-from holdfast.convert.voices import Judged, Voices
-from holdfast.core.facts import DONE, AttemptFact, Fact, RestoreFact, RunFact, SpanFact, StepsFact
+from holdfast.convert.voices import Judged
+from holdfast.core.facts import AttemptFact, Fact, RestoreFact, RunFact, SpanFact, StepsFact
 from holdfast.core.word import MAX_STEP
+from holdfast.errors import ConfigurationError
 
 HOLD = 4096  # rows are placed when so many more are known
 BACK_NS = NS_PER_S  # clocks that are set right go back by less
 SAME_START_NS = 60 * NS_PER_S  # the ranks of one attempt start within it
 UNKNOWN = "unknown"
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One attempt while its lines are read."""
-
-    number: int
-    floor_ns: int | None  # known start, or the end of the attempt before
-    start_ns: int | None  # as far as the log says it
-    voices: Voices = field(default_factory=Voices)
-    whats: dict[str, int | None] = field(default_factory=dict)
-    rows: list[Stepped] = field(default_factory=list)
-    paused: list[Paused] = field(default_factory=list)
-    after: dict[int, list[Paused]] = field(default_factory=dict)
-    placed_any: bool = False
-    last_step: int | None = None  # of the rows that are placed
-    end_ns: int | None = None  # of all that is placed
-    rows_end_ns: int | None = None
-    low_ns: int | None = None  # the first of all that is placed
-    line_ns: int | None = None  # of the last step line
-    seen_ns: int | None = None  # of the last line
-    silent_until_ns: int | None = None  # a long silence ended then
-    back_ns: int | None = None  # the time of a line that lay before the one before it
-    shift_ns: int = 0
-    usual_ns: int | None = None
-    pace_ns: int | None = None  # of the last row
-    cause: str | None = None
-    restoring: Restoring | None = None
-    has_times: bool = False
-    new_file: bool = False
-
-    @property
-    def has_steps(self) -> bool:
-        return self.voices.last is not None
-
-    @property
-    def over_ns(self) -> int | None:
-        """When it was over, as far as known."""
-        known = [t for t in (self.end_ns, self.seen_ns, self.start_ns) if t is not None]
-        return max(known) if known else None
 
 
 def _time_of(seen: Seen) -> int | None:
@@ -91,8 +52,8 @@ class Story:
         self._asked = asked
         self._notes = notes
         self._warm_up = warm_up
-        self._now: _Attempt | None = None
-        self._before: _Attempt | None = None  # has steps; the next one's first step tells its last
+        self._now: Attempt | None = None
+        self._before: Attempt | None = None  # has steps; the next one's first step tells its last
         self._count = 0
         self._first_ns: int | None = None
         self._clock_ns = asked.start_ns or 0
@@ -165,14 +126,18 @@ class Story:
         start_ns = self._clock_ns if self._first_ns is None else self._first_ns
         requested_ns, ended_ns = start_ns, max(self._clock_ns, start_ns)
         asked, notes = self._asked, self._notes
-        if asked.requested_ns is not None and asked.requested_ns <= start_ns:
+        if asked.requested_ns is not None:
+            if asked.requested_ns > start_ns:
+                raise ConfigurationError("--requested is later than the first process of the log")
             requested_ns = asked.requested_ns
         else:
             notes.assume(
                 "how long the run was in a queue is not in the log: its time begins with its first "
                 "process"
             )
-        if asked.end_ns is not None and asked.end_ns >= ended_ns:
+        if asked.end_ns is not None:
+            if asked.end_ns < ended_ns:
+                raise ConfigurationError("--end is earlier than the last that the log tells of")
             ended_ns = asked.end_ns
         else:
             notes.assume("the run is taken to have ended with the last that the log tells of it")
@@ -191,11 +156,11 @@ class Story:
         attempt = self._now or self._open(None)
         judged = attempt.voices.judge(step.last, step.voice)
         if judged is Judged.AGAIN:
-            judged = Judged.RESTART if self._was_repeated(attempt, step) else Judged.ECHO
+            judged = Judged.RESTART if attempt.was_repeated(step) else Judged.ECHO
         if judged is Judged.ECHO:
             self._notes.odd(step.place, "a step that was there already: the line is left out")
             return
-        why = self._why_new(attempt, step, judged)
+        why = attempt.why_another(step, judged, self._asked.gap_ns)
         if why is not None:
             self._notes.odd(step.place, why)
             start_ns = attempt.silent_until_ns
@@ -212,46 +177,7 @@ class Story:
         if len(attempt.rows) >= 2 * HOLD:
             yield from self._place(attempt, HOLD)
 
-    def _was_repeated(self, attempt: _Attempt, step: Stepped) -> bool:
-        """Whether a step that is told again was done again, too."""
-        if attempt.cause not in (None, DONE) or attempt.new_file:
-            return True
-        if step.at_ns is None or attempt.line_ns is None:
-            return False
-        took_ns = step.took_ns if step.took_ns is not None else attempt.pace_ns
-        return took_ns is not None and step.at_ns - attempt.line_ns > max(took_ns, NS_PER_S)
-
-    def _why_new(self, attempt: _Attempt, step: Stepped, judged: Judged) -> str | None:
-        """Why this step is another process's than the ones before; None: it is not."""
-        if not attempt.rows and not attempt.placed_any:
-            return None
-        if judged is Judged.RESTART:
-            return "the steps fall back: taken for a restart"
-        if attempt.silent_until_ns is not None:
-            return self._gap_words()
-        at_ns, heard_ns = step.at_ns, attempt.seen_ns
-        if at_ns is not None and heard_ns is not None:
-            last = attempt.rows[-1].last if attempt.rows else attempt.last_step or 0
-            pace = attempt.usual_ns or attempt.pace_ns
-            expected = step.took_ns if step.took_ns is not None else None
-            if expected is None and pace is not None:
-                expected = pace * (step.last - last)
-            if expected is not None and at_ns - heard_ns - expected > self._asked.gap_ns:
-                return self._gap_words()
-        if attempt.new_file:
-            last = attempt.rows[-1].last if attempt.rows else attempt.last_step or 0
-            follows = (step.first or step.last) == last + 1 or step.first is None
-            if not follows or at_ns is None or heard_ns is None:
-                return "a new file: taken for a restart"
-        return None
-
-    def _gap_words(self) -> str:
-        return (
-            f"nothing was written for over {self._asked.gap_ns / NS_PER_S:g} s: taken for a "
-            "restart (--gap)"
-        )
-
-    def _in_order(self, attempt: _Attempt, step: Stepped) -> Stepped | None:
+    def _in_order(self, attempt: Attempt, step: Stepped) -> Stepped | None:
         """The step with a time that does not lie before the one before it; None: it has none."""
         at_ns = None if step.at_ns is None else step.at_ns + attempt.shift_ns
         if at_ns is not None and attempt.line_ns is not None and at_ns < attempt.line_ns - BACK_NS:
@@ -281,7 +207,7 @@ class Story:
             return step
         return Stepped(step.place, step.last, at_ns, step.took_ns, step.first, step.voice)
 
-    def _take(self, attempt: _Attempt, step: Stepped) -> None:
+    def _take(self, attempt: Attempt, step: Stepped) -> None:
         if step.at_ns is not None:
             attempt.has_times = self.has_times = True
             attempt.seen_ns = max(attempt.seen_ns or step.at_ns, step.at_ns)
@@ -316,7 +242,7 @@ class Story:
             yield from self._close(attempt)
         self._open(began.at_ns).whats[began.what] = began.at_ns
 
-    def _is_another(self, attempt: _Attempt, began: Began) -> bool:
+    def _is_another(self, attempt: Attempt, began: Began) -> bool:
         """Whether this line tells of another process than those of the attempt so far."""
         if attempt.has_steps or began.sure:
             return True
@@ -347,20 +273,20 @@ class Story:
         if attempt is None or restoring is None or restored.at_ns is None or attempt.has_steps:
             return
         start_ns = restoring.at_ns
-        if start_ns is not None and self._floor(attempt) <= start_ns <= restored.at_ns <= MAX_NS:
+        if start_ns is not None and attempt.least_ns <= start_ns <= restored.at_ns <= MAX_NS:
             self._alive(restored.at_ns)
-            self._reach(attempt, start_ns, restored.at_ns)
+            attempt.reach(start_ns, restored.at_ns)
             yield RestoreFact(attempt.number, start_ns, restored.at_ns, restoring.step)
 
     def _paused(self, paused: Paused) -> Iterator[Fact]:
         attempt = self._now or self._open(None)
         if paused.start_ns is not None and paused.end_ns is not None:
-            start_ns = max(paused.start_ns + attempt.shift_ns, self._floor(attempt))
+            start_ns = max(paused.start_ns + attempt.shift_ns, attempt.least_ns)
             end_ns = paused.end_ns + attempt.shift_ns
             if start_ns <= end_ns <= MAX_NS:
                 attempt.has_times = self.has_times = True
                 self._alive(paused.end_ns)
-                self._reach(attempt, start_ns, end_ns)
+                attempt.reach(start_ns, end_ns)
                 yield SpanFact(attempt.number, paused.kind, start_ns, end_ns)
         elif paused.after is not None and len(attempt.after) < 2 * HOLD:
             attempt.after.setdefault(paused.after, []).append(paused)
@@ -369,36 +295,25 @@ class Story:
 
     # -- attempts
 
-    def _open(self, start_ns: int | None) -> _Attempt:
+    def _open(self, start_ns: int | None) -> Attempt:
         """The next attempt; it starts no earlier than the last one ended."""
         floor_ns: int | None = self._clock_ns if self._count else None
         if start_ns is None and self._asked.start_ns is not None and not self._count:
             start_ns = self._asked.start_ns
         if start_ns is not None:
             start_ns = start_ns if floor_ns is None else max(start_ns, floor_ns)
-        self._now = _Attempt(self._count, floor_ns, start_ns, seen_ns=start_ns)
+        self._now = Attempt(self._count, floor_ns, start_ns, seen_ns=start_ns)
         self._count += 1
         return self._now
 
-    def _floor(self, attempt: _Attempt) -> int:
-        known = [t for t in (attempt.floor_ns, attempt.start_ns) if t is not None]
-        return max(known, default=-MAX_NS)
-
-    def _reach(self, attempt: _Attempt, start_ns: int, end_ns: int) -> None:
-        """Something of the attempt lies there."""
-        if attempt.low_ns is None or start_ns < attempt.low_ns:
-            attempt.low_ns = start_ns
-        if attempt.end_ns is None or end_ns > attempt.end_ns:
-            attempt.end_ns = end_ns
-
-    def _place(self, attempt: _Attempt, count: int | None) -> Iterator[Fact]:
+    def _place(self, attempt: Attempt, count: int | None) -> Iterator[Fact]:
         """Facts of the first rows that wait."""
         if not attempt.rows:
             return
         is_first = not attempt.placed_any
         frame = Frame(
             attempt.start_ns if is_first else attempt.rows_end_ns,
-            self._floor(attempt),
+            attempt.least_ns,
             self._clock_ns,
             None if is_first else attempt.last_step,
             None if attempt.restoring is None else attempt.restoring.step,
@@ -416,18 +331,18 @@ class Story:
         attempt.paused = placed.marks_left
         self._say(attempt, placed)
         for row in placed.rows:
-            self._reach(attempt, row.start_ns, row.end_ns)
+            attempt.reach(row.start_ns, row.end_ns)
             attempt.rows_end_ns = row.end_ns
             yield StepsFact(attempt.number, *row)
             if attempt.after:
                 yield from self._right_after(attempt, row)
         for span in placed.spans:
-            self._reach(attempt, span.start_ns, span.end_ns)
+            attempt.reach(span.start_ns, span.end_ns)
             yield SpanFact(attempt.number, *span)
         attempt.last_step = placed.rows[-1].last
         attempt.rows = [] if count is None else attempt.rows[count:]
 
-    def _right_after(self, attempt: _Attempt, row: Row) -> Iterator[Fact]:
+    def _right_after(self, attempt: Attempt, row: Row) -> Iterator[Fact]:
         """Pauses of known length: where the step after them starts."""
         for step in [s for s in attempt.after if s < row.last]:
             at_ns = row.start_ns
@@ -436,7 +351,7 @@ class Story:
                 yield SpanFact(attempt.number, paused.kind, at_ns, end_ns)
                 at_ns = end_ns
 
-    def _close(self, attempt: _Attempt, *, is_last: bool = False) -> Iterator[Fact]:
+    def _close(self, attempt: Attempt, *, is_last: bool = False) -> Iterator[Fact]:
         """No more lines of this attempt will come."""
         yield from self._place(attempt, None)
         over_ns = attempt.over_ns
@@ -445,7 +360,7 @@ class Story:
         self._clock_ns = max(self._clock_ns, over_ns) if self._count > 1 else over_ns
         if attempt.start_ns is None:
             low_ns = over_ns if attempt.low_ns is None else attempt.low_ns
-            attempt.start_ns = max(low_ns, self._floor(attempt))
+            attempt.start_ns = max(low_ns, attempt.least_ns)
         if self._first_ns is None:
             self._first_ns = attempt.start_ns
         if attempt.cause is None and not is_last:
@@ -457,7 +372,7 @@ class Story:
         else:
             yield AttemptFact(attempt.number, attempt.start_ns, over_ns, attempt.cause)
 
-    def _settle(self, before: _Attempt, next_first: int | None) -> Iterator[Fact]:
+    def _settle(self, before: Attempt, next_first: int | None) -> Iterator[Fact]:
         """The attempt before, now that it is known which step came after it.
 
         A process logs its last steps late, or never; but what the next one continued was done.
@@ -473,7 +388,7 @@ class Story:
             yield StepsFact(before.number, last + 1, next_first - 1, end_ns, end_ns)
         yield AttemptFact(before.number, start_ns, end_ns, before.cause)
 
-    def _say(self, attempt: _Attempt, placed: Placed) -> None:
+    def _say(self, attempt: Attempt, placed: Placed) -> None:
         """What had to be assumed to place these rows."""
         notes = self._notes
         for at in placed.overlapping:
