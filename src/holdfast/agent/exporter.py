@@ -22,6 +22,7 @@ SOURCES = Path(__file__).parents[2]
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 300.0
 CLOSE_LIMIT_S = 5.0  # for the last numbers; above what the process itself allows
 LINE_CHARS = 400
+MOST_SAID = 100  # different lines
 PREFIX = "holdfast: "
 
 
@@ -103,7 +104,7 @@ class ExportProcess:
 
     def _tell(self, words: str) -> None:
         """Once: what is tried again and again would say the same each time."""
-        if words and words not in self._said:
+        if words and words not in self._said and len(self._said) < MOST_SAID:
             self._said.add(words)
             self._say(f"export: {words}")
 

@@ -164,6 +164,8 @@ METRICS: tuple[Metric, ...] = (
            lambda s: _one(s.notice_s)),
     Metric("supervisor_silent_seconds", GAUGE, (), "Since the supervisor last showed life",
            lambda s: _one(s.since_seen_s)),
+    Metric("seen_timestamp_seconds", GAUGE, (), "When the run last showed life, unix time",
+           lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / NS_PER_S)),
     Metric("journal_dropped_records", GAUGE, (), "Records not written for want of space",
            lambda s: _one(s.records_dropped)),
 )  # fmt: skip
