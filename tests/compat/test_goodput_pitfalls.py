@@ -160,6 +160,24 @@ def test_an_event_that_nobody_ended_lasts_until_the_next_step(job: Job) -> None:
     assert job.goodput() == pytest.approx(100)  # nobody said how long it was: it is in its step
 
 
+def test_events_that_cross_and_outlast_steps_are_told_whole_and_once(job: Job) -> None:
+    job.start(0)
+    job.steps(0, 0, 0)
+    for name, since_s in (("outer", 1), ("inner", 2), ("crossing", 3)):
+        job.recorder.record_custom_badput_event_start_time(moment(since_s), name)
+    job.recorder.record_custom_badput_event_end_time(moment(4), "outer")
+    job.steps(1, 1, 10)
+    job.recorder.record_custom_badput_event_end_time(moment(12), "crossing")
+    job.end(job.steps(2, 9, 20))
+    told, badput, _ = job.calculator.get_job_goodput(include_badput_breakdown=True)
+    # Nobody ended `inner`; `outer` was the one that counted before `crossing` began.
+    assert told == pytest.approx(89)
+    assert badput[BadputType.CUSTOM_BADPUT_EVENTS] == {
+        "OUTER": pytest.approx(2),
+        "CROSSING": pytest.approx(9),
+    }
+
+
 def test_clocks_that_go_back_cost_no_error(job: Job) -> None:
     job.start(0)
     job.steps(0, 49, 0)

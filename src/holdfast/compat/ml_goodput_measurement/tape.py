@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class AttemptTape:
         self.events: list[tuple[str, int, int]] = []  # open: (span, since, token), innermost last
         self._left: dict[str, int] = {}  # those that a step has followed: since
         self._replicator: Replicator | None = None
+        self._syncing = threading.Lock()
         self._scratch: Path | None = None
         self.is_live = True
         pair = read_clock_pair()
@@ -202,8 +204,7 @@ class AttemptTape:
         """A step follows: if nobody ends what is open, it did not last longer than until now."""
         if self.events:
             self._left |= {kind: since for kind, since, _ in self.events}
-            self.writer.close_span(self.events[0][2], _NEVER_NS)
-            self.events = []
+            self._free(0)
 
     def span(self, kind: str, start: int, end: int) -> None:
         """A whole span, by the journal's clock."""
@@ -219,8 +220,7 @@ class AttemptTape:
             return left
         start = self.events[at][1]
         above = self.events[at + 1 :]
-        self.writer.close_span(self.events[at][2], _NEVER_NS)  # and those above it
-        self.events = self.events[:at]
+        self._free(at)
         for name, since, _ in above:
             token = self.writer.open_span(name)
             if token <= _LAST_SLOT:
@@ -228,21 +228,29 @@ class AttemptTape:
             self.events.append((name, since, token))
         return start
 
+    def _free(self, at: int) -> None:
+        """Take events from `at` on off the stack, innermost first, so that none leaves a record."""
+        while len(self.events) > at:
+            self.writer.close_span(self.events.pop()[2], _NEVER_NS)
+
     # --- Life --------------------------------------------------------------------------------
 
     def beat(self) -> None:
         """A sign of life, and what is new to the store. From any thread."""
         if self.is_live and not self.closed:
             self.writer.words.store(Word.SUPERVISOR_ALIVE_AT, clock.unix_ns() - self._offset_ns)
+        self._sync(durable=False)
+
+    def _sync(self, *, durable: bool) -> None:
         if self._replicator is not None:
-            self._replicator.sync()
+            with self._syncing:
+                self._replicator.sync(durable=durable)
 
     def finish(self) -> None:
         """Let go of the files."""
         self.beat()
         self.writer.flush()
-        if self._replicator is not None:
-            self._replicator.sync(durable=True)
+        self._sync(durable=True)
         self.writer.close()
         if self._scratch is not None:
             remove_scratch(self._scratch)
