@@ -61,7 +61,7 @@ def test_the_run_means_what_it_meant(golden):
     expected = expected_of(golden)
     recorded = load_run(golden)
     facts = list(export_facts(recorded))
-    told = sorted(({"fact": type(f).__name__} | asdict(f) for f in facts), key=json.dumps)
+    told = sorted(({"fact": type(f).__name__} | _fields(f) for f in facts), key=json.dumps)
     assert told == expected["facts"]
     assert recorded.notes() == []
     origin_ns = recorded.facts.requested_ns
@@ -86,3 +86,8 @@ def test_a_golden_cut_off_anywhere_still_reads(golden, tmp_path):
         records = read_journal(part).records
         assert len(records) == (cut - 8192) // 32
         assert (records == whole.records[: len(records)]).all()
+
+
+def _fields(fact):
+    """Without the notes that a converted history has, and a journal never."""
+    return {name: value for name, value in asdict(fact).items() if (name, value) != ("notes", ())}
