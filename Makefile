@@ -102,9 +102,10 @@ format: $(STAMP) ## Put the code in order
 crash: $(STAMP) ## Every state after a power cut, every operation failing once: the thorough form
 	CRASH=long $(BIN)/pytest -n $(PYTEST_WORKERS) --dist load tests/crash $(PYTEST_ARGS)
 
-browser: $(BROWSER_STAMP) ## Open the pages in a real browser; draw the picture of one for the docs
+browser: $(BROWSER_STAMP) ## Open the pages in a real browser; draw the pictures of them for the docs
 	$(BIN)/pytest tests/browser $(PYTEST_ARGS)
 	$(BIN)/python docs/images/plan.py
+	$(BIN)/python docs/images/run.py
 
 prometheus: $(STAMP) ## Rules, dashboard and numbers against a real Prometheus server
 	.ci/prometheus $(PROMETHEUS)

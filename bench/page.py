@@ -135,9 +135,14 @@ def filled(steps: int, attempts: int) -> Ledger:
 
 def browse(pages: list[Path], rounds: int) -> None:
     """Open each page anew, so many times."""
-    from playwright.sync_api import sync_playwright
-
     program = next(filter(None, map(shutil.which, NAMES)), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        program = None
+    if program is None:
+        print("no browser: make browser sets Chromium and Playwright up")
+        return
     with sync_playwright() as driver:
         for path in pages:
             found: dict[str, list[float]] = {}

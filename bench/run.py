@@ -12,6 +12,7 @@ PARTS = {
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
     "dropin.py": ([], ["--rounds", "2", "--peer-steps", "100000"]),
+    "page.py": ([], ["--rounds", "2"]),
     "simulate.py": ([], ["--rounds", "2"]),
     "faults.py": ([], ["--rounds", "5"]),
     "notices.py": ([], ["--rounds", "3", "--idle", "10"]),

@@ -164,7 +164,7 @@
   }
 
   // Every piece in a range of time, as rectangles from the bottom up by share; what is narrower than
-  // a pixel is summed up in its column, where each kind that is not a step has a pixel at least.
+  // a few pixels is summed up in its columns, where each kind that is no step has a pixel at least.
   function strip(from, to, top, height, width) {
     const scale = width / (to - from);
     const kinds = data.kinds.length;
@@ -173,18 +173,20 @@
     const last = pieceAt(to);
     for (let i = pieceAt(from); i <= last && i < data.d.length; i++) {
       const x0 = (start[i] - from) * scale, x1 = (start[i + 1] - from) * scale;
-      if (x1 - x0 >= 1.5) {
+      if (x1 - x0 >= 3) {
         stack(kindsOf(i), data.d[i], snapped(Math.max(0, x0)), snapped(Math.min(width, x1)), top, height);
         rows(i, x0, x1, top, height, width);
         continue;
       }
-      const column = Math.floor((x0 + x1) / 2);
-      if (column < 0 || column >= width) continue;
-      touched[column] = 1;
-      for (const [kind, us] of kindsOf(i)) sums[column * kinds + kind] += us;
+      const parts = kindsOf(i);
+      for (let column = Math.max(0, Math.floor(x0)); column < Math.min(width, x1); column++) {
+        const share = x1 > x0 ? (Math.min(x1, column + 1) - Math.max(x0, column)) / (x1 - x0) : 1;
+        touched[column] = 1;
+        for (const [kind, us] of parts) sums[column * kinds + kind] += us * share;
+      }
     }
     for (let column = 0; column < width; column++) {
-      if (!touched[column]) continue;
+      if (!touched[column]) continue; // a wider piece has all of it
       const found = [];
       let whole = 0;
       for (let kind = 0; kind < kinds; kind++) {
@@ -242,7 +244,7 @@
   function rows(i, x0, x1, top, height, width) {
     const n = data.n[i];
     const each = (x1 - x0) / Math.max(1, n);
-    if (data.k[i] < 0 || each < 4) return;
+    if (data.k[i] < 0 || each < 8) return;
     pen.fillStyle = paints.panel;
     const first = Math.max(0, Math.floor(-x0 / each));
     for (let k = first; k <= n && x0 + k * each < width; k++) pen.fillRect(Math.round(x0 + k * each), top, 1, height);
@@ -299,7 +301,10 @@
       pen.fillRect(column, base - 6, 1, 6);
     }
     pen.fillStyle = paints.ink;
-    for (const [us] of data.incidents) mark(x(us), base, width, (cx) => { pen.moveTo(cx - 4, base - 10); pen.lineTo(cx + 4, base - 2); pen.moveTo(cx + 4, base - 10); pen.lineTo(cx - 4, base - 2); });
+    const inView = data.incidents.filter(([us]) => us >= view[0] && us <= view[1]);
+    const crowded = 12 * inView.length > width; // then ticks, not crosses
+    for (const [us] of inView) if (crowded) pen.fillRect(Math.round(x(us)), base - 9, 1, 6);
+    for (const [us] of crowded ? [] : inView) mark(x(us), base, width, (cx) => { pen.moveTo(cx - 4, base - 10); pen.lineTo(cx + 4, base - 2); pen.moveTo(cx + 4, base - 10); pen.lineTo(cx - 4, base - 2); });
     for (const one of data.notices) {
       const cx = x(one.at);
       if (cx < -6 || cx > width + 6) continue;
