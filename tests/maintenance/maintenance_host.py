@@ -50,7 +50,7 @@ from holdfast.notices.listener import Listener
 from holdfast.notices.protocol import Clocks, Surroundings
 from holdfast.notices.registry import wanted
 
-HAND_OVERS = 60
+HAND_OVERS = 40
 UNIX_S = 1_800_000_000  # of the vendors' calendar when the clock begins
 SERVICES: dict[str, Callable[..., Any]] = {
     "aws": VirtualAws,
@@ -283,10 +283,7 @@ class Host:
         if job.kind == "workers":
             self.agent.come(None, one)
         elif job.kind == "hands on":
-            # Again and again while the first event is announced.
-            begin_s = max(job.at_s, self.story.events[0].steps[0].at_s - 1)
-            begin_ns = self.at(begin_s) - self.clock.now_ns
-            self.clock.later(begin_ns, lambda: self.agent.hand_on(one, HAND_OVERS))
+            one.hand_overs = HAND_OVERS
 
     def _kill_agent(self) -> None:
         if self.agent.is_up and self.taken is None:

@@ -259,7 +259,7 @@ def _agent(host: Host) -> Iterator[str]:
         left = [
             one.pid
             for one in agent.processes
-            if one.is_there(release.at_ns) and one.came_ns < release.looked_ns
+            if one.is_there(release.at_ns) and one.held_since_ns < release.looked_ns
         ]
         if not left:
             continue

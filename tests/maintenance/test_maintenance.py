@@ -13,7 +13,7 @@ from maintenance_story import story
 
 sys.path.pop(0)
 
-from holdfast.core import notices
+from holdfast.core import autocheckpoint, notices
 from holdfast.core.autocheckpoint import Autocheckpoint
 from holdfast.core.notice_plan import SaveTime
 from holdfast.notices.said import Memory
@@ -38,6 +38,7 @@ def test_a_story_that_cloud_tpu_tells():
     ("seed", "words", "holder", "name", "planted"),
     [
         (16, "steps lost", SaveTime, "need_ns", property(lambda _: 1)),
+        (41, "held the device", autocheckpoint, "CLEAR_LOOKS", 1),
         (2, "not heard", Memory, "news", lambda *_, **__: []),
         (9, "4 warnings of 2 changes", notices, "is_same", lambda *_: False),
         (12, "was signalled 3 times", Autocheckpoint, "signalled", property(lambda _: ())),

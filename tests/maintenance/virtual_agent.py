@@ -22,7 +22,8 @@ from holdfast.core.autocheckpoint import Autocheckpoint, Policy
 from holdfast.core.notices import Notice
 
 LOOK_NS = 40 * MS
-HAND_OVER_NS = 150 * MS  # longer than two looks take
+# Two in one look, which may miss both, and none in the next.
+HAND_OVERS_NS = (30 * MS, 200 * MS)
 
 
 @dataclass
@@ -34,8 +35,10 @@ class Process:
     save_ns: int | None  # from the signal to its end; None: it takes no notice
     boss: Process | None = None
     gone_ns: int | None = None
+    hand_overs: int = 0  # so often it hands the device on once it is signalled
     signals: list[int] = field(default_factory=list)
     heirs: list[Process] = field(default_factory=list)
+    held_since_ns: int = 0  # by it, or by whom it has the device from
 
     @property
     def id(self) -> ev.ProcessId:
@@ -77,6 +80,7 @@ class VirtualAgent:
     def come(self, save_ns: int | None, boss: Process | None = None) -> Process:
         """A process opens the device."""
         one = Process(100 + len(self.processes), self._clock.now_ns, save_ns, boss)
+        one.held_since_ns = one.came_ns
         self.processes.append(one)
         return one
 
@@ -90,12 +94,13 @@ class VirtualAgent:
                     self.go(other)
 
     def hand_on(self, process: Process, times: int) -> None:
-        """It forks, and the parent ends at once; and so on, so many times."""
-        if process.gone_ns is None and not process.signals and times:
+        """It forks, and the parent ends at once; and so on, so many times, signalled or not."""
+        if process.gone_ns is None and times:
             heir = self.come(process.save_ns)
             process.heirs.append(heir)
+            heir.held_since_ns = process.held_since_ns
             self.go(process)
-            self._clock.later(HAND_OVER_NS, lambda: self.hand_on(heir, times - 1))
+            self._clock.later(HAND_OVERS_NS[times % 2], lambda: self.hand_on(heir, times - 1))
 
     def heard(self, notice: Notice) -> None:
         """A source has told something."""
@@ -154,6 +159,9 @@ class VirtualAgent:
 
     def _signal(self, process: Process) -> None:
         process.signals.append(self._clock.now_ns)
+        if process.hand_overs:
+            times, process.hand_overs = process.hand_overs, 0
+            self._clock.later(MS, lambda: self.hand_on(process, times))
         if process.save_ns is not None and len(process.signals) == 1:
             self._clock.later(process.save_ns, lambda: self.go(process))
 
