@@ -114,6 +114,9 @@ def _allowed_by(host: Host) -> Iterator[tuple[str, float]]:
         lead_s = SLOTS[slot].lead_s
         if lead_s is not None and step.at_s + lag_s + lead_s > end_s + 0.01:
             continue  # a promise that was not kept
+        is_vague = lead_s is not None and step.at_s + lag_s + lead_s < end_s - 3
+        if host.story.stays and (is_vague or step.what == "started"):
+            continue  # who stays has saved for the moment that could be known, and it came later
         if end_s - known_s >= need_s(host) + READING_S:
             yield f"{slot} at {step.at_s + lag_s:.1f} s", known_s
 
@@ -281,20 +284,23 @@ def _agent(host: Host) -> Iterator[str]:
 
 def _deadlines(host: Host, at_ns: int) -> Iterator[int]:
     """What the notices that stood then come to, added up on fingers."""
-    standing = {}
+    standing: dict[object, int] = {}
     for notice, heard_ns in zip(host.heard, host.heard_ns, strict=True):
         if heard_ns > at_ns:
             break
-        standing[notice.key] = notice, heard_ns
-    for notice, heard_ns in standing.values():
+        before_ns = standing.pop(notice.key, None)
         if notice.state is not NoticeState.WITHDRAWN:
-            yield _comes_to(notice, heard_ns)
+            standing[notice.key] = _comes_to(notice, heard_ns)
+            is_undated = notice.deadline_ns is None and notice.lead_ns is None
+            if is_undated and before_ns is not None:  # what has started comes by its date
+                standing[notice.key] = min(before_ns, standing[notice.key])
+    yield from standing.values()
 
 
 def _jobs_cut_off(host: Host) -> Iterator[str]:
     """A job that saves in the time that it had is gone, by itself, before its host is."""
     taken, agent = host.taken, host.agent
-    if taken is None or host.story.agent_ends_s:
+    if taken is None or agent.deaths:
         return
     end_s = (taken.at_ns - host.began_ns) / SECOND
     known = [known_s for _, known_s in _allowed_by(host)]

@@ -69,6 +69,7 @@ class VirtualAgent:
         self._machine = Autocheckpoint(self.policy)
         self._queue: deque[ev.Event] = deque()
         self._is_busy = False
+        self.deaths = 0  # one that comes before a signal is sent costs that signal
         self._life = 0
         self._looked_ns = 0
         self._last: ev.RoundReport | None = None
@@ -113,6 +114,7 @@ class VirtualAgent:
     def killed(self) -> None:
         """SIGKILL; another one is up two seconds later, and hears what stands."""
         self.is_up, self._is_busy = False, False
+        self.deaths += 1
         self._life += 1
         self._queue.clear()
         self._clock.later(2 * SECOND, self._again)
