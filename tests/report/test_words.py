@@ -6,11 +6,16 @@ from holdfast.report.words import (
     NANO,
     cause_in_words,
     chip_hours,
+    clean,
     counted,
     digits_for,
     duration,
+    moment,
+    money,
     percent,
     seconds,
+    shortened,
+    size,
 )
 
 
@@ -72,3 +77,20 @@ def test_causes_and_counts() -> None:
     assert cause_in_words("host_lost") == "host lost"
     assert cause_in_words("something_new") == "something new"
     assert (counted(1, "step"), counted(1200, "step")) == ("1 step", "1,200 steps")
+
+
+def test_amounts_sizes_and_moments() -> None:
+    assert [money(x) for x in (0, 1.234, 1234.5)] == ["0.00", "1.23", "1,234"]
+    assert [size(n) for n in (0, 1023, 1536, 200 << 20, 3 << 40, 5 << 50)] == [
+        "0 B", "1023 B", "1.5 KiB", "200 MiB", "3.0 TiB", "5120 TiB"
+    ]  # fmt: skip
+    assert moment(1_772_373_423 * NANO + 999) == "2026-03-01 13:57:03 UTC"
+
+
+def test_long_words_are_cut_where_they_end() -> None:
+    assert shortened("as it is", 8) == "as it is"
+    assert shortened("one two three", 9) == "one two…"
+
+
+def test_what_turns_the_text_around_it_is_left_out() -> None:
+    assert clean("a\u202eb\u2066c\x1b]0;title\x07d") == "abcd"

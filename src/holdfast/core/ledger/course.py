@@ -56,7 +56,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """All of it, from the request to the account's end; times are in ns on the run's clock."""
+    """All of it, from the request to the account's end; times are in ns on the run's clock.
+
+    Wall time: chips that an elastic run lacks meanwhile are in the account alone.
+    """
 
     start_ns: int
     end_ns: int

@@ -472,6 +472,6 @@
 
   still.hidden = true;
   document.getElementById("course-live").hidden = false;
-  document.querySelectorAll("[data-show]").forEach((button) => { button.hidden = false; });
+  document.documentElement.dataset.course = ""; // from now on, what leads here may be pressed
   load(JSON.parse(document.getElementById("course").textContent));
 })();
