@@ -108,12 +108,13 @@ def lost_time(account: Account) -> Figure:
 def step_times(course: Course, steps: StepTimes, *, dated: bool) -> Figure:
     """Step time over the run: the median, the middle nine tenths, and the slowest."""
     alt = altair()
+    least_ns = max(1, steps.usual_ns // 100)  # a logarithm shows no 0, and nobody asks for less
     rows = [
         {
             "at": _place(course, (one.start_ns + one.end_ns) // 2, dated=dated),
-            "low": one.low_ns / _NS_PER_MS,
-            "median": one.median_ns / _NS_PER_MS,
-            "high": one.high_ns / _NS_PER_MS,
+            "low": max(one.low_ns, least_ns) / _NS_PER_MS,
+            "median": max(one.median_ns, least_ns) / _NS_PER_MS,
+            "high": max(one.high_ns, least_ns) / _NS_PER_MS,
             "longest": one.longest_ns / _NS_PER_MS,
         }
         for one in steps.bins
