@@ -206,3 +206,17 @@ def test_what_cannot_be_meant_is_one_sentence(
     said = capsys.readouterr().err
     assert words in said
     assert len(said.splitlines()) == 1
+
+
+def test_two_runs_side_by_side(served: Any) -> None:
+    page = served.get("/compare?a=good&b=bad", Accept="text/html").text
+    numbers = re.search(r"steps kept</th><td>(\d+)</td><td>(\d+)</td>", page)
+    assert numbers is not None
+    assert numbers.groups() == ("50", "50")
+    assert '<td class="better">' in page
+    assert "<script>alert" not in page
+    events = served.events("/compare/live?a=good&b=bad")
+    assert set(events.next()["parts"]) == {"compared", "trouble"}
+    events.close()
+    for query in ("a=good", "a=good&b=none", "a=good&b=../bad", ""):
+        assert served.get(f"/compare?{query}", Accept="text/html").status == 404, query

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.moments import window_ns
 from holdfast.cli.places import store_option
 from holdfast.config import run_store, scratch_folder, serve_token, summaries_folder
+from holdfast.core.alerts import AlertPolicy
 from holdfast.errors import ConfigurationError
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.journal.recorded import Recorded
     from holdfast.report.overview import Overview
+    from holdfast.serve.access import Access
 
 PORT = 8470
 TOKEN_CHARS = 16
@@ -51,8 +54,20 @@ MAX_TOKEN_BYTES = 4096
     multiple=True,
     help="A name under which browsers may reach it; may be repeated.",
 )
+@click.option(
+    "--checkpoint-age",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    help="Alert when a run's newest checkpoint is older: 90s, 5min, 2h; off: never.",
+)
 def serve(
-    store: str | None, host: str, port: int, token_file: str | None, allow_host: tuple[str, ...]
+    store: str | None,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allow_host: tuple[str, ...],
+    checkpoint_age: str,
 ) -> None:
     """Show the runs of a store in a browser, live.
 
@@ -76,6 +91,7 @@ def serve(
             raise ConfigurationError(f"--allow-host {name!a}: give a host's name")
     names = {*LOCAL_NAMES, *(host_of(name) or "" for name in allow_host)}
     names |= {host.lower()} - {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
     place = RunStore.at(run_store(store))
     access = Access(frozenset(names), token)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
@@ -86,16 +102,16 @@ def serve(
         click.echo("holdfast: Ctrl-C ends it", err=True)
         number = sock.getsockname()[1]
         with contextlib.suppress(KeyboardInterrupt):
-            serve_until_asked(lambda: _site(place, shown, access, number), sock)
+            serve_until_asked(lambda: _site(place, shown, access, policy, number), sock)
 
 
-def _site(place: RunStore, shown: str, access: object, port: int) -> tuple[ASGIApp, asyncio.Event]:
-    from holdfast.serve.access import Access
+def _site(
+    place: RunStore, shown: str, access: Access, policy: AlertPolicy, port: int
+) -> tuple[ASGIApp, asyncio.Event]:
     from holdfast.serve.app import Site
     from holdfast.serve.runs_look import RunsLook
 
-    assert isinstance(access, Access)  # noqa: S101
-    look = RunsLook(place, cache=summaries_folder(), scratch=scratch_folder())
+    look = RunsLook(place, cache=summaries_folder(), scratch=scratch_folder(), policy=policy)
     site = Site(place, shown, look, see, access, port)
     return site.app(), site.closing
 
@@ -117,6 +133,15 @@ def see(folder: RunFolder, recorded: Recorded) -> tuple[Overview, tuple[tuple[in
         words = f"holdfast plan --from-run {folder.name} says what would raise it most."
         view = replace(view, gains=Gains((), words))
     return view, saves_of(findings.checkpoints)
+
+
+def _age_ns(text: str) -> int | None:
+    if text == "off":
+        return None
+    try:
+        return window_ns(text)
+    except ConfigurationError:
+        raise ConfigurationError(f"--checkpoint-age {text}: give 90s, 5min, 2h or off") from None
 
 
 def _token(path: str | None) -> str | None:

@@ -150,6 +150,7 @@ class RunSummary:
     `state` is running, silent, new, done, stopped, failed or interrupted; `why` its reason, where
     it has one. `step`: the highest that all ranks of the newest attempt are known to have come to.
     `start_ns` and `end_ns`: where its time line begins and ends, None while nothing is recorded.
+    `course`: how much of each of some equal parts of its time line was kept steps, in percent.
     `within`: what went where, by the name of each window that was asked for. `notes`: sentences on
     what could not be read.
     """
@@ -166,6 +167,7 @@ class RunSummary:
     holder: str | None = None
     start_ns: int | None = None
     end_ns: int | None = None
+    course: tuple[int, ...] = ()
     within: Mapping[str, Spent] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

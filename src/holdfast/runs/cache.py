@@ -24,9 +24,10 @@ from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
+MAX_PARTS = 256
 _PARTS = ("", "lease", "journal", "ckpt", "attempts")
 _PARTS_OF_ATTEMPT = ("", "journal")
 
@@ -116,6 +117,7 @@ def _plain(one: RunSummary) -> dict[str, Any]:
     row: dict[str, Any] = {k: getattr(one, k) for k in (*_TEXTS, *_WHOLES, *_WHOLES_OR_NONE)}
     return row | {
         "notes": list(one.notes),
+        "course": list(one.course),
         "kinds": dict(spent.kinds),
         "steps_kept": spent.steps_kept,
         "lost_steps": spent.lost_steps,
@@ -153,7 +155,16 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
         paced=whole(row, "paced", high=MAX_CHIP_NS),
         losses=tuple(_loss(one) for one in losses),
     )
-    return RunSummary(**fields, within={ALL: spent}, notes=texts(row, "notes"))
+    course = _course(field(row, "course"))
+    return RunSummary(**fields, course=course, within={ALL: spent}, notes=texts(row, "notes"))
+
+
+def _course(raw: object) -> tuple[int, ...]:
+    if not isinstance(raw, list) or len(raw) > MAX_PARTS:
+        raise ValueError("its course is none")
+    if not all(type(share) is int and 0 <= share <= 100 for share in raw):
+        raise ValueError("its course has shares that cannot be")
+    return tuple(raw)
 
 
 def _loss(raw: object) -> Loss:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.course import shares
 from holdfast.core.summary import RunSummary, Spent, Window, spent_of
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import Attempts, attempts, lineage
@@ -22,6 +23,7 @@ from holdfast.runs.state import is_held, last_sign_ns, state_of
 if TYPE_CHECKING:
     from holdfast.snapshot.sets import SetInfo
 
+COURSE_PARTS, COURSE_PIECES = 24, 512
 NO_LEASE = LeaseView(LeaseState.FREE, 0, None, None)
 
 
@@ -71,6 +73,7 @@ class Reading:
             holder=str(lease.holder) if is_held(lease) and lease.holder else None,
             start_ns=account.start_ns if account else None,
             end_ns=account.end_ns if account else None,
+            course=self._course() if account else (),
             within=self._within(account, windows) if account else {},
             notes=tuple(notes),
         )
@@ -107,6 +110,10 @@ class Reading:
         except (HoldfastError, OSError) as error:
             notes.append(str(error))
             return None
+
+    def _course(self) -> tuple[int, ...]:
+        """As of a list's row: some thousand runs have one."""
+        return shares(self.recorded.ledger.course(self.now_ns, COURSE_PIECES), COURSE_PARTS)
 
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
         ideal_ns = self.recorded.facts.ideal_step_ns

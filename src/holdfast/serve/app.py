@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from holdfast.errors import HoldfastError, UnknownRun
 from holdfast.journal.store import RunStore
@@ -19,11 +19,13 @@ from holdfast.serve.guard import Guard, cookie_name
 from holdfast.serve.pages import (
     Page,
     login_page,
+    pair_page,
     run_page,
     runs_page,
     waiting_page,
     words_page,
 )
+from holdfast.serve.pair_look import PairLook
 from holdfast.serve.run_look import WAITING, RunLook, See
 from holdfast.serve.runs_look import RunsLook
 from holdfast.serve.stream import EventStream
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 THREADS = 4
 MOST_RUNS = 32  # kept open at once
+MOST_PAIRS = 8
 MOST_VIEWERS = 256
 MAX_FORM_BYTES = 8192
 WRONG_TOKEN_S = 0.5
@@ -62,6 +65,7 @@ class Site:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
         self._runs = Topic(runs, self._threads)
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
+        self._pairs: OrderedDict[tuple[str, str], Topic] = OrderedDict()
         self._viewers = 0
         self.closing = asyncio.Event()
 
@@ -75,6 +79,8 @@ class Site:
             Route("/live", self._list_live),
             Route("/run/{name}", self._run),
             Route("/run/{name}/live", self._run_live),
+            Route("/compare", self._pair),
+            Route("/compare/live", self._pair_live),
             Route(LOGIN, self._login, methods=["GET"]),
             Route(LOGIN, self._log_in, methods=["POST"]),
             Route("/{rest:path}", self._nothing),
@@ -86,7 +92,7 @@ class Site:
         del app
         yield
         self.closing.set()
-        for topic in (self._runs, *(one.topic for one in self._watched.values())):
+        for topic in self._topics():
             topic.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -116,6 +122,15 @@ class Site:
             return _sent(words_page("This run cannot be read", parts.get(TROUBLE, ""), 422))
         return _sent(await self._made(lambda: run_page(one.look, parts, one.topic.mark, live)))
 
+    async def _pair(self, request: Request) -> Response:
+        try:
+            names, topic = await self._watch_pair(request)
+        except HoldfastError as error:
+            return _sent(words_page("These cannot be compared", str(error), 404))
+        parts = await topic.current()
+        url = f"/compare/live?{urlencode({'a': names[0], 'b': names[1]})}"
+        return _sent(await self._made(lambda: pair_page(names, parts, topic.mark, url)))
+
     async def _nothing(self, request: Request) -> Response:
         del request
         return _sent(words_page("There is nothing here", "The list has all runs.", 404))
@@ -135,10 +150,19 @@ class Site:
             return _sent(words_page("There is no such run", str(error), 404))
         return self._stream(one.topic, request)
 
+    async def _pair_live(self, request: Request) -> object:
+        try:
+            _, topic = await self._watch_pair(request)
+        except HoldfastError as error:
+            return _sent(words_page("These cannot be compared", str(error), 404))
+        return self._stream(topic, request)
+
+    def _topics(self) -> list[Topic]:
+        return [self._runs, *(one.topic for one in self._watched.values()), *self._pairs.values()]
+
     def _stream(self, topic: Topic, request: Request) -> object:
         """The topic from where this viewer is."""
-        viewers = sum(one.topic.viewers for one in self._watched.values()) + self._runs.viewers
-        if viewers >= MOST_VIEWERS:
+        if sum(one.viewers for one in self._topics()) >= MOST_VIEWERS:
             return _sent(words_page("Too many look at once", "Try again in a while.", 503))
         mark = request.headers.get("last-event-id") or request.query_params.get("mark")
         return EventStream(topic, mark, self.closing)
@@ -150,13 +174,28 @@ class Site:
             await loop.run_in_executor(self._threads, self._store.get, name)
             look = RunLook(self._store, name, self._see)
             self._watched.setdefault(name, _Watched(look, Topic(look, self._threads)))
-            self._forget()
+            self._forget(name)
         self._watched.move_to_end(name)
         return self._watched[name]
 
-    def _forget(self) -> None:
-        """Close the runs that nobody has asked for the longest."""
-        idle = [name for name, one in self._watched.items() if not one.topic.viewers]
+    async def _watch_pair(self, request: Request) -> tuple[tuple[str, str], Topic]:
+        """Two runs that the store has."""
+        names = request.query_params.get("a", ""), request.query_params.get("b", "")
+        if names not in self._pairs:
+            loop = asyncio.get_running_loop()
+            for name in names:
+                await loop.run_in_executor(self._threads, self._store.get, name)
+            look = PairLook(self._store, *names, self._see)
+            self._pairs.setdefault(names, Topic(look, self._threads))
+            idle = [p for p, topic in self._pairs.items() if not topic.viewers and p != names]
+            for pair in idle[: max(0, len(self._pairs) - MOST_PAIRS)]:
+                self._pairs.pop(pair).stop()
+        self._pairs.move_to_end(names)
+        return names, self._pairs[names]
+
+    def _forget(self, new: str) -> None:
+        """Close the runs that nobody has asked for the longest; not the one that is new."""
+        idle = [n for n, one in self._watched.items() if not one.topic.viewers and n != new]
         for name in idle[: max(0, len(self._watched) - MOST_RUNS)]:
             self._watched.pop(name).topic.stop()
 

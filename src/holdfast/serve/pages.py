@@ -61,6 +61,17 @@ def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Pa
     )
 
 
+def pair_page(names: tuple[str, str], parts: Mapping[str, str], mark: str, url: str) -> Page:
+    """Two runs side by side."""
+    return _page(
+        "compare.html",
+        [script("live.js")],
+        {"live": {"url": url, "mark": mark}},
+        title=f"{names[0]} and {names[1]}",
+        parts=parts,
+    )
+
+
 def waiting_page(name: str, words: str, mark: str, url: str) -> Page:
     """A run of which nothing is recorded yet: the page loads anew when there is."""
     return _page(

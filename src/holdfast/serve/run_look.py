@@ -56,34 +56,44 @@ class RunLook:
         self._charted: tuple[object, ...] = ()
         self._charts_after_s = self._course_after_s = 0.0
         self._course = ""
+        self._saves: Saves = ()
         self.view: Overview | None = None
         self.timeline: object = None
 
     def __call__(self) -> Parts:
         """Raises UnknownRun when it was deleted, HoldfastError when it cannot be read."""
+        try:
+            is_new = self.read()
+        except JournalError as error:
+            self._parts = {WAITING: escape(clean(str(error)))}
+            return self._parts
+        if is_new and self.view is not None:
+            self._parts = self._rendered(self.view, self._saves)
+        return self._parts
+
+    def read(self) -> bool:
+        """Read what is new into `view`; whether it may look different now.
+
+        Raises JournalError while nothing is recorded, and HoldfastError as calling it does.
+        """
         folder = self._store.get(self.name)
         seen = signature(folder.path)
         opened = self._opened
         if opened is None or opened.folder.identity != folder.identity:
             opened = self._opened = _Opened(folder, Recorded(folder.path))
+            self.view = None
             self._charted = ()
             self._charts_after_s = self._course_after_s = 0.0
         live = live_journals(folder)
         if seen != self._signature:
             self._signature, self._changed_s = seen, time.monotonic()
         is_settled = time.monotonic() - self._changed_s > SETTLED_S
-        if self._parts and is_settled and not live and not self._moves():
-            return self._parts
+        if self.view is not None and is_settled and not live and not self._moves():
+            return False
         opened.recorded.facts.live.update(live)
         opened.recorded.refresh()
-        try:
-            view, saves = self._see(folder, opened.recorded)
-        except JournalError as error:
-            self._parts = {WAITING: escape(clean(str(error)))}
-            return self._parts
-        self.view = view
-        self._parts = self._rendered(view, saves)
-        return self._parts
+        self.view, self._saves = self._see(folder, opened.recorded)
+        return True
 
     def _moves(self) -> bool:
         """Whether what is shown changes by the clock alone."""

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.core.alerts import URGENCY, Alert, AlertKind, AlertPolicy, alerts
 from holdfast.core.summary import ALL, RunSummary, Window
 from holdfast.journal.store import RunStore
 from holdfast.report.page import environment
 from holdfast.report.run_top import STATE_TONES
-from holdfast.report.words import MISSING, clean, percent
+from holdfast.report.words import MISSING, clean, duration, percent
 from holdfast.runs.listing import Listing, RunList
 from holdfast.runs.state import RUNNING, SILENT, STATES
 from holdfast.serve.topic import Parts
+from holdfast.serve.vitals import vital_of
 
 LIVE = (RUNNING, SILENT)
 ALL_EVERY_S = 1.0  # at least: a run that is new is seen then
@@ -28,6 +30,8 @@ PATIENCE_S = 0.4  # for reading, in one look
 MOST_ROWS = 2000
 WHY_CHARS = 140
 PROBLEMS, PROBLEM_CHARS = 20, 400
+ALERTS = 12
+S = 1_000_000_000
 WHOLE = (Window(ALL, None),)
 
 
@@ -50,8 +54,16 @@ class Row:
 class RunsLook:
     """Of one thread at a time. Calling it looks, and gives the parts."""
 
-    def __init__(self, store: RunStore, *, cache: Path | None, scratch: str | None) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: RunStore,
+        *,
+        cache: Path | None,
+        scratch: str | None,
+        policy: AlertPolicy = AlertPolicy(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self._policy = policy
+        self._alerts: dict[str, tuple[Alert, ...]] = {}
         self._runs = RunList(store, cache=cache, scratch=scratch)
         self._known: dict[str, RunSummary] = {}
         self._problems: tuple[str, ...] = ()
@@ -64,13 +76,16 @@ class RunsLook:
         now_ns = time.time_ns()
         began_s = time.monotonic()
         if began_s >= self._next_all_s:
-            self._take(self._runs.look(now_ns, WHOLE, patience_s=PATIENCE_S))
+            listing = self._runs.look(now_ns, WHOLE, patience_s=PATIENCE_S)
+            self._take(listing)
+            self._alert(listing, now_ns)
             took_s = time.monotonic() - began_s
             wait_s = 0.0 if self._unread else max(ALL_EVERY_S, took_s / SHARE)
             self._next_all_s = time.monotonic() + wait_s
         elif live := [name for name, run in self._known.items() if run.state in LIVE]:
             listing = self._runs.look(now_ns, WHOLE, only=live, patience_s=PATIENCE_S)
             self._known |= {run.name: run for run in listing.runs}
+            self._alert(listing, now_ns)
         return self.parts(now_ns)
 
     def _take(self, listing: Listing) -> None:
@@ -83,6 +98,11 @@ class RunsLook:
         self._unread = tuple(name for name in listing.unread if name not in found)
         self._problems = listing.problems
 
+    def _alert(self, listing: Listing, now_ns: int) -> None:
+        for run in listing.runs:
+            vital = vital_of(run, self._runs.reading(run.name), now_ns)
+            self._alerts[run.name], _ = alerts(vital, self._policy)
+
     def parts(self, now_ns: int) -> Parts:
         """What the page shows, by the ids of its parts; rows by `row:NAME`."""
         runs = sorted(self._known.values(), key=_place)
@@ -91,6 +111,7 @@ class RunsLook:
         self._rendered = {name: self._rendered[name] for name in rows}
         return {
             "counts": render("counts", counts(runs), len(runs), len(shown), len(self._unread)),
+            "alerts": self._told_alerts(),
             "problems": self._told_problems(),
             "order": json.dumps(list(rows)),
             **{f"row:{name}": text for name, text in rows.items()},
@@ -103,6 +124,21 @@ class RunsLook:
             known = row, render("row", row)
             self._rendered[run.name] = known
         return known[1]
+
+    def _told_alerts(self) -> str:
+        """The most urgent first; runs that are gone have none."""
+        found = [one for name in self._known for one in self._alerts.get(name, ())]
+        found.sort(key=lambda one: (URGENCY.index(one.kind), one.run))
+        told = [
+            {
+                "run": clean(one.run),
+                "kind": one.kind.value,
+                "words": short(clean(one.words), WHY_CHARS),
+                "time": time_of(one),
+            }
+            for one in found[:ALERTS]
+        ]
+        return render("alerts", told, max(0, len(found) - ALERTS))
 
     def _told_problems(self) -> str:
         told = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
@@ -133,7 +169,29 @@ def row_of(run: RunSummary, now_ns: int) -> Row:
         attempts=f"{run.attempts:,}",
         seen=ago(run.seen_unix_ns, now_ns),
         why=short(clean(why), WHY_CHARS),
+        course=spark(run.course),
     )
+
+
+def time_of(alert: Alert) -> str:
+    """What its time says: a countdown, or for how long already."""
+    if alert.kind is AlertKind.NOTICE:
+        if alert.ns is None:
+            return "nobody says when"
+        return f"in {duration(alert.ns // S * S)}" if alert.ns > 0 else "its time has come"
+    if alert.ns is None:
+        return ""
+    ago = duration(alert.ns // S * S)
+    return f"{ago} ago" if alert.kind is AlertKind.ENDED else f"for {ago}"
+
+
+def spark(course: Sequence[int]) -> str:
+    """Shares in percent as the outline of bars, for a path of 24 × 100."""
+    if not course:
+        return ""
+    width = 24 / len(course)
+    steps = (f"V{100 - share}H{(i + 1) * width:g}" for i, share in enumerate(course))
+    return f"M0 100{''.join(steps)}V100Z"
 
 
 def ago(then_unix_ns: int | None, now_ns: int) -> str:

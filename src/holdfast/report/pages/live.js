@@ -80,7 +80,7 @@
 
   function connect() {
     if (source) source.close();
-    source = new EventSource(`${told.url}?mark=${encodeURIComponent(mark)}`);
+    source = new EventSource(`${told.url}${told.url.includes("?") ? "&" : "?"}mark=${encodeURIComponent(mark)}`);
     source.addEventListener("open", () => { heard = performance.now(); retry = 0; say(); });
     source.addEventListener("parts", hear);
     source.addEventListener("error", () => {

@@ -142,6 +142,7 @@
   search.addEventListener("input", filter);
   compare.addEventListener("click", go);
   search.hidden = false;
+  compare.hidden = false;
   marks();
   filter();
 })();
