@@ -260,15 +260,18 @@
     const step = 1e6 * (NICE_S.find((s) => (s * 1e6 * width) / span >= room) || NICE_S[NICE_S.length - 1]);
     const offset = data.unix_ms === null ? 0 : (data.unix_ms * 1000) % step;
     pen.textBaseline = "top";
+    let free = 0;
     for (let us = Math.ceil((view[0] + offset) / step) * step - offset; us <= view[1]; us += step) {
       const x = ((us - view[0]) * width) / span;
       pen.fillStyle = paints.line;
       pen.fillRect(Math.round(x), top, 1, 5);
       const text = label(Math.max(0, us));
       const w = pen.measureText(text).width;
-      if (x - w / 2 < 0 || x + w / 2 > width) continue;
+      const left = clamp(x - w / 2, 0, width - w);
+      if (left < free) continue;
       pen.fillStyle = paints.soft;
-      pen.fillText(text, x - w / 2, top + 7);
+      pen.fillText(text, left, top + 7);
+      free = left + w + 8;
     }
   }
 
