@@ -96,6 +96,15 @@ def test_who_joins_with_a_date_far_sooner_is_news_and_with_a_mere_promise_is_not
     assert changes(promised, aws(4, 10)) == [Change.NEW, Change.SOONER]
 
 
+def test_of_two_sources_a_few_seconds_are_no_news_whoever_moves_or_goes() -> None:
+    first, second = aws(0, 60), replace(gce(), deadline_ns=58 * S, lead_ns=None)
+    moved = replace(first, deadline_ns=57 * S, received_ns=5 * S)
+    gone = replace(second, state=WITHDRAWN, received_ns=6 * S)
+    assert changes(first, second, gone) == [Change.NEW, Change.CONFIRMED, Change.NOTHING]
+    assert changes(first, second, moved) == [Change.NEW, Change.CONFIRMED, Change.NOTHING]
+    assert changes(first, moved) == [Change.NEW, Change.SOONER]
+
+
 def test_a_lead_may_have_begun_while_nobody_could_look() -> None:
     promised = Notice("gce", END, 100 * S, topic="t", lead_ns=30 * S, unseen_ns=12 * S)
     board, _ = taken(promised)

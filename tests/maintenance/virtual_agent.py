@@ -22,8 +22,8 @@ from holdfast.core.autocheckpoint import Autocheckpoint, Policy
 from holdfast.core.notices import Notice
 
 LOOK_NS = 40 * MS
-# Two in one look, which may miss both, and none in the next.
-HAND_OVERS_NS = (30 * MS, 200 * MS)
+# Two in one look, which may miss both, and then none in two looks.
+FIRST_NS, THEN_NS = 30 * MS, 200 * MS
 
 
 @dataclass
@@ -101,7 +101,8 @@ class VirtualAgent:
             process.heirs.append(heir)
             heir.held_since_ns = process.held_since_ns
             self.go(process)
-            self._clock.later(HAND_OVERS_NS[times % 2], lambda: self.hand_on(heir, times - 1))
+            wait_ns = THEN_NS if process.held_since_ns < process.came_ns else FIRST_NS
+            self._clock.later(wait_ns, lambda: self.hand_on(heir, times - 1))
 
     def heard(self, notice: Notice) -> None:
         """A source has told something."""

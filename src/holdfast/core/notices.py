@@ -326,13 +326,15 @@ def _is_same_telling(one: Notice, other: Notice) -> bool:
 def _change(before: Announcement, after: Announcement) -> tuple[Change, str]:
     """The gravest of what has changed."""
     was, now = before.deadline_ns, after.deadline_ns
+    is_of_one = len(before.tellings) == len(after.tellings) == 1
+    same_ns = SAME_NS if is_of_one else SAME_OF_TWO_NS
     if after.state is NoticeState.STARTED and before.state is not NoticeState.STARTED:
         return Change.STARTED, f"{after.words}: it has started"
     if after.action.is_end and not before.action.is_end:
         return Change.NEW, after.words
-    if now is not None and (was is None or now <= was - SAME_NS):
+    if now is not None and (was is None or now <= was - same_ns):
         return Change.SOONER, f"{after.words}: it comes sooner"
-    if was is not None and (now is None or now >= was + SAME_NS):
+    if was is not None and (now is None or now >= was + same_ns):
         return Change.LATER, f"{after.words}: it comes later"
     if len(after.sources) > len(before.sources):
         return Change.CONFIRMED, f"{after.sources[-1]} tells of it too"
