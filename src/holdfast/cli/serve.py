@@ -94,6 +94,7 @@ def serve(
     policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
     place = RunStore.at(run_store(store))
     access = Access(frozenset(names), token)
+    _warm()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
     with listening(host, port) as sock:
         shown = store or str(place.root)
@@ -133,6 +134,15 @@ def see(folder: RunFolder, recorded: Recorded) -> tuple[Overview, tuple[tuple[in
         words = f"holdfast plan --from-run {folder.name} says what would raise it most."
         view = replace(view, gains=Gains((), words))
     return view, saves_of(findings.checkpoints)
+
+
+def _warm() -> None:
+    """Import now what the first answer needs."""
+    import holdfast.runs.reading
+    from holdfast.report.page import environment
+
+    assert holdfast.runs.reading  # noqa: S101 - imported for what it loads
+    environment().get_template("runs.html")
 
 
 def _age_ns(text: str) -> int | None:

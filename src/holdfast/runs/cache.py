@@ -75,6 +75,10 @@ class SummaryCache:
         with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
             self._known = dict(_read(read_json(self.file, MAX_BYTES)))
 
+    def has(self, name: str) -> bool:
+        """Whether anything is known of a run, old or not."""
+        return name in self._known
+
     def get(self, name: str, seen: str) -> RunSummary | None:
         """The summary of a run whose files look like this; its window is `ALL` alone."""
         known = self._known.get(name)

@@ -138,12 +138,15 @@ class RunList:
     def _summary(self, name: str, now_ns: int, windows: Sequence[Window]) -> RunSummary | None:
         """A run whose files look as when it was over and read is so still; None: no patience."""
         run_dir = self._store.root / check_name(name)
+        is_late = self._until_s is not None and self._read > 0 and time.monotonic() > self._until_s
+        if is_late and not self._cache.has(name):
+            return None
         if remote_of(self._store.root) is None:  # else what is here may be old
             known = self._cache.get(name, signature(run_dir))
             if known is not None and (within := _within(known, windows)) is not None:
                 self._open.pop(name, None)
                 return replace(known, within=within)
-        if self._until_s is not None and self._read and time.monotonic() > self._until_s:
+        if is_late:
             return None
         folder = self._store.get(name)
         seen = "" if self._is_moving(folder, now_ns) else signature(run_dir)

@@ -26,7 +26,7 @@ from holdfast.serve.vitals import vital_of
 LIVE = (RUNNING, SILENT)
 ALL_EVERY_S = 1.0  # at least: a run that is new is seen then
 SHARE = 0.2  # of one core, for looking at all
-PATIENCE_S = 0.4  # for reading, in one look
+PATIENCE_S = 0.25  # for reading, in one look
 MOST_ROWS = 2000
 WHY_CHARS = 140
 PROBLEMS, PROBLEM_CHARS = 20, 400
