@@ -409,6 +409,33 @@ def test_damage_is_left_out_and_said(make_writer, controller, tmp_path):
     assert not any("cut short" in note for note in facts.notes())
 
 
+def test_a_live_file_that_is_brought_home_is_followed_there(make_writer, tmp_path):
+    """Its last records were read before it was removed, their lines were not."""
+    live = make_writer("live/controller-000001.hfj", rank=CONTROLLER_RANK, clock=(0, 0))
+    stored = tmp_path / "journal" / live.path.name
+    stored.parent.mkdir()
+    shutil.copy(live.path, stored)
+    told = Told()
+    facts = RunFacts(tmp_path, told, {stored: live.path})
+    facts.refresh()
+    fact(live, "run", requested_ns=0, chips=1, name="r")
+    fact(live, "attempt_start", attempt=0, at_ns=5)
+    fact(live, "attempt_end", attempt=0, at_ns=90, cause="done")
+    fact(live, "run_end", at_ns=90)
+    text = live.path.with_suffix(".jsonl")
+    for path in (live.path, text):
+        shutil.copy(path, stored.with_suffix(path.suffix))
+    text.unlink()
+    facts.refresh()  # all records, and no line
+    assert told.of(RunFact) == []
+    live.path.unlink()
+    facts.refresh()
+    assert facts.notes() == []
+    assert told.of(RunFact) == [RunFact("r", 0, 90, 1)]
+    facts.refresh()
+    assert told.of(AttemptFact) == [AttemptFact(0, 5, 90, "done")]
+
+
 def test_a_live_file_is_read_instead_of_its_copy(make_writer, tmp_path):
     live = make_writer("live/rank-00000.hfj", clock=(0, 0))
     steps(live, 1, 3, 1, 10)

@@ -219,8 +219,9 @@ class RunFacts:
             try:
                 news = source.poll()
             except JournalError as problem:
-                self._problems[source.path] = str(problem)
+                self._problems[source.home] = str(problem)
                 continue
+            self._problems.pop(source.home, None)
             records += news.records
             seen_ns += news.seen_ns
             if source.track is not None:  # a controller's spans would belong to no attempt
@@ -229,7 +230,7 @@ class RunFacts:
                 for rows in news.spans:
                     attempt.spans.add(number, rows)
             for statement in news.statements:
-                self._take(source.path, statement, facts)
+                self._take(source.home, statement, facts)
             self._hear(news.told)
         facts += self._thinned(seen_ns)
         self._tell(facts)
@@ -305,7 +306,8 @@ class RunFacts:
 
     def _open(self, path: Path) -> None:
         try:
-            source = Source(self.live.get(path, path), self.clock)
+            live = self.live.get(path)
+            source = Source(live or path, self.clock, home=path if live else None)
         except JournalError as problem:
             if self.live.pop(path, None) is not None:  # brought home meanwhile, and removed
                 self._open(path)

@@ -63,9 +63,17 @@ class Source:
     The file is kept open between polls until `rest`; a poll opens it again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], clock: RunClock) -> None:
-        """Reads the header, so that `clock` knows this boot; raises JournalError."""
+    def __init__(
+        self, path: str | os.PathLike[str], clock: RunClock, home: Path | None = None
+    ) -> None:
+        """Reads the header, so that `clock` knows this boot; raises JournalError.
+
+        `home`: where this live file is copied to, byte for byte, before it is removed; it is
+        followed there from then on.
+        """
         self.path = Path(path)
+        self.home = home or self.path
+        self._awaited: list[int] = []  # offsets of lines that went away with the live file
         self._clock = clock
         with JournalReader(path) as reader:
             self.identity = reader.identity
@@ -101,9 +109,14 @@ class Source:
     def poll(self) -> News:
         """What is new; steps go to `track`. Raises JournalError when the file has gone."""
         self.fresh = False
+        self._come_home()
         reader = self._reader = self._reader or JournalReader(self.path)
         news = News()
         before = self._count
+        if self._awaited:
+            self._read_text(reader)
+            awaited, self._awaited = self._awaited, []
+            news.statements.extend(self._stated(awaited, self.offset_ns))
         for records in reader.read_all(self._count):
             self._count += len(records)
             sound = _sound(records)
@@ -120,6 +133,15 @@ class Source:
         news.told, self._told = self._told, []
         news.records = self._count - before
         return news
+
+    def _come_home(self) -> None:
+        if self._is_live and not self.path.exists() and self.home.exists():
+            self.rest()
+            self.path = self.home
+
+    @property
+    def _is_live(self) -> bool:
+        return self.path is not self.home
 
     def rest(self) -> None:
         """Close the file until the next poll."""
@@ -175,8 +197,16 @@ class Source:
         return self._span_names.get(kind, "custom:unnamed")
 
     def _statements(self, notes: Records, offset_ns: int) -> Iterator[Statement]:
-        for offset in notes["value"][argument(notes) == NoteType.FACT].tolist():
+        yield from self._stated(
+            notes["value"][argument(notes) == NoteType.FACT].tolist(), offset_ns
+        )
+
+    def _stated(self, offsets: list[int], offset_ns: int) -> Iterator[Statement]:
+        for offset in offsets:
             payload = self._lines.pop(offset, None)
+            if payload is None and self._is_live and offset >= self._text_offset:
+                self._awaited.append(offset)
+                continue
             statement = None if payload is None else parse_statement(payload, offset_ns)
             if statement is None:
                 self.damaged_lines += 1
