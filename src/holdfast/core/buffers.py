@@ -103,7 +103,9 @@ class Buffers(NamedTuple):
         sealing = tuple(other for other in self.sealing if other != kept)
         if not is_sealed:
             return self._replace(sealing=sealing)
-        return self._replace(sealing=sealing, sealed=(*self.sealed, kept))
+        # A set may be sealed after one that was copied later: what is newest goes by the steps.
+        sealed = sorted((*self.sealed, kept), key=lambda one: one.name)
+        return self._replace(sealing=sealing, sealed=tuple(sealed))
 
     def restored(self) -> Buffers:
         """Every rank is past its start: none reads there any more."""
