@@ -46,6 +46,7 @@ from holdfast.core.agree_events import (
     SaveFailed,
     Snapped,
     StopAsked,
+    StopMoved,
     Tick,
 )
 from holdfast.core.agree_moves import MAX_LEAD, Result
@@ -129,13 +130,20 @@ def _stop_later(state: Agreement, event: StopAsked) -> Result:
     """Finish the save under way first: its copies are taken, so something good is soon durable.
 
     A stop that is under way only gets its deadline tightened: repeated requests (Slurm sends two)
-    never cut a save short.
+    never cut a save short. It is StopMoved that gives more time.
     """
     earlier = state.stop
     if earlier is None:
         return state._replace(stop=event), ()
     deadlines = [d for d in (earlier.leave_by_ns, event.leave_by_ns) if d is not None]
     return state._replace(stop=replace(earlier, leave_by_ns=min(deadlines, default=None))), ()
+
+
+def _stop_moved(state: Agreement, event: StopMoved) -> Result:
+    """Only its deadline: a stop that was not asked for does not begin."""
+    if state.stop is None:
+        return state, ()
+    return state._replace(stop=replace(state.stop, leave_by_ns=event.leave_by_ns)), ()
 
 
 # --- what the ranks do ---------------------------------------------------------------------------
@@ -272,6 +280,7 @@ TABLE: dict[type[Event], dict[Phase, Callable[..., Result]]] = {
     #                  IDLE        COLLECTING     WRITING       COMMITTING      OVER
     SaveAsked:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
     StopAsked:    _row(moves.stop, _stop_instead, _stop_later,  _stop_later,    _ignore),
+    StopMoved:    _row(_stop_moved, _stop_moved,  _stop_moved,  _stop_moved,    _ignore),
     Progress:     _row(_note,      _judge_note,   _note,        _note,          _note),
     LoopEnded:    _row(_note_end,  _judge_note,   _note,        _note,          _note),
     Snapped:      _row(_ignore,    _answered,     _ignore,      _ignore,        _ignore),

@@ -45,6 +45,14 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class StopMoved:
+    """What a stop was asked for comes at another time: leaving must begin by then; None: never."""
+
+    at_ns: int
+    leave_by_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """A rank has published boundary `step`."""
 
@@ -147,6 +155,7 @@ class Tick:
 Event = (
     SaveAsked
     | StopAsked
+    | StopMoved
     | Progress
     | LoopEnded
     | Snapped

@@ -14,7 +14,7 @@ from holdfast.core.run_course import Course
 from holdfast.core.run_over import on_stop_asked_while_keeping
 from holdfast.core.run_saves import after_saving
 from holdfast.core.run_state import State, Timer
-from holdfast.core.run_stops import on_stop_asked
+from holdfast.core.run_stops import move_deadline, on_stop_asked
 
 OnTimer = Callable[[Course, ev.TimerFired], list[act.Action]]
 
@@ -37,7 +37,9 @@ def on_noticed_while_keeping(run: Course, event: ev.Noticed) -> list[act.Action]
     """The run is over already; there may be a deadline now."""
     news = run.notices.take(event.notice)
     one = news.after
-    if one is None or not run.policy.notice.ends(one.action):
+    if one is None:
+        return move_deadline(run, event.at_ns, None)
+    if not run.policy.notice.ends(one.action):
         return []
     asked = ev.StopAsked(event.at_ns, one.words, one.deadline_ns, notice=True)
     return on_stop_asked_while_keeping(run, asked)
@@ -98,13 +100,12 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     """Do what the plan says for now, and have the timer fire for what it says for later."""
     decided, reason = run.notices.decide(at_ns)
     one = decided.about
+    if run.stop is not None:  # it is leaving already
+        return run.notices.wake(None) + _leave_by(run, at_ns)
     if one is None:
         return run.notices.wake(None)
     answer: list[act.Action] = []
     asked = ev.StopAsked(at_ns, one.words, one.deadline_ns, notice=True)
-    if run.stop is not None:  # it is leaving already: by that deadline, if it is sooner
-        is_end = run.policy.notice.ends(one.action)
-        return run.notices.wake(None) + (on_stop_asked(run, asked) if is_end else [])
     if decided.at_ns > at_ns:
         if is_news:
             leaving = " and leaving" if decided.what is What.STOP else ""
@@ -117,7 +118,8 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
         return answer + run.notices.wake(decided.at_ns)
     answer += run.notices.wake(None)
     if decided.what is What.STOP:
-        return answer + _too_short(run, decided, at_ns) + on_stop_asked(run, asked)
+        answer += _too_short(run, decided, at_ns)
+        return answer + on_stop_asked(run, asked, is_announced=True)
     if run.state is not State.RUNNING:
         return answer  # there is nothing to save; the next launch looks again
     answer += _too_short(run, decided, at_ns)
@@ -125,6 +127,18 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     answer += _save(run, at_ns, one.words)
     run.notices.served(one, decided.deadline_ns)
     return answer + run.notices.look_again(at_ns)
+
+
+def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
+    """A stop under way goes by the earliest end that is announced now: sooner, later, or none."""
+    ends = [one for one in run.notices.announcements if run.policy.notice.ends(one.action)]
+    dated = [(one.deadline_ns, one.words) for one in ends if one.deadline_ns is not None]
+    deadline_ns, words = min(dated, default=(None, ""))
+    answer = move_deadline(run, at_ns, deadline_ns)
+    if deadline_ns is not None:
+        asked = ev.StopAsked(at_ns, words, deadline_ns, notice=True)
+        answer += on_stop_asked(run, asked, is_announced=True)
+    return answer
 
 
 def _save(run: Course, at_ns: int, why: str) -> list[act.Action]:

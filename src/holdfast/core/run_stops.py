@@ -17,16 +17,36 @@ STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
 # --- to save and leave ----------------------------------------------------------------------
 
 
-def on_stop_asked(run: Course, event: ev.StopAsked) -> list[act.Action]:
+def on_stop_asked(
+    run: Course, event: ev.StopAsked, *, is_announced: bool = False
+) -> list[act.Action]:
     """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
-    first = run.stop is None
-    answer = run.stopping.note(event, is_running=run.state is State.RUNNING)
+    first, is_running = run.stop is None, run.state is State.RUNNING
+    answer = run.stopping.note(event, is_running=is_running, is_announced=is_announced)
     if run.state in (State.CHOOSING, State.WAITING):
         return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
     is_asked = run.saving.is_active and not run.saving.is_over
     if run.stop and run.state is State.RUNNING and (first or is_asked):
         return answer + begin_stop(run, run.stop, event.at_ns)
     return answer
+
+
+def move_deadline(run: Course, at_ns: int, announced_ns: int | None) -> list[act.Action]:
+    """What was announced comes later, or not at all: a stop that is under way has that time too."""
+    if not run.stopping.announce(announced_ns):
+        return []
+    deadline_ns = run.stopping.deadline_ns
+    if run.state is State.KEEPING:
+        return [act.SetTimer(Timer.KEEP, deadline_ns or at_ns + run.policy.store_patience_ns)]
+    if run.state is not State.RUNNING:
+        return []
+    if run.is_relayed and deadline_ns is None:
+        return [act.SetTimer(Timer.DEADLINE, at_ns + run.policy.relay_limit_ns)]
+    timer: act.Action = act.CancelTimer(Timer.DEADLINE)
+    if deadline_ns is not None:
+        timer = act.SetTimer(Timer.DEADLINE, deadline_ns)
+    moved = run.saving.move_stop(at_ns, run.stopping.leave_by_ns(at_ns))
+    return [timer, *run.carry_out(moved), *after_saving(run, at_ns)]
 
 
 def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:

@@ -290,6 +290,10 @@ class Saving:
         lead = self._request_lead()
         return self.hear(news.StopAsked(at_ns, why, leave_by_ns, lead, limit_ns))
 
+    def move_stop(self, at_ns: int, leave_by_ns: int | None) -> tuple[news.Action, ...]:
+        """A stop that is under way has until then."""
+        return self.hear(news.StopMoved(at_ns, leave_by_ns))
+
     def _request_lead(self) -> int:
         if not self.step_time_ns:
             return 1

@@ -1,6 +1,7 @@
 """Who wants the run to stop, by when, and what the run says and ends with when it has.
 
-The earliest deadline counts, and a repeated request (Slurm sends two) cuts nothing short.
+The earliest deadline counts, and a repeated request (Slurm sends two) cuts nothing short. A deadline
+that was announced may be moved later, or taken back; one that somebody asked for stands.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class Stopping:
     def __init__(self, leave_limit_ns: int, margin_ns: int) -> None:
         self.intent: StopIntent | None = None
         self.now: ev.StopNowAsked | None = None
+        self._asked_ns: int | None = None  # the earliest deadline that somebody asked for
+        self._announced_ns: int | None = None  # and the earliest that is announced
         self._leave_limit_ns = leave_limit_ns
         self._margin_ns = margin_ns
         self._has_noticed = False
@@ -26,8 +29,14 @@ class Stopping:
         """What the run may stop for is on record already."""
         self._has_noticed = True
 
-    def note(self, event: ev.StopAsked, *, is_running: bool) -> list[act.Action]:
-        """Remember a request."""
+    def note(
+        self, event: ev.StopAsked, *, is_running: bool, is_announced: bool = False
+    ) -> list[act.Action]:
+        """Remember a request; or what is announced, which may change."""
+        if is_announced:
+            self._announced_ns = _earlier(self._announced_ns, event.deadline_ns)
+        else:
+            self._asked_ns = _earlier(self._asked_ns, event.deadline_ns)
         answer: list[act.Action] = []
         if event.notice and not self._has_noticed:
             self._has_noticed = True
@@ -46,6 +55,21 @@ class Stopping:
         if event.deadline_ns is not None and is_running:
             answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
         return answer
+
+    def announce(self, deadline_ns: int | None) -> bool:
+        """The earliest deadline that is announced is another one; whether there is more time now.
+
+        One that is sooner is taken in by `note`.
+        """
+        before = self.intent
+        if before is None or before.deadline_ns is None:
+            return False
+        now_ns = _earlier(self._asked_ns, deadline_ns)
+        if now_ns is not None and now_ns <= before.deadline_ns:
+            return False
+        self._announced_ns = deadline_ns
+        self.intent = StopIntent(before.source, now_ns, before.notice)
+        return True
 
     def note_now(self, event: ev.StopNowAsked) -> act.Action:
         """Remember that nothing is to be waited for."""
@@ -91,3 +115,7 @@ class Stopping:
         """Why, unless it is what was asked for, and what is saved; `fault`: what broke instead."""
         why = fault or (self.now.source if self.now else "")
         return f"{why}; stopped; {saved}" if why else f"stopped; {saved}"
+
+
+def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
+    return min((ns for ns in (one_ns, other_ns) if ns is not None), default=None)
