@@ -1,7 +1,7 @@
 """Who wants the run to stop, by when, and what the run says and ends with when it has.
 
-The earliest deadline counts, and a repeated request (Slurm sends two) cuts nothing short. A deadline
-that was announced may be moved later, or taken back; one that somebody asked for stands.
+The earliest deadline counts, and a repeated request (Slurm sends two) cuts nothing short. A
+deadline that was announced may be moved later, or taken back; one that somebody asked for stands.
 """
 
 from __future__ import annotations
