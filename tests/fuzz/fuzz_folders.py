@@ -300,7 +300,8 @@ def _mutate_variables(rng: Any, data: bytes) -> bytes:
 
 def _summary_seeds() -> list[bytes]:
     spent = Spent({"step": 10**12, "startup": 5}, 3, 1, 0, 0, (Loss(7, "killed", 9),))
-    run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, {"all": spent}, ("n",))
+    course, within = (100, 0), {"all": spent}
+    run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, course, within, ("n",))
     return [encoded([("seen", run)])]
 
 
