@@ -19,6 +19,7 @@ from holdfast.cli.places import store_option
 from holdfast.config import run_store, scratch_folder, serve_token, summaries_folder
 from holdfast.core.alerts import AlertPolicy
 from holdfast.errors import ConfigurationError
+from holdfast.journal.objects import is_object_url
 from holdfast.journal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ def serve(
     names = {*LOCAL_NAMES, *(host_of(name) or "" for name in allow_host)}
     names |= {host.lower()} - {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
     policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
-    place = RunStore.at(run_store(store))
+    named = run_store(store)
+    place = RunStore.at(named)
     access = Access(frozenset(names), token)
     _warm()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
     with listening(host, port) as sock:
-        shown = store or str(place.root)
+        shown = store or (named if is_object_url(named) else str(place.root))
         note = "; who looks needs the token" if token else ""
         click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
         click.echo("holdfast: Ctrl-C ends it", err=True)
