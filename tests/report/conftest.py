@@ -62,7 +62,15 @@ def findings() -> Findings:
                     cold={2: "train.py has changed since"},
                 ),
             ),
-            Evidence(2, None, (1,), ("one", "two"), "Traceback:\n  File x\nValueError: \x1b[31mno"),
+            Evidence(
+                2,
+                None,
+                (1,),
+                ("one", "two"),
+                "Traceback:\n  File x\nValueError: \x1b[31mno",
+                rank=0,
+                stacks=((1, 'File "x", in wait'),),
+            ),
         ),
         rollbacks=(
             RolledBack(2, 20, 0, 20, "loss is NaN"),

@@ -82,6 +82,8 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
         "exits": list(evidence.exits),
         "last_lines": list(evidence.last_lines),
         "traceback": evidence.traceback,
+        "rank": evidence.rank,
+        "stacks": [{"rank": rank, "text": text} for rank, text in evidence.stacks],
         "restart": None if evidence.restart is None else _restart(evidence.restart),
     }
 

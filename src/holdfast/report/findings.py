@@ -230,6 +230,7 @@ def nearer(findings: Findings, folder: Path) -> Findings:
                 words=one.words and cut(one.words),
                 last_lines=tuple(map(cut, one.last_lines)),
                 traceback=one.traceback and cut(one.traceback),
+                stacks=tuple((rank, cut(text)) for rank, text in one.stacks),
             )
             for one in findings.evidence
         ),

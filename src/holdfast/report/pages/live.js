@@ -43,7 +43,6 @@
     const restore = kept(place);
     place.innerHTML = trusted.createHTML(html);
     restore();
-    place.querySelectorAll("[data-show]").forEach((button) => { button.hidden = false; });
   }
 
   function take(id, html) {
