@@ -27,7 +27,7 @@ def test_an_incident_carries_its_story(findings: Findings) -> None:
     assert first["words"] == "a maintenance notice: saved step 131 and stopped"
     assert first["exits"] == [75]
     assert (first["rank"], first["stacks"]) == (None, [])
-    assert (third["rank"], third["stacks"]) == (0, [{"rank": 1, "text": "File \"x\", in wait"}])
+    assert (third["rank"], third["stacks"]) == (0, [{"rank": 1, "text": 'File "x", in wait'}])
     assert (second["words"], second["exits"], second["traceback"]) == (None, [], None)
     assert second["chip_hours"] == pytest.approx((3 + 5) * 8 / 3600)
     # Not over: what it has cost so far.
