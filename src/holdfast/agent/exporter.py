@@ -61,8 +61,8 @@ class ExportProcess:
             _let_go(self._process)
             self._start()
 
-    def close(self, *_: object) -> None:
-        """Have it tell the last numbers, and end; at the limit it is ended."""
+    def close(self) -> None:
+        """Have it tell the last numbers, and end; at the limit it is ended. Again: no effect."""
         with self._lock:
             self._closed = True
             process, self._process = self._process, None

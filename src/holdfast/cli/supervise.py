@@ -76,6 +76,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     folder = store.open(name, command=command)
     lease = acquire(folder, on_wait=lambda words: screen.say("info", words))
     carrier = Carrier(folder, lambda words: screen.say("warning", words))
+    exporter: ExportProcess | None = None
     try:
         bases = (Path(settings.scratch),) if settings.scratch else BASES
         scratch = scratch_dir(folder.scratch_key, bases=bases)
@@ -106,6 +107,8 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         with contextlib.suppress(HoldfastError):
             lease.release()
         carrier.close(CARRY_LIMIT_S)
+        if exporter is not None:
+            exporter.close()
 
 
 def run_policy(settings: Settings, around: Surroundings) -> RunPolicy:
@@ -190,7 +193,6 @@ def _run(
         exporter.look()
         supervisor.upkeep.tasks.append(exporter.look)
         supervisor.spared = lambda: exporter.pids
-        supervisor.at_close.append(exporter.close)
     if job.cache is not None:
         warn = partial(screen.say, "warning")
         supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))
@@ -201,10 +203,12 @@ def _run(
     carrier.close(CARRY_LIMIT_S)
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
+    with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
+        lease.release()
     if finish.settled:
-        with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
-            lease.release()
         ears.settle(finish.settled, screen)
+    if exporter is not None:
+        exporter.close()  # not before: while the lease is held its last look sees a run that runs
     screen.close()
     return finish.exit_code
 

@@ -27,11 +27,31 @@ for step in run.steps(2_000):
 """
 
 
+# The command, which says how the runs stand when its exporters are to tell the last numbers.
+HOLDFAST = """
+import sys
+from holdfast.agent.exporter import ExportProcess
+from holdfast.cli.main import main
+from holdfast.config import run_store
+from holdfast.journal.store import RunStore
+from holdfast.runs.listing import RunList
+
+def close(self):
+    if not self._closed:
+        for run in RunList(RunStore.at(run_store(None))).look().runs:
+            print(f"{run.name} at the last look: {run.state}", file=sys.stderr)
+    real(self)
+
+real, ExportProcess.close = ExportProcess.close, close
+sys.exit(main())
+"""
+
+
 def start(store: Path, folder: Path, *flags: str) -> subprocess.Popen[str]:
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "HOLDFAST_STANDBY": "off", "HOLDFAST_MIRROR": str(folder / "m")}
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", *flags,
+        [sys.executable, "-c", HOLDFAST, "run", "--name", "r", *flags,
          "--", sys.executable, "train.py", str(folder / "enough")],
         cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
@@ -85,6 +105,7 @@ def test_numbers_of_a_run_from_beside_it(
     assert (run.returncode, exporter_of(run.pid)) == (0, None), said
     (file,) = (tmp_path / "tb" / "goodput").iterdir()
     assert steps_in(file)[-1] == LAST_STEP  # the last numbers are told at the end
+    assert "r at the last look: done" in said
 
 
 def test_a_taken_port_is_said_once_and_the_run_goes_on(store: Path, tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -179,17 +178,34 @@ class CheckpointBadputCalculator:
         self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
     ) -> SaveCheckpointManagerVerticalStepStats:
         """What saves blocked for."""
-        self.entries = self.read_entries()
-        chosen = [e for e in self.entries if self.is_valid_save_stats(e, operation_type)]
-        return SaveCheckpointManagerVerticalStepStats(**_statistics(chosen, _SAVE_FIELDS))
+        found = self._statistics(_SAVE_FIELDS, self.is_valid_save_stats, operation_type)
+        return SaveCheckpointManagerVerticalStepStats(**found)
 
     def calculate_restore_operation_checkpoint_manager_blocking_time(
         self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
     ) -> RestoreCheckpointManagerVerticalStepStats:
         """What restores took."""
+        found = self._statistics(_RESTORE_FIELDS, self.is_valid_restore_stats, operation_type)
+        return RestoreCheckpointManagerVerticalStepStats(**found)
+
+    def _statistics(
+        self,
+        fields: Mapping[str, str],
+        is_valid: Callable[[_Entry, str | None], bool],
+        operation_type: str | None,
+    ) -> dict[str, float]:
+        """Over steps, of each field; entries of one step and place are averaged first."""
         self.entries = self.read_entries()
-        chosen = [e for e in self.entries if self.is_valid_restore_stats(e, operation_type)]
-        return RestoreCheckpointManagerVerticalStepStats(**_statistics(chosen, _RESTORE_FIELDS))
+        chosen = [entry for entry in self.entries if is_valid(entry, operation_type)]
+        found: dict[str, float] = {}
+        for name, key in fields.items():
+            by_step: dict[tuple[Any, str], list[float]] = {}
+            for entry in chosen:
+                if entry.get(key) is not None:
+                    hosts = by_step.setdefault((entry.get("step"), _place(entry)), [])
+                    hosts.append(float(entry[key]))
+            found |= _spread(name, [sum(hosts) / len(hosts) for hosts in by_step.values()])
+        return found
 
 
 def _place(entry: _Entry) -> str:
@@ -197,26 +213,15 @@ def _place(entry: _Entry) -> str:
     return OPERATION_TYPE_PERSISTENT if is_remote else OPERATION_TYPE_LOCAL
 
 
-def _statistics(entries: Sequence[_Entry], fields: dict[str, str]) -> dict[str, float]:
-    """Over steps, of each field; entries of one step and place are averaged first."""
-    found: dict[str, float] = {}
-    for name, key in fields.items():
-        by_step: dict[tuple[Any, str], list[float]] = {}
-        for entry in entries:
-            if entry.get(key) is not None:
-                by_step.setdefault((entry.get("step"), _place(entry)), []).append(float(entry[key]))
-        found |= _spread(name, [statistics.fmean(hosts) for hosts in by_step.values()])
-    return found
-
-
-def _spread(name: str, seconds: Iterable[float]) -> dict[str, float]:
-    values = list(seconds)
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {}
+    from statistics import stdev  # not with the module: every script that measures itself has it
+
     return {
         f"total_{name}": sum(values),
-        f"average_{name}": statistics.fmean(values),
+        f"average_{name}": sum(values) / len(values),
         f"minimum_{name}": min(values),
         f"maximum_{name}": max(values),
-        f"standard_deviation_{name}": statistics.stdev(values) if len(values) > 1 else 0.0,
+        f"standard_deviation_{name}": stdev(values) if len(values) > 1 else 0.0,
     }

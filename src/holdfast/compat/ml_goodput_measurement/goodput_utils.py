@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import enum
 import logging
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -199,6 +198,8 @@ def compute_step_deviation_from_baseline(
     Of fewer than 100 steps it is their mean deviation. INTERVAL takes nothing off, nor does
     CUMULATIVE while there is no whole baseline.
     """
+    import statistics  # not with the module: every script that measures itself has it
+
     deviations = [abs(deviation) for deviation in step_time_deviation.values()]
     if not deviations:
         return 0.0
@@ -240,7 +241,9 @@ def get_anomalous_and_normal_step_times(step_times: list[Any]) -> tuple[list[Any
 def get_extra_time_from_anomalous_steps(step_times: list[Any]) -> float:
     """What the anomalous steps took longer than the normal ones' mean, in seconds."""
     anomalous, normal = get_anomalous_and_normal_step_times(step_times)
-    return float(sum(anomalous) - len(anomalous) * statistics.fmean(normal))
+    if not anomalous:
+        return 0.0
+    return float(sum(anomalous) - len(anomalous) * sum(normal) / len(normal))
 
 
 def _limit(step_times: Any) -> float:
