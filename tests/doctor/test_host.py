@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from holdfast.config.settings import Settings
 from holdfast.doctor.ask import ask
 from holdfast.doctor.checks import examine
@@ -18,6 +20,7 @@ from holdfast.notices.registry import wanted
 from holdfast.testing.gce import GceEmulator
 
 USER = 1000
+LONG_S = 60.0  # who answers is not waited for so long
 
 
 def test_remove_ipc_is_read_as_logind_reads_it(tmp_path):
@@ -73,13 +76,20 @@ def test_places_are_tried_out_and_left_as_they_were(tmp_path):
     assert memory_tier(Settings(memory_dir=str(tmp_path / "gone"))).room_bytes is None
 
 
+def test_a_slow_fsync_is_no_clock_that_is_behind(tmp_path, monkeypatch):
+    later_s = iter((0.0, 100.0))
+    now_s = time.time
+    monkeypatch.setattr(time, "time", lambda: now_s() + next(later_s))
+    assert store_place(str(tmp_path)).skew_s == 0.0
+
+
 def test_sources_are_asked_and_one_that_is_deaf_is_found(tmp_path):
     around = Surroundings({}, tmp_path)
     with GceEmulator() as gce:
         named = wanted(f"gce:{gce.url},file:{tmp_path / 'notice'}", around)
-        assert [one.has_answered for one in ask(named, around)] == [True, True]
+        assert [one.has_answered for one in ask(named, around, LONG_S)] == [True, True]
         gce.do("fail", "html", "9")
-        (deaf,) = ask(named[:1], around)
+        (deaf,) = ask(named[:1], around, LONG_S)
         assert not deaf.has_answered
         assert "no metadata server" in deaf.trouble
         gce.do("fail", "hang", "9")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from holdfast.doctor.facts import ObjectStore
+from holdfast.doctor.host import outside
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal.objects import Bucket, is_object_url, parse_place
 
@@ -54,7 +55,8 @@ def probe(
         is_written, after_s = True, clock()
         step = "read"
         found = replace(found, took_s=_reads(bucket, key, mine, stopwatch))
-        skew_s = _outside(bucket.stamped_s(key), before_s, after_s)
+        # Stamps of objects are cut to whole seconds.
+        skew_s = outside(bucket.stamped_s(key), before_s - 1, after_s)
         found = replace(found, skew_s=skew_s)
         step = "listed"
         if key not in bucket.list_top():
@@ -85,13 +87,6 @@ def _reads(bucket: Bucket, key: str, data: bytes, stopwatch: Callable[[], float]
             raise StoreUnavailable(f"{bucket.where(key)} is not what was written")
         took_s.append(stopwatch() - began_s)
     return median(took_s)
-
-
-def _outside(stamp_s: float, before_s: float, after_s: float) -> float:
-    """How far a stamp, which is cut to whole seconds, lies outside of when it was made."""
-    if stamp_s + 1 < before_s:
-        return stamp_s + 1 - before_s
-    return max(0.0, stamp_s - after_s)
 
 
 def _is_exclusive(bucket: Bucket, key: str, data: bytes) -> bool:

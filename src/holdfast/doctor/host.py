@@ -25,6 +25,7 @@ from holdfast.snapshot.room import find_room
 
 PACKAGES = ("jax", "jaxlib", "torch", "numpy", "orbax-checkpoint")
 FSYNC_BYTES, FSYNC_TIMES = 64 << 10, 3
+TICK_S = 0.01  # at 100 Hz, the longest that kernels have
 LEAST_USER = 1000  # logind leaves system users alone
 TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 TIMEX_BYTES = 512  # more than struct timex has
@@ -122,16 +123,28 @@ def _logind_lines(root: Path) -> Iterator[str]:
 
 
 def _try_out(folder: Path) -> tuple[float, float]:
-    """How long an fsync takes there, and how far its clock is ahead, in seconds."""
+    """How long an fsync takes there, and how far its clock is ahead, in seconds.
+
+    A stamp may be of any moment between the first write and the last fsync, as a remote file's is:
+    only what lies outside of these is skew.
+    """
     took_s = []
     with tempfile.TemporaryFile(dir=folder) as file:
+        before_s = time.time()
         for _ in range(FSYNC_TIMES):
             began_s = time.perf_counter()
             file.write(bytes(FSYNC_BYTES))
             file.flush()
             os.fsync(file.fileno())
             took_s.append(time.perf_counter() - began_s)
-        return median(took_s), os.fstat(file.fileno()).st_mtime - time.time()
+        after_s, stamp_s = time.time(), os.fstat(file.fileno()).st_mtime
+        # The kernel stamps with the time of its last tick.
+        return median(took_s), outside(stamp_s, before_s - TICK_S, after_s)
+
+
+def outside(stamp_s: float, before_s: float, after_s: float) -> float:
+    """How far a stamp lies outside of when it was made, in seconds: below 0, it was before."""
+    return min(0.0, stamp_s - before_s) + max(0.0, stamp_s - after_s)
 
 
 def _trouble(folder: Path) -> str:
