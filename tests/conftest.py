@@ -127,7 +127,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOLDFAST_NOTICE", "off")  # the machine that tests run on may have some
     monkeypatch.setenv(_MARK, mark)
     yield folder
-    eventually(lambda: not _marked_processes(mark), within_s=20.0)
+    eventually(lambda: not _marked_processes(mark), within_s=60.0)
     files = (path for path in scratch.rglob("*") if path.is_file() and path.suffix != ".hfx")
     left = [str(path.relative_to(scratch)) for path in files]
     assert left == [], "local scratch was left behind"
@@ -150,7 +150,7 @@ def _no_child_left() -> Iterator[None]:
     """A test ends without child processes of its own, zombies included."""
     before = _children()
     yield
-    eventually(lambda: _children() <= before, within_s=20.0)
+    eventually(lambda: _children() <= before, within_s=60.0)
 
 
 def _children() -> set[str]:

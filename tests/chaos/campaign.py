@@ -37,6 +37,7 @@ KILLS_A_NIGHT = 12
 AMONG_RANKS = 0.7  # this share of the kills waits until there are ranks; the others for nothing
 MOST_WORKERS = 16
 ROOM_BYTES = 12 << 20  # that a night may need: stores, journals, snapshots
+LEFT_LIMIT_S = 30.0  # until the last of its processes is gone, too
 NIGHT_LIMIT_S = 240.0  # generous: only a hang comes near it
 TARGETS = (
     "tree",
@@ -162,7 +163,7 @@ class Run:
 
     def sweep(self) -> list[int]:
         """What is left of the night's processes; they are ended."""
-        end = time.monotonic() + 2.0
+        end = time.monotonic() + LEFT_LIMIT_S
         while (left := with_marker(self.marker)) and time.monotonic() < end:
             time.sleep(0.01)
         for pid in left:

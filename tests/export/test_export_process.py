@@ -39,6 +39,7 @@ def test_one_that_dies_is_started_again_but_not_at_once(
     store: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(exporter_module, "FIRST_RETRY_S", 0.0)
+    monkeypatch.setattr(exporter_module, "CLOSE_LIMIT_S", 60.0)  # it would be said
     said: list[str] = []
     process = make(store, said)
     process.look()

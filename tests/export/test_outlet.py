@@ -48,7 +48,7 @@ def test_all_is_delivered_in_order_and_the_end_is_clean() -> None:
     outlet = Outlet(target, said.append)
     for number in range(10):
         outlet.put(look(number))
-    assert outlet.close(10.0)
+    assert outlet.close(60.0)
     assert target.got == [float(number) for number in range(10)]
     assert (target.closed, said, outlet.counts.sent, outlet.counts.dropped) == (True, [], 10, 0)
 
@@ -62,7 +62,7 @@ def test_the_queue_is_bounded_and_the_oldest_is_dropped_and_counted() -> None:
     assert outlet.counts.waiting <= QUEUE
     assert outlet.counts.dropped >= 49
     target.held.set()
-    assert outlet.close(10.0)
+    assert outlet.close(60.0)
     assert target.got[-1] == QUEUE + 49
     assert outlet.counts.sent + outlet.counts.dropped == QUEUE + 50
     assert "samples were dropped" in said[-1]
@@ -78,7 +78,7 @@ def test_a_target_that_comes_back(eventually: Callable[..., object]) -> None:
     target.up = True
     eventually(lambda: target.got == [1.0])
     eventually(lambda: not outlet.counts.trouble)
-    assert outlet.close(10.0)
+    assert outlet.close(60.0)
     assert len(said) == 2  # that it cannot, once, and that it can
     assert "again" in said[1]
 

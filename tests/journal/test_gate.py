@@ -28,7 +28,7 @@ class Waiter:
         self.told.append(wait(path, self.leisure.set))
 
     def ended(self) -> list[Go]:
-        self._thread.join(20.0)
+        self._thread.join(60.0)
         return self.told
 
 
@@ -41,8 +41,8 @@ def gate(tmp_path):
 
 def test_all_that_wait_go_on_and_so_does_who_comes_later(gate):
     first, second = Waiter(gate.path), Waiter(gate.path)
-    assert first.leisure.wait(20.0)
-    assert second.leisure.wait(20.0)
+    assert first.leisure.wait(60.0)
+    assert second.leisure.wait(60.0)
     assert first.told == second.told == []
     gate.open(GO)
     assert first.ended() == second.ended() == [GO]

@@ -26,7 +26,7 @@ def in_own_mounts(script: str, folder: Path) -> str:
     """Run `script` where `mount` affects nobody else; skips where that is not allowed."""
     probe = ["unshare", "--mount", "--map-root-user", "mount", "-t", "tmpfs", "none", str(folder)]
     try:
-        allowed = subprocess.run(probe, capture_output=True, timeout=20).returncode == 0
+        allowed = subprocess.run(probe, capture_output=True, timeout=120).returncode == 0
     except FileNotFoundError:
         allowed = False
     if not allowed:
@@ -35,7 +35,7 @@ def in_own_mounts(script: str, folder: Path) -> str:
         ["unshare", "--mount", "--map-root-user", sys.executable, "-c", script, str(folder)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -53,7 +53,7 @@ def machine(tmp_path, monkeypatch):
             env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
 
     return start

@@ -20,6 +20,9 @@ import made_runs  # noqa: F401
 sys.path.pop(0)
 
 
+LIMIT_S = 120.0  # generous: only a hang comes near it
+
+
 class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
@@ -58,9 +61,10 @@ class Events:
 class Served:
     def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
         self.process, self.host, self.port = process, host, port
+        self.streams: list[Events] = []  # of a failed test, too: not left to the next
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.host, self.port, timeout=30)
+        return http.client.HTTPConnection(self.host, self.port, timeout=LIMIT_S)
 
     def get(
         self, path: str, method: str = "GET", body: str | None = None, **headers: str
@@ -79,11 +83,14 @@ class Served:
         connection.request("GET", path)
         response = connection.getresponse()
         assert response.status == 200
-        return Events(response, connection)
+        self.streams.append(Events(response, connection))
+        return self.streams[-1]
 
     def end(self) -> int:
+        for stream in self.streams:
+            stream.close()
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(LIMIT_S)
 
 
 @pytest.fixture(scope="module")

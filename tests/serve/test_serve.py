@@ -27,12 +27,13 @@ Begin = Callable[..., Any]
 def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
     place = tmp_path_factory.mktemp("store")
     store = RunStore(place)
-    now = time.time_ns()
-    make_run(store, "good", [Made(30), Made(20)], requested_ns=now - 3000 * S)
+    # Rows say how long ago, in whole days: not one that turns while tests look.
+    then_ns = time.time_ns() - 84 * 3600 * S
+    make_run(store, "good", [Made(30), Made(20)], requested_ns=then_ns)
     make_run(store, "bad", [Made(30, cause=EVIL), Made(20, cause="failed")],
-             requested_ns=now - 5000 * S)  # fmt: skip
+             requested_ns=then_ns - 2000 * S)  # fmt: skip
     store.create("new")
-    make_run(store, "newer", [Made(3)], requested_ns=now - 900 * S)
+    make_run(store, "newer", [Made(3)], requested_ns=then_ns + 2000 * S)
     newer = place / "newer" / "run.json"
     newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99}))
     (place / "half").mkdir()

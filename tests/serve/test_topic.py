@@ -42,7 +42,7 @@ def play(threads: ThreadPoolExecutor, story: Story) -> None:
         look = Looked()
         topic = Topic(look, threads, every_s=0.001)
         try:
-            await asyncio.wait_for(story(topic, look), 30)
+            await asyncio.wait_for(story(topic, look), 120)
         finally:
             topic.stop()
 

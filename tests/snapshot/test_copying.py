@@ -74,7 +74,7 @@ def test_what_fails_in_a_helper_is_raised_here(monkeypatch):
         if threading.get_ident() != mine:
             helped.set()
             raise ValueError("a broken page")
-        assert helped.wait(30), "no helper came"
+        assert helped.wait(60), "no helper came"
 
     monkeypatch.setattr(arrays, "run", run)
     with pytest.raises(ValueError, match="a broken page"):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 LAST_STEP = 2_000
+LIMIT_S = 240  # generous: only a hang comes near it
 SCRIPT = """
 import pathlib, sys, time
 import numpy as np
@@ -60,7 +61,7 @@ def start(store: Path, folder: Path, *flags: str) -> subprocess.Popen[str]:
 
 def scraped(port: int) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as answer:
             text: str = answer.read().decode()
             return text
     except OSError:
@@ -101,7 +102,7 @@ def test_numbers_of_a_run_from_beside_it(
     assert os.getpriority(os.PRIO_PROCESS, pid) >= 15  # it gives way to the training
     eventually(lambda: list((tmp_path / "tb" / "goodput").glob("events*")))
     (tmp_path / "enough").touch()
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=LIMIT_S)
     assert (run.returncode, exporter_of(run.pid)) == (0, None), said
     (file,) = (tmp_path / "tb" / "goodput").iterdir()
     assert steps_in(file)[-1] == LAST_STEP  # the last numbers are told at the end
@@ -112,14 +113,14 @@ def test_a_taken_port_is_said_once_and_the_run_goes_on(store: Path, tmp_path: Pa
     (tmp_path / "enough").touch()
     with socket.create_server(("127.0.0.1", 9465)):
         run = start(store, tmp_path, "--export", "prometheus:9465")
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 0
     assert said.count("port 9465 of 127.0.0.1 cannot be served") == 1
 
 
 def test_what_cannot_be_meant_is_said_before_anything_starts(store: Path, tmp_path: Path) -> None:
     run = start(store, tmp_path, "--export", "promtheus")
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=LIMIT_S)
     assert (run.returncode, said.count("\n")) == (78, 1)
     assert "there is no exporter 'promtheus'" in said
     assert not (store / "r").exists()

@@ -52,7 +52,7 @@ def test_the_end_a_drain_and_a_reservation_are_told_once(slurm, ears):
 
 @pytest.mark.parametrize("how", ["fail", "hang", "giant", "html"])
 def test_trouble_is_counted_said_once_and_over(slurm, listening, how, monkeypatch):
-    monkeypatch.setattr(source, "LIMIT_S", 0.1 if how == "hang" else 20)
+    monkeypatch.setattr(source, "LIMIT_S", 0.1 if how == "hang" else 60)
     slurm.do("fail", how)
     ears = listening(f"slurm:{slurm.path}", environment=INSIDE, naps=True)
     ears.until(lambda: ears.standing.failures >= 2)
@@ -63,7 +63,8 @@ def test_trouble_is_counted_said_once_and_over(slurm, listening, how, monkeypatc
     assert [level for level, _ in ears.said] == ["warning", "info"]
 
 
-def test_a_program_that_is_not_there_and_one_that_hangs_at_the_end(slurm, listening):
+def test_a_program_that_is_not_there_and_one_that_hangs_at_the_end(slurm, listening, monkeypatch):
+    monkeypatch.setattr(source, "LIMIT_S", 600)  # nobody waits for that at the end
     ears = listening("slurm:/nowhere/scontrol", environment=INSIDE)
     ears.until(lambda: ears.standing.failures)
     assert "/nowhere/scontrol cannot be run" in ears.said[0][1]

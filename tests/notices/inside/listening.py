@@ -15,7 +15,8 @@ from holdfast.notices.protocol import Clocks, Surroundings
 from holdfast.notices.registry import wanted
 
 HASTE = Backoff(shortest_ns=1_000_000, cap_ns=20_000_000)
-LIMIT_S = 20.0
+LIMIT_S = 60.0  # reached only when something is wrong
+LET_GO_S = 30.0  # shorter than what a metadata server or a watch may take to answer
 
 
 def clocks() -> Clocks:
@@ -86,4 +87,5 @@ class Listening:
         self.until(lambda: self.standing.has_answered and not self.standing.trouble)
 
     def close(self) -> bool:
-        return self.listener.close(10)
+        """Whether its sources let go: they may not wait for answers, which take longer."""
+        return self.listener.close(LET_GO_S)

@@ -15,6 +15,8 @@ import threading
 import urllib.request
 from pathlib import Path
 
+LIMIT_S = 120  # generous: only a hang comes near it
+
 
 class Moto:
     """The server's process. It can be stopped in its tracks, so that it answers nobody."""
@@ -38,11 +40,11 @@ class Moto:
 
     def make_bucket(self, name: str) -> None:
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
-        urllib.request.urlopen(request, timeout=30).close()
+        urllib.request.urlopen(request, timeout=LIMIT_S).close()
 
     def uploads(self, bucket: str) -> int:
         """How many uploads in parts are unfinished."""
-        with urllib.request.urlopen(f"{self.url}/{bucket}?uploads", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/{bucket}?uploads", timeout=LIMIT_S) as answer:
             return answer.read().count(b"<UploadId>")
 
     def close(self) -> None:
@@ -56,7 +58,8 @@ class Proxy:
     """Between a client and the server, by default passing everything on.
 
     `down`: nobody listens. `busy`: every request is answered 503. `cut_after`: so many bytes of
-    answers to one connection, and it is reset; `cuts` of them. `pause_s`: each answer comes late.
+    answers to one connection, and it is reset; `cuts` of them. `pause`: answers wait until it is
+    set; `pause_at`: the first request with that in it clears it.
     """
 
     def __init__(self, upstream: int) -> None:
@@ -70,6 +73,7 @@ class Proxy:
         self.cut_after: int | None = None
         self.cuts = 0
         self.busy = False
+        self.pause_at = ""
         self.pause = threading.Event()
         self.pause.set()
         self.up()
@@ -132,9 +136,15 @@ class Proxy:
             while block := client.recv(65536):
                 verb = block.split(b" ", 2)[0]
                 if verb in (b"GET", b"PUT", b"POST", b"HEAD", b"DELETE"):
-                    self.requests.append(block.split(b"\r\n", 1)[0].decode())
+                    self._noted(block.split(b"\r\n", 1)[0].decode())
                 server.sendall(block)
         self._close(client, server)
+
+    def _noted(self, request: str) -> None:
+        self.requests.append(request)
+        if self.pause_at and self.pause_at in request:
+            self.pause_at = ""
+            self.pause.clear()
 
     def _back(self, client: socket.socket, server: socket.socket) -> None:
         passed = 0
