@@ -124,6 +124,7 @@ class House:
         delays: bool = True,
         save_at_once: bool = False,
         save_lead: int = 1,
+        in_step: bool = False,
         polls: bool = False,
         buffers: int = 0,
         copies: int = 0,
@@ -135,7 +136,7 @@ class House:
         self.last_step = 1 + steps
         self.delays = delays
         self.between = "poll" if polls else "run"
-        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
+        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead, in_step=in_step)
         self.faultless = not (deaths or fails or deadline)
         self._ranks: list[Rank] = []
         self._rank_ids: dict[Rank, int] = {}

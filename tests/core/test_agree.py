@@ -115,6 +115,14 @@ def test_nothing_to_save():
     assert state.phase is Phase.OVER
 
 
+def test_a_step_under_way_is_something_to_save():
+    asked = SaveAsked(0, "the script asked for it", in_step=True)
+    state, said = feed(at_step(7, 7, committed=7), asked)
+    assert said == [PublishOrder(1, 8, 0, "the script asked for it")]
+    state, said = feed(state, Progress(0, 0, 8), Progress(0, 1, 8), *all_answer(state))
+    assert state.phase is Phase.WRITING
+
+
 def test_a_save_under_way_is_not_begun_twice():
     assert feed(at_step(7), SAVE, SAVE)[1][1:] == [
         Refuse("the save of step 8 is under way (collecting)")

@@ -176,6 +176,14 @@ def test_what_the_last_save_cost_is_measured() -> None:
     assert (saving.cost.blocked_ns, saving.cost.total_ns) == (300 * MS, 2 * SECOND - 1)
 
 
+def test_a_script_may_ask_for_the_step_right_after_a_saved_one() -> None:
+    """Others who ask wait until there is something new."""
+    saving = Saving(1, Never())
+    saving.begin(0, 5)
+    assert orders(saving.ask(SECOND, "holdfast save")) == []
+    assert orders(saving.ask(SECOND, "the script asked for it", in_step=True)) == [6]
+
+
 def test_a_slow_copy_is_given_time_when_others_wait_for_it() -> None:
     saving = Saving(1, Never())
     saving.begin(0, 0)

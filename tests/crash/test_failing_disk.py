@@ -24,7 +24,6 @@ from recorder import Hook, Recorder
 
 import holdfast
 from holdfast.errors import StoreUnavailable
-from holdfast.session import boundary
 from holdfast.snapshot.sets import list_sets
 
 STEPS = 3
@@ -55,7 +54,6 @@ def child(root: Path, hook: Hook, among: Fault) -> tuple[int, str, int]:
         code = 1
         sys.stderr = said
         os.environ["HOLDFAST_SCRATCH"] = str(root / "scratch")
-        boundary.ORDER_LIMIT_NS = 50_000_000  # a step that is saved already gets no order
         recorder = Recorder(root / "store")
         recorder.also = [root / "scratch"]
         done = itertools.count()

@@ -15,6 +15,7 @@ import numpy as np
 
 import holdfast as hf
 
+{first}
 run = hf.start()
 size = 300_000 if not (run.attempt and {changes}) else 200_000
 state = run.restore(init=lambda: {{"w": np.zeros(300_000), "n": 0}}, like={like})
@@ -33,11 +34,23 @@ assert set(state["w"]) == {{state["n"]}}
 
 
 def script(
-    *, before: str = "", inside: str = "pass", after: str = "", changes: bool = False, steps: object
+    *,
+    first: str = "",
+    before: str = "",
+    inside: str = "pass",
+    after: str = "",
+    changes: bool = False,
+    steps: object,
 ) -> str:
     like = '{"w": np.zeros(size), "n": 0}' if changes else "None"
     return SCRIPT.format(
-        before=before, inside=inside, after=after, changes=changes, like=like, steps=steps
+        first=first,
+        before=before,
+        inside=inside,
+        after=after,
+        changes=changes,
+        like=like,
+        steps=steps,
     )
 
 
@@ -64,6 +77,37 @@ def test_a_script_that_closes_every_descriptor(house: House) -> None:
     assert "atexit" not in run.text
     for number in range(30):
         assert (house.folder / f"mine-0-{number}").read_bytes() == b""
+        assert (house.folder / f"mine-1-{number}").read_bytes() == b"mine"
+
+
+def test_a_script_that_closes_every_descriptor_while_a_buffer_is_mapped(house: House) -> None:
+    """A thread has the buffer's file open for a moment: its number must not be one of theirs."""
+    text = script(
+        first=(
+            "import threading\n"
+            "from holdfast.snapshot import shared_file\n"
+            "mapping, closed, map_aligned = threading.Event(), threading.Event(), "
+            "shared_file._map_aligned\n"
+            "def map_late(*args):\n"
+            "    mapping.set()\n"
+            "    closed.wait()\n"
+            "    return map_aligned(*args)\n"
+            "shared_file._map_aligned = map_late"
+        ),
+        before=(
+            "mapping.wait()\n"
+            "os.closerange(3, 4096)\n"
+            "mine = [os.open(f'mine-{run.attempt}-{n}', os.O_RDWR | os.O_CREAT) for n in range(30)]"
+            "\nclosed.set()"
+        ),
+        after="for fd in mine: os.write(fd, b'mine')",
+        steps=f"{FAR} if not run.attempt else run.resume_step + 20",
+    )
+    run = start(house, text)
+    run.wait(EXIT_DONE)
+    run.saw("it is read from memory")
+    assert "no snapshots in memory" not in run.text
+    for number in range(30):
         assert (house.folder / f"mine-1-{number}").read_bytes() == b"mine"
 
 

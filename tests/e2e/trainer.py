@@ -54,7 +54,7 @@ def save_if_told(run: hf.Run, step: int, *, every_rank: bool = False) -> None:
     `every_rank`: nothing else keeps the ranks in step, so each waits for the order.
     """
     if str(step) in os.environ.get("SAVE_AT", "").split(",") and (every_rank or rank() == "0"):
-        boundary.ORDER_LIMIT_NS = 30 * 10**9  # this very step, also on a loaded machine
+        boundary.ORDER_PATIENCE_NS = 30 * 10**9  # this very step, also on a loaded machine
         run.save(tag="told", wait=True)
 
 

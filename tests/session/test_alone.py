@@ -183,6 +183,20 @@ def test_finish_after_a_break_is_done(house: House) -> None:
     assert house.saved_step("s") == 4
 
 
+def test_each_step_may_be_saved_under_a_name(house: House) -> None:
+    """Also the one right after a step that is saved already."""
+    script = house.script(
+        "import holdfast as hf\n"
+        "run = hf.start('r')\n"
+        "state = run.restore(init=lambda: {'x': 1})\n"
+        "for step in run.steps(5):\n"
+        "    run.save(tag=f'after-{step}', wait=True)\n"
+        "    run.done(step, state)\n"
+    )
+    house.start(sys.executable, script, HOLDFAST_SAVE_EVERY_STEPS=1000).wait(EXIT_DONE)
+    assert [int(path.name.split("-")[-1]) for path in house.sets()] == [1, 2, 3, 4, 5]
+
+
 def test_nothing_of_it_is_left_on_this_host(house: House) -> None:
     """The scratch of a process that was killed goes home with the next start."""
     house.allow(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.core.word import Order, pack, unpack, with_buffer
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter
+from holdfast.session import boundary
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
 from holdfast.session.memory import MemoryTier, RamPlace
@@ -167,22 +169,74 @@ def test_no_room_at_all_is_said_and_staging_is_warmed(
     assert "fits, because the sky is low; checkpoints go to the store alone" in said
 
 
-def test_an_asked_save_waits_for_its_own_order(trainer: Trainer) -> None:
+def test_an_asked_save_waits_for_its_own_order(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The buffer's bits in a settled order do not count as the answer."""
     trainer.boundary.done(1, {"w": np.zeros(3)})
     trainer.order(1, 1, 2, Order.DURABLE)
-    waited: list[int] = []
+    looks = _answer_at_look(trainer, monkeypatch, 3, lambda: trainer.order(2, 2, 0, Order.DURABLE))
+    trainer.boundary.await_order()
+    assert len(looks) == 3
+
+
+def test_an_asked_save_is_awaited_as_long_as_no_other_is_in_its_way(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who orders may wait for a slow disk: the save is of this step all the same."""
+    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(1, 1, None))
+    trainer.boundary.await_order()
+    assert len(looks) == 5
+
+
+def test_an_asked_save_does_not_wait_for_another_unless_the_script_does(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    trainer.boundary.done(1)
+    trainer.order(1, 1, None)
+    looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(2, 2, None))
+    trainer.boundary.await_order()
+    assert len(looks) == 1
+    trainer.boundary._is_answered = True
+    trainer.boundary.wait_for_commit = True
+    trainer.boundary.await_order()
+    assert len(looks) == 5
+
+
+def test_who_does_not_answer_is_awaited_for_long_only_once(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 0)
+    looks = _answer_at_look(trainer, monkeypatch, 9, lambda: trainer.order(1, 1, None))
+    trainer.boundary.await_order()
+    monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 10**18)
+    trainer.boundary.await_order()
+    assert len(looks) == 2
+    trainer.order(1, 1, None)
+    trainer.boundary.await_order()
+    assert trainer.boundary._is_answered
+
+
+def _answer_at_look(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, number: int, answer: Callable[[], None]
+) -> list[int]:
+    """Run `answer` before the order is looked at for that time; the looks so far."""
+    looks: list[int] = []
+    words = trainer.words
 
     def load(word: int) -> int:
         if word == Word.ORDER:
-            waited.append(word)
-            if len(waited) == 3:
-                trainer.order(2, 2, 0, Order.DURABLE)
-        return int(trainer.words.page[word])
+            looks.append(word)
+            if len(looks) == number:
+                answer()
+        return words.load(word)
 
-    trainer.boundary._words = type("Words", (), {"load": staticmethod(load)})()
-    trainer.boundary.await_order()
-    assert len(waited) == 3
+    watched = types.SimpleNamespace(load=load)
+    monkeypatch.setattr(trainer.boundary, "_words", watched)
+    return looks
 
 
 def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(

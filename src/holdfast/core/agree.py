@@ -89,10 +89,14 @@ def _save(state: Agreement, event: SaveAsked) -> Result:
     if event.in_memory:
         if not state.free_buffers:
             return state, (Refuse("no buffer is free"),)
-    elif state.is_saved:
+    elif _is_vain(state, event):
         return state, (Refuse(moves.nothing_new(state)),)
     in_memory, lead = event.in_memory, event.lead
     return moves.order(state, event.why, is_stop=False, in_memory=in_memory, lead=lead)
+
+
+def _is_vain(state: Agreement, event: SaveAsked) -> bool:
+    return state.is_saved and not event.in_step
 
 
 def _busy(state: Agreement, _: SaveAsked) -> Result:
@@ -101,7 +105,7 @@ def _busy(state: Agreement, _: SaveAsked) -> Result:
 
 def _save_instead(state: Agreement, event: SaveAsked) -> Result:
     """Somebody wants a durable save, and a memory save is ordered: that one can wait."""
-    if event.in_memory or not state.in_memory or state.is_saved:
+    if event.in_memory or not state.in_memory or _is_vain(state, event):
         return _busy(state, event)
     state, aborted = moves.call_off(state, f"superseded by a save: {event.why}")
     state, actions = _save(state._replace(step=0), event)

@@ -21,12 +21,14 @@ class SaveAsked:
 
     `lead` is how many boundaries ahead of the fastest rank it is ordered (see `lead_steps`).
     `in_memory`: copies in a buffer are all that is wanted, so it is over when all ranks have them.
+    `in_step`: a step is known to be under way, so there will be something new to save.
     """
 
     at_ns: int
     why: str
     lead: int = 1
     in_memory: bool = False
+    in_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ class Saving:
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.
 
-        `in_step`: a script asks, and waits with its step until the order is there.
+        `in_step`: a script asks, and waits with that step, the one to save, for the order.
         """
         self._request = why, in_step
         return self._ask_as_asked(at_ns)
@@ -278,11 +278,14 @@ class Saving:
             agreement.phase is Phase.COLLECTING and agreement.in_memory
         )
         idle = idle and agreement.stop is None
-        if self._request is None or not idle or agreement.is_saved:
+        if self._request is None or not idle:
             return ()
-        (why, in_step), self._request = self._request, None
+        why, in_step = self._request
+        if agreement.is_saved and not in_step:
+            return ()
+        self._request = None
         lead = 1 if in_step else self._request_lead()
-        return self.hear(news.SaveAsked(at_ns, why, lead))
+        return self.hear(news.SaveAsked(at_ns, why, lead, in_step=in_step))
 
     def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """Save at the next boundary that all ranks can answer, and leave."""

@@ -27,7 +27,11 @@ from holdfast.journal.layout import Phase, Word
 from holdfast.journal.writer import JournalWriter
 
 WAIT_STEP_S = 0.001
-ORDER_LIMIT_NS = 500_000_000  # several looks of a supervisor at this rank's words
+# Whoever asks for a save of this very step waits for its order: for several looks of a supervisor
+# at this rank's words where another save may be in the way, and longer where nothing is but a
+# supervisor that waits for a slow disk itself.
+ORDER_LIMIT_NS = 500_000_000
+ORDER_PATIENCE_NS = 5_000_000_000
 SUPERVISOR_LOST_NS = 15_000_000_000
 # A place to stop between two steps counts only this long after a boundary: the next boundary is
 # often as near, and it is the one that all ranks come to.
@@ -68,6 +72,7 @@ class Boundary:
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
+        self._is_answered = True  # the last save that was asked for was ordered in time
         self.done = self._make_done()
 
     # --- the hot path -----------------------------------------------------------------------
@@ -271,18 +276,28 @@ class Boundary:
         """
         if self.expected == NO_STEP:
             return
-        step = self.expected + self.shift
-        give_up_ns = now_ns() + ORDER_LIMIT_NS
+        step, asked_ns = self.expected + self.shift, now_ns()
         token = self._writer.open_span("save")
         try:
-            while now_ns() < give_up_ns:
+            while True:
                 order = unpack(self._words.load(Word.ORDER))
                 leaves = order.flags & (Order.STOP | Order.LEAVE)
                 if leaves or (order.step >= step and is_durable(order.flags)):
+                    self._is_answered = True
+                    return
+                if now_ns() - asked_ns > self._order_limit_ns(order.epoch):
+                    self._is_answered = False
                     return
                 time.sleep(WAIT_STEP_S)
         finally:
             self._writer.close_span(token)
+
+    def _order_limit_ns(self, epoch: int) -> int:
+        if not self._is_answered:
+            return ORDER_LIMIT_NS  # who did not answer once must not slow every step
+        is_under_way = epoch not in (0, unpack(self._words.load(Word.VERDICT)).epoch)
+        # Who waits for the commit waits for the save in its way as well.
+        return ORDER_LIMIT_NS if is_under_way and not self.wait_for_commit else ORDER_PATIENCE_NS
 
     def poll(self) -> None:
         """Leave if nothing more will be saved, or once the last step is; raises Stop.

@@ -17,6 +17,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 from holdfast.session.boundary import say
+from holdfast.session.descriptors import apart
 
 if TYPE_CHECKING:
     from holdfast.snapshot.ram import Buffers
@@ -114,7 +115,7 @@ class MemoryTier:
             if before is not None:
                 before.join()
             try:
-                why = self._buffers.prepare(size_bytes, ready)
+                why = apart(lambda: self._buffers.prepare(size_bytes, ready))
                 if otherwise is None:
                     return  # nobody was promised anything: the next call tells
                 if not self._buffers.ready:

@@ -12,6 +12,7 @@ setting of the machine, and a process that maps the file later has its pages at 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from holdfast.journal.own_file import OwnFile
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.memory import HUGE_PAGE_BYTES
@@ -70,13 +72,10 @@ class SharedFile:
         stay in any case. `stopped` is asked now and then whether to give up (InterruptedError).
         """
         self._identity = None
-        descriptor = self._descriptor(create=True)
-        try:
+        with self._opened(create=True) as descriptor:
             found = os.fstat(descriptor)
             length = found.st_size if keep else max(found.st_size, size_bytes)
             self._map(descriptor, max(length, size_bytes))
-        finally:
-            os.close(descriptor)  # at once: this is a thread, and the script may close everything
         try:
             if length > found.st_size:
                 os.truncate(self.path, length)
@@ -96,8 +95,7 @@ class SharedFile:
         """Give the file exactly this length; what is new of it exists before this returns."""
         if size_bytes == self.size:
             return
-        descriptor = self._descriptor(create=False)
-        try:
+        with self._opened(create=False) as descriptor:
             if size_bytes > self.size:
                 os.posix_fallocate(descriptor, self.size, size_bytes - self.size)
                 if size_bytes > self.memory.size:
@@ -105,20 +103,29 @@ class SharedFile:
             else:
                 os.ftruncate(descriptor, size_bytes)
             self.size = size_bytes
-        finally:
-            os.close(descriptor)
 
-    def _descriptor(self, *, create: bool) -> int:
-        """Opened for this one use: a descriptor that is kept may be somebody else's by then."""
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool) -> Iterator[int]:
+        """A descriptor for this one use: one that is kept may be somebody else's by then.
+
+        So may this one, where a thread could get no table of its own: then OSError, at the end.
+        """
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
-        descriptor = open_regular(self.path, flags)
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or found.st_nlink != 1:
-            os.close(descriptor)
-            raise OSError(errno.EPERM, "not a file of ours alone", str(self.path))
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            os.fchmod(descriptor, 0o600)
-        return descriptor
+        own = OwnFile(self.path, open_regular(self.path, flags), flags)
+        try:
+            descriptor = own.descriptor()
+            found = os.fstat(descriptor)
+            if not os.path.samestat(found, self.path.lstat()):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
+            if found.st_uid != os.geteuid() or found.st_nlink != 1:
+                raise OSError(errno.EPERM, "not a file of ours alone", str(self.path))
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                os.fchmod(descriptor, 0o600)
+            yield descriptor
+        finally:
+            own.close()
+        if own.is_shaken:
+            raise OSError(errno.EBADF, "the script closed its descriptor", str(self.path))
 
     def _map(self, descriptor: int, size_bytes: int) -> None:
         try:
@@ -143,11 +150,8 @@ class SharedFile:
         start -= start % mmap.PAGESIZE
         problem = _advise(self.memory, start, stop, _MADV_POPULATE_WRITE)
         if problem == errno.EINVAL:  # an older kernel: they are reserved, and mapped when used
-            descriptor = self._descriptor(create=False)
-            try:
+            with self._opened(create=False) as descriptor:
                 os.posix_fallocate(descriptor, start, stop - start)
-            finally:
-                os.close(descriptor)
         elif problem:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
