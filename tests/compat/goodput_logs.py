@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
+
 BORN_S = 1_704_000_000.0  # of a recorded job: long before this machine was booted
 
 
@@ -27,3 +29,12 @@ class ListLog:
 
 def moment(at_s: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(BORN_S + at_s, datetime.UTC)
+
+
+def whole(breakdown: dict[BadputType, Any]) -> float:
+    """All percent of a breakdown; what is told twice, once."""
+    return sum(
+        sum(value.values()) if isinstance(value, dict) else value
+        for kind, value in breakdown.items()
+        if kind is not BadputType.DATA_LOADING_ASYNC
+    )

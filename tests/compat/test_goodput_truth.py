@@ -8,26 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goodput_logs import BORN_S, ListLog, moment
+from goodput_logs import BORN_S, moment, whole
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_elastic
 from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
 from holdfast.compat.ml_goodput_measurement.history import HistoryLog
-from holdfast.compat.ml_goodput_measurement.local import LocalLog
 
 TRUTH = Path(__file__).parents[1] / "truth"
 CASES = sorted(path.stem for path in TRUTH.glob("p*.jsonl"))
-
-
-@pytest.fixture(params=["store", "injected"])
-def log(request, tmp_path, monkeypatch) -> Iterator[Any]:
-    if request.param == "injected":
-        yield ListLog()
-        return
-    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
-    local = LocalLog("job")
-    yield local
-    local.close()
 
 
 def expected(case: str) -> dict[str, Any]:
@@ -55,15 +43,6 @@ def test_a_history_asked_through_the_api_gives_the_truth(case: str, monkeypatch)
     assert told + whole(breakdown) == pytest.approx(100, abs=1e-6)
     lost = details["badput_time"][BadputType.WASTED_PROGRESS_FROM_DISRUPTION]
     assert lost == pytest.approx(truth["badput_s"].get("lost", 0.0), abs=1e-6)
-
-
-def whole(breakdown: dict[BadputType, Any]) -> float:
-    """All percent of a breakdown; what is told twice, once."""
-    return sum(
-        sum(value.values()) if isinstance(value, dict) else value
-        for kind, value in breakdown.items()
-        if kind is not BadputType.DATA_LOADING_ASYNC
-    )
 
 
 # What entries cannot say, and what follows: (goodput in percent, disruptions).

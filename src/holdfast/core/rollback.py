@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.core.exits import Exit
-from holdfast.core.restart import Failure
+if TYPE_CHECKING:
+    from holdfast.core.exits import Exit
+    from holdfast.core.restart import Failure
 
 Target = int | str | None
 """Where to: the newest set at or before a step (0: from scratch), a tag, or None: the newest."""

@@ -70,6 +70,30 @@ def test_spans_show_as_if_every_moment_were_asked(
     assert between == {kind: inside.count(kind) for kind in inside}
 
 
+@given(SPANS, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1), FEW_ROWS)
+def test_only_stretches_with_a_span_in_them_are_touched(
+    spans: Spans, rows: list[tuple[int, int]], few: int
+) -> None:
+    columns = filed([spans], few)
+    if not len(columns.shown_end):
+        return
+    starts, ends, at = [], [], 0
+    for gap, length in rows:
+        starts.append(at := at + gap)
+        ends.append(at := at + length)
+    found = columns.touched(np.array(starts), np.array(ends))
+    which = range(len(rows))[found] if isinstance(found, slice) else found.tolist()
+    until = columns.covered_until
+    right = [
+        row for row, (a, b) in enumerate(zip(starts, ends, strict=True)) if until(a) < until(b)
+    ]
+    assert len(set(which)) == len(which)
+    if isinstance(found, slice):
+        assert set(right) <= set(which)
+    else:  # one that has no length may lie within a span, and counts for nothing
+        assert right == [row for row in which if starts[row] < ends[row]]
+
+
 def test_nested_spans_by_the_thousand() -> None:
     """Half of them inside another one: the stack and the plain stretches meet."""
     spans = [(i * 10, 6, 0) for i in range(1000)] + [(i * 10 + 2, 3, 1) for i in range(0, 1000, 2)]

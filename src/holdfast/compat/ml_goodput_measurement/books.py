@@ -20,7 +20,6 @@ from holdfast.core.ledger.kinds import STEP
 
 if TYPE_CHECKING:
     from holdfast.core.ledger.account import Account
-    from holdfast.journal.rank_steps import Ints
 
 SILENCE_NS = 3600 * NS_PER_S
 """A log of which nothing came for so long is that of a job that is gone."""
@@ -74,7 +73,6 @@ class Books:
         self.ahead = 1  # the ledger's number of a step, less the job's: the ledger begins with 1
         self.newest: AttemptFact | None = None
         self.seen_ns: int | None = None  # the last sign of life, where there are any
-        self.steps: list[tuple[Ints, Ints]] = []  # pieces: the job's step numbers, lengths in ns
         self.slices: list[Slices] = []
         self._told: tuple[RunFact, AttemptFact | None] | None = None
 
@@ -116,12 +114,11 @@ class Books:
 
     def step_times(self) -> dict[int, float]:
         """Seconds of each completed step by its number, of its last execution."""
-        import numpy as np
-
-        if not self.steps:
-            return {}
-        steps, lengths = (np.concatenate(column) for column in zip(*self.steps, strict=True))
-        return dict(zip(steps.tolist(), (lengths / NS_PER_S).tolist(), strict=True))
+        found: dict[int, float] = {}
+        for first, last, start_ns, end_ns in self.ledger.rows():
+            lengths = (end_ns - start_ns) // (last - first + 1) / NS_PER_S
+            found.update(zip((last - self.ahead).tolist(), lengths.tolist(), strict=True))
+        return found
 
     # --- The time line -----------------------------------------------------------------------
 

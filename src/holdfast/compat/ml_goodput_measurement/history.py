@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
-
 from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.core.facts import AttemptFact, RunFact, SeenFact
 from holdfast.core.history import History
@@ -32,9 +30,6 @@ class HistoryBooks(Books):
                 self.newest is None or fact.start_ns >= self.newest.start_ns
             ):
                 self.newest = fact
-        for rows in history.steps.values():
-            last, start, end = map(np.asarray, (rows.last, rows.start_ns, rows.end_ns))
-            self.steps.append((last, (end - start) // (last - np.asarray(rows.first) + 1)))
 
 
 class HistoryLog:

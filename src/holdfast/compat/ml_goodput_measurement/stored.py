@@ -40,7 +40,7 @@ class Stored(Books):
         self._begin()
 
     def _begin(self) -> None:
-        self.ledger, self._told, self.steps, self.slices = Ledger(), None, [], []
+        self.ledger, self._told, self.slices = Ledger(), None, []
         self.requested_ns = self.ended_ns = self.seen_ns = self.newest = None
         self.lives: dict[int, Life] = {}
         self._spans: list[tuple[int, Sequence[str], Ints, Ints, Ints]] = []
@@ -87,7 +87,6 @@ class Stored(Books):
             return
         self.ledger.add_steps(attempt, first, last, start_ns, end_ns)
         self._life(attempt).note_step(int(first[0]), int(last[-1]), int(start_ns[0]))
-        self.steps.append((last, end_ns - start_ns))
 
     def add_spans(
         self, attempt: int, names: Sequence[str], kind: Ints, start_ns: Ints, end_ns: Ints
@@ -104,10 +103,6 @@ class Stored(Books):
         if step is not None:
             life.note_first(*step)
         self.ledger.set_open(attempt, spans, step)
-
-    def step_times(self) -> dict[int, float]:
-        """By the job's numbers."""
-        return {step - self.ahead: length for step, length in super().step_times().items()}
 
     def opening(self) -> tuple[int, int] | None:
         """As the journals' readers see it."""

@@ -250,7 +250,6 @@ class Story(Books):
         each = (end - start) // (last - first + 1)
         life.counted += len(each)
         life.typical_ns = int(np.median(each[-RECENT:]))
-        self.steps.append((last - self.ahead, each))
         self._note_first_step(life, [Rows(last, start, start + each)], is_over=False)
 
     def _flush_rows(self, life: Life) -> None:

@@ -9,9 +9,9 @@ follows them is summed up anew.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.history import History
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptRecord, AttemptView, Fault, OpenSpan
 from holdfast.core.ledger.columns import Ints, as_ints
@@ -37,6 +36,9 @@ from holdfast.core.ledger.kinds import RESTORE
 from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
+
+if TYPE_CHECKING:
+    from holdfast.core.history import History
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
 
@@ -190,6 +192,15 @@ class Ledger:
         if now_ns is not None and now_ns < self.last_ns():
             return self._known_at(now_ns).step_times(now_ns)
         return step_times(self._until(now_ns)[2])
+
+    def rows(self) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """All rows of completed steps (first, last, start, end), by attempt and time.
+
+        Those of steps that were lost, too. Without a copy: valid until something is recorded.
+        """
+        for _, record in sorted(self._attempts.items()):
+            steps = record.steps
+            yield steps.first.view, steps.last.view, steps.start.view, steps.end.view
 
     def last_kept_step(self, now_ns: int | None = None) -> int:
         """The newest step that counts as done at `now_ns`; 0: none, or all have to be done again.

@@ -170,6 +170,20 @@ class SpanColumns:
         over = np.maximum(self.shown_end.view[i] - at_ns, 0)
         return np.where(i < 0, 0, self.covered.view[i] - over)
 
+    def touched(self, start: Ints, end: Ints) -> Ints | slice:
+        """Which of these stretches, disjoint and in order, have a span in them; or all of them.
+
+        Of a million steps a few hundred may have a save in them: only those need be looked at.
+        """
+        first, last = self.shown_end.right(int(start[0])), self.shown_start.left(int(end[-1]))
+        low = end.searchsorted(self.shown_start.view[first:last], "right")
+        count = start.searchsorted(self.shown_end.view[first:last], "left") - low
+        whole = int(count.sum())
+        if 4 * whole > len(start):
+            return slice(None)
+        rows: Ints = np.repeat(low - (count.cumsum() - count), count) + np.arange(whole)
+        return rows[np.diff(rows, prepend=-1) > 0]  # the end of one span, and the next one's start
+
     def kinds_between(self, start_ns: int, end_ns: int) -> Totals:
         """Nanoseconds between two moments by kind."""
         if start_ns >= end_ns:

@@ -110,11 +110,10 @@ class StepColumns:
             np.subtract(end, begin, out=sums)
             if column is self.count:
                 sums += 1
-            elif shown := len(spans.shown_end):
-                # Behind the last span nothing is covered: there the two would cancel out.
-                until = int(begin.searchsorted(spans.shown_end[shown - 1]))
-                sums[:until] -= spans.covered_until_each(end[:until])
-                sums[:until] += spans.covered_until_each(begin[:until])
+            elif len(spans.shown_end):
+                rows = spans.touched(begin, end)
+                sums[rows] -= spans.covered_until_each(end[rows])
+                sums[rows] += spans.covered_until_each(begin[rows])
             np.cumsum(sums, out=sums)
             sums += before
         self._settled = len(self)
