@@ -6,6 +6,7 @@ to do next. `exit_code` is what a Holdfast command ends with when the error reac
 
 from __future__ import annotations
 
+import sys
 from typing import ClassVar
 
 EXIT_DONE = 0
@@ -13,6 +14,15 @@ EXIT_USER_FAILURE = 1
 EXIT_UNAVAILABLE = 69
 EXIT_SAVED_START_ME_AGAIN = 75
 EXIT_CONFIGURATION = 78
+
+
+def needs_extra(what: str, extra: str) -> str:
+    """The sentence for a library that is not installed; `what`: with its verb, as in "pages need".
+
+    It names this interpreter, since the first `pip` of a shell is often another one's.
+    """
+    python = sys.executable or "python3"
+    return f"{what} an extra that is not installed: {python} -m pip install 'holdfast[{extra}]'"
 
 
 class HoldfastError(Exception):

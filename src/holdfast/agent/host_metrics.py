@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -81,9 +81,7 @@ def serve(port: int, read: Callable[[], Mapping[str, Any]]) -> tuple[int, Callab
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError:
-        raise ConfigurationError(
-            "--metrics needs prometheus_client: install holdfast[metrics]"
-        ) from None
+        raise ConfigurationError(needs_extra("--metrics needs", "metrics")) from None
     registry = CollectorRegistry()
     registry.register(AgentCollector(read))
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.config.settings import Settings
-from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, StoreUnavailable
+from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, StoreUnavailable, needs_extra
 from holdfast.export.asked import Asked, parse
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -38,9 +38,7 @@ def check_libraries(asked: Asked) -> None:
     """Raises ConfigurationError for the first exporter whose library is not installed."""
     for name, (module, extra) in LIBRARIES.items():
         if getattr(asked, name) is not None and not _is_there(module):
-            raise ConfigurationError(
-                f"the exporter {name} needs {module}: install holdfast[{extra}]"
-            )
+            raise ConfigurationError(needs_extra(f"the exporter {name} needs", extra))
 
 
 def _is_there(module: str) -> bool:

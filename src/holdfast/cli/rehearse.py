@@ -16,7 +16,13 @@ import click
 from holdfast.cli.rehearse_machine import machine
 from holdfast.cli.supervise import run_policy
 from holdfast.config.settings import TABLE
-from holdfast.errors import EXIT_DONE, EXIT_USER_FAILURE, ConfigurationError, HoldfastError
+from holdfast.errors import (
+    EXIT_DONE,
+    EXIT_USER_FAILURE,
+    ConfigurationError,
+    HoldfastError,
+    needs_extra,
+)
 
 if TYPE_CHECKING:
     from holdfast.rehearse.script import Script
@@ -202,8 +208,7 @@ def _emulator(source: str, later: contextlib.ExitStack) -> Told:
         return row.start(_folder(None, later))
     except ImportError as error:
         raise ConfigurationError(
-            f"--source {source}: its emulator needs what is not installed ({error}): pip install "
-            f"'holdfast[{row.extra}]'"
+            needs_extra(f"--source {source}: its emulator ({error.name}) needs", row.extra)
         ) from None
 
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from holdfast.cli.moments import window_ns
 from holdfast.cli.places import store_option
 from holdfast.config import run_store, scratch_folder, serve_token, summaries_folder
 from holdfast.core.alerts import AlertPolicy
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.journal.objects import is_object_url
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -183,7 +182,4 @@ def _needs_libraries() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise ConfigurationError(
-            "holdfast serve needs libraries that are not installed: "
-            f"{Path(sys.executable).name} -m pip install 'holdfast[serve]'"
-        ) from None
+        raise ConfigurationError(needs_extra("holdfast serve needs", "serve")) from None

@@ -17,7 +17,7 @@ from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.lines import blocks
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Place
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 
 LARGEST_BYTES = 1 << 16  # a record of scalars is far smaller; pictures and the like are larger
 MAX_TAG_BYTES = 300
@@ -131,10 +131,7 @@ def _masked(crc: int) -> int:
 
 
 def _missing(error: ImportError) -> ConfigurationError:
-    return ConfigurationError(
-        f"TensorBoard's event files are read with {error.name}, which is not installed: "
-        "pip install 'holdfast[logs]'"
-    )
+    return ConfigurationError(needs_extra(f"TensorBoard's event files ({error.name}) need", "logs"))
 
 
 def _crc() -> Callable[[bytes], int]:

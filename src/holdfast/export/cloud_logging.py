@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.core.facts import DONE
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
-from holdfast.export.cloud_monitoring import NEEDS
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
 
@@ -32,7 +31,7 @@ class CloudLogging:
         try:
             import google.cloud.logging as client_library
         except ImportError:
-            raise ConfigurationError(NEEDS) from None
+            raise ConfigurationError(needs_extra("the exporter gcp needs", "gcp-export")) from None
         self._make = make_client or (lambda: client_library.Client(project=gcp.project))
         self._client: Any = None
         self._told: set[str] = set()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.core.summary import ROLLING_S
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look
@@ -22,10 +22,6 @@ GOODPUT_SOURCE, REPLICA = "TOTAL", "0"
 MOST_SERIES = 200  # that one request may hold
 EVERY_S = 60.0  # the API takes a point of a series no more often than each few seconds
 TIMEOUT_S = 20.0
-NEEDS = (
-    "the exporter gcp needs google-cloud-monitoring and google-cloud-logging: "
-    "install holdfast[gcp-export]"
-)
 
 
 class Point(NamedTuple):
@@ -46,7 +42,7 @@ class CloudMonitoring:
         try:
             from google.cloud import monitoring_v3
         except ImportError:
-            raise ConfigurationError(NEEDS) from None
+            raise ConfigurationError(needs_extra("the exporter gcp needs", "gcp-export")) from None
         self._gcp = gcp
         self._make = make_client or monitoring_v3.MetricServiceClient
         self._client: Any = None

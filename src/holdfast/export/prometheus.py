@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
 from holdfast.export.metrics import COUNTER, FLEET, METRICS, OWN, PREFIX, fleet_rows
 from holdfast.export.outlet import Counts, Look
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORT = 9464
-NEEDS = "the exporter prometheus needs prometheus_client: install holdfast[metrics]"
 
 
 class RunCollector:
@@ -78,7 +77,7 @@ def registry_of(collector: RunCollector) -> CollectorRegistry:
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
-        raise ConfigurationError(NEEDS) from None
+        raise ConfigurationError(needs_extra("the exporter prometheus needs", "metrics")) from None
     registry = CollectorRegistry()
     registry.register(collector)
     return registry

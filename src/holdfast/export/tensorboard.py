@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.summary import ROLLING_S
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
 
 FOLDER = "goodput"
-NEEDS = "the exporter tensorboard needs tensorboardX: install holdfast[tensorboard]"
 
 
 class TensorBoard:
@@ -75,7 +74,9 @@ def _writer_class() -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        raise ConfigurationError(NEEDS) from None
+        raise ConfigurationError(
+            needs_extra("the exporter tensorboard needs", "tensorboard")
+        ) from None
     finally:
         if is_hidden:
             del sys.modules["torch"]

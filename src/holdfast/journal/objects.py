@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config import has_credentials, uses_plain_http, without_secrets
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
 from holdfast.journal.flow import Flow
 from holdfast.journal.names import shown
 
@@ -34,7 +34,6 @@ PATIENT_S = 240.0  # a signature lives for 15 minutes, credentials often no long
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(/[^?#]*)?([?#].*)?", re.DOTALL)
 _SEGMENT = re.compile(r"[A-Za-z0-9_=+.,@!'() -]+")
-_EXTRA = "pip install 'holdfast[objects]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +280,7 @@ def _lib() -> Any:
     try:
         import obstore
     except ImportError:
-        raise ConfigurationError(
-            f"object stores need an extra that is not installed: {_EXTRA}"
-        ) from None
+        raise ConfigurationError(needs_extra("object stores need", "objects")) from None
     return obstore
 
 

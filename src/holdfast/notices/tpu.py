@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState, Scope
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.notices.protocol import Surroundings, Tools, Trouble
 from holdfast.notices.said import Memory, Said
 
@@ -130,9 +130,7 @@ class Tpu:
         try:
             types: Any = importlib.import_module(API)
         except ImportError as error:
-            raise Trouble(
-                f"Google's client library is missing ({error}): pip install 'holdfast[gcp]'"
-            ) from None
+            raise Trouble(needs_extra(f"Cloud TPU's API ({error.name}) needs", "gcp")) from None
         if self._endpoint:
             import grpc
 

@@ -14,10 +14,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.report.themes import LIGHT, Theme, vega_config
 
-_MISSING = "pages and charts need an extra that is not installed: pip install 'holdfast[dashboard]'"
 VEGA_LITE = "6.1"  # 6.4 looks for the words under the pointer in the wrong place (hover lines)
 PICTURE_WIDTH = 640
 LEGEND_PX = 130  # for an entry of a legend
@@ -50,7 +49,7 @@ def altair() -> ModuleType:
     try:
         import altair
     except ImportError:
-        raise ConfigurationError(_MISSING) from None
+        raise ConfigurationError(needs_extra("pages and charts need", "dashboard")) from None
     return altair
 
 
@@ -111,5 +110,5 @@ def _vl_convert() -> ModuleType:
     try:
         import vl_convert
     except ImportError:
-        raise ConfigurationError(_MISSING) from None
+        raise ConfigurationError(needs_extra("pages and charts need", "dashboard")) from None
     return vl_convert

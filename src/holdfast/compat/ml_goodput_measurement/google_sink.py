@@ -22,6 +22,7 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     flat_badput,
 )
 from holdfast.compat.ml_goodput_measurement.sinks import Target
+from holdfast.errors import needs_extra
 
 if TYPE_CHECKING:
     from holdfast.export.cloud_monitoring import Point
@@ -52,8 +53,9 @@ class GoogleCloud:
             from google.cloud import monitoring_v3
         except ImportError:
             logger.warning(
-                "job %s is not told to Google Cloud Monitoring: install holdfast[gcp-export]",
+                "job %s is not told: %s",
                 target.job_name,
+                needs_extra("Google Cloud Monitoring needs", "gcp-export"),
             )
             return None
         return cls(target, monitoring_v3.MetricServiceClient)

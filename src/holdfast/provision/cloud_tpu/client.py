@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.core.fleet import Resource
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Outcome, generation_of
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.provision.cloud_tpu.errors import ALREADY_EXISTS, NOT_FOUND, outcome_of
 from holdfast.provision.cloud_tpu.requests import (
     ALPHA,
@@ -48,7 +48,7 @@ class CloudTpu:
             self._types: Any = importlib.import_module(_MODULES[api])
         except ImportError as error:
             raise ConfigurationError(
-                f"Cloud TPU needs Google's client library ({error}): pip install 'holdfast[gcp]'"
+                needs_extra(f"Cloud TPU's API ({error.name}) needs", "gcp")
             ) from error
         self._parent = f"projects/{project}/locations/{zone}"
         self._channel: Any = None
