@@ -310,6 +310,16 @@ def test_one_that_does_not_come_true_costs_a_save() -> None:
     assert "lost" not in seconds(account)
 
 
+def test_one_before_the_first_step_has_it_saved_as_soon_as_there_is_one() -> None:
+    """What the attempt resumed from is in memory alone, and the host takes that along."""
+    told = Announcement(to_ns(553), 0, to_ns(590), comes_true=True)
+    scenario = small(IN_MEMORY)
+    _, account = run(scenario, Told((550, Cause.PROCESS), (553, told), (590, Cause.HOST)))
+    assert [one.lost_steps for one in account.disruptions] == [5, 32]
+    _, account = run(scenario, Told((550, Cause.PROCESS), (590, Cause.HOST)))
+    assert sum(one.lost_steps for one in account.disruptions) > 500
+
+
 def test_a_supervisor_that_gives_up_is_counted_and_followed_by_another() -> None:
     scenario = small(Saves(interval_s=1e6), duration_s=2000)
     faults = Told(*((100.0 * n, Cause.PROCESS) for n in range(1, 15)))

@@ -48,7 +48,7 @@ LEARNED = Optimal()  # what the core takes the time between failures to be, from
 class Life:
     """The attempt that runs. `training` None: it has not come to its first step yet.
 
-    `epoch`: of the newest order to save. `leaves`: it was asked to save and stop.
+    `order`: the newest to save. `leaves`: it was asked to save and stop.
     """
 
     attempt: int
@@ -57,7 +57,7 @@ class Life:
     training: Training | None = None
     cadence: Cadence | None = None
     hung_ns: int | None = None
-    epoch: int = 0
+    order: news.PublishOrder | None = None
     leaves: bool = False
 
 
@@ -306,8 +306,10 @@ class World:
         rows = self.story.of(life.attempt)
         step_ns = self._step_ns if self._slices is None else self._slices.longer(self._step_ns)
         idle_ns = int(step_ns * self.scenario.idle)
-        life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
+        training = life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
         life.cadence = Cadence(life.training, self._habit)
+        if life.order is not None:  # it was asked for before
+            self._answer(life, training, life.order)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
         is_known = self._machine.saving.step_time_ns and not self.scenario.fleet.elastic
@@ -387,13 +389,17 @@ class World:
             if what.flags & Order.STOP:
                 self._break(life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
         elif isinstance(what, news.PublishOrder):
-            training, life.epoch = life.training, what.epoch
-            assert training is not None  # noqa: S101 - who does not train is not ordered to save
-            delay_ns = training.passed_ns(what.step) - self.now_ns
-            self._after(delay_ns, life, lambda: self._boundary(life, what))
+            life.order = what
+            if life.training is not None:  # else it finds the order when it comes to its first step
+                self._answer(life, life.training, what)
+
+    def _answer(self, life: Life, training: Training, order: news.PublishOrder) -> None:
+        """When the boundary comes."""
+        delay_ns = training.passed_ns(order.step) - self.now_ns
+        self._after(delay_ns, life, lambda: self._boundary(life, order))
 
     def _boundary(self, life: Life, order: news.PublishOrder) -> None:
-        if order.epoch != life.epoch:
+        if order is not life.order:
             return  # a later order took its place
         training, buffer = life.training, buffer_of(order.flags)
         assert training is not None  # noqa: S101 - it has passed a boundary
