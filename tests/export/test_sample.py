@@ -8,74 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from under_way import UnderWay, under_way
 
 from holdfast.core.summary import rolling
 from holdfast.export.sample import Sample, sample_of
-from holdfast.journal.attempts import create_attempt
-from holdfast.journal.clocks import boot_id, now_ns
+from holdfast.journal.clocks import now_ns
 from holdfast.journal.heard import DISK, MEMORY, Kept, Suspected, TierSets, WentBack, parse_input
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
-from holdfast.journal.lease import acquire
-from holdfast.journal.store import RunFolder, RunStore
-from holdfast.journal.writer import JournalWriter
-from holdfast.runs.reading import Reading
+from holdfast.journal.layout import Word
 
 S = 1_000_000_000
 
 
-class UnderWay:
-    """A run of this very process: two ranks, 30 steps of 0.1 s, the last of them just now."""
-
-    def __init__(self, store: Path) -> None:
-        self.folder: RunFolder = RunStore(store).create("r")
-        self.lease = acquire(self.folder)
-        create_attempt(self.folder, 0, parent=None, resume_step=0, restore_set=None, ranks=2)
-        self.at_ns = now_ns()
-        self.controller = self.make("journal/controller-000001.hfj", CONTROLLER_RANK)
-        self.fact("run", name="r", requested_ns=self.at_ns - 10 * S, chips=2)
-        self.fact("attempt_start", attempt=0, at_ns=self.at_ns - 4 * S)
-        self.ranks = [self.make(f"attempts/0000/journal/rank-0000{n}.hfj", n) for n in range(2)]
-        for rank, writer in enumerate(self.ranks):
-            for step in range(1, 31):
-                end_ns = self.at_ns - (30 - step) * S // 10 - rank * S // 20
-                writer.append(end_ns, Kind.STEP, 0, 0, step, end_ns - S // 10)
-            writer.words.store(Word.STEP, 30 + rank)
-            writer.words.store(Word.STEP_AT, end_ns)
-            writer.words.store(Word.PHASE, Phase.TRAINING)
-        self.controller.append(self.at_ns, Kind.SEEN, 0, 0, 0, 0)
-        self.reading = Reading(self.folder)
-
-    def make(self, path: str, rank: int) -> JournalWriter:
-        (self.folder.path / path).parent.mkdir(parents=True, exist_ok=True)
-        identity = Identity("r", 0, f"i{rank}", 0, "host", rank, boot_id())
-        return JournalWriter.create(self.folder.path / path, identity)
-
-    def fact(self, what: str, /, **payload: Any) -> None:
-        self.controller.note(NoteType.FACT, {"fact": what, **payload})
-
-    def told(self, event: str, **payload: Any) -> None:
-        self.controller.note(NoteType.INPUT, {"event": event, **payload})
-
-    def sample(self) -> Sample:
-        now = time.time_ns()
-        summary = self.reading.summary(rolling(now), now)
-        return sample_of(summary, self.reading, now)
-
-    def close(self) -> None:
-        for writer in (self.controller, *self.ranks):
-            writer.close()
-        self.lease.release()
-
-
 @pytest.fixture
 def run(store: Path) -> Iterator[UnderWay]:
-    run = UnderWay(store)
-    yield run
-    run.close()
+    with under_way(store) as run:
+        yield run
+
+
+def sample_now(run: UnderWay) -> Sample:
+    now = time.time_ns()
+    return sample_of(run.reading.summary(rolling(now), now), run.reading, now)
 
 
 def test_a_run_under_way(run: UnderWay) -> None:
-    sample = run.sample()
+    sample = sample_now(run)
     assert (sample.run.state, sample.attempt, sample.run.step) == ("running", 0, 30)
     assert sample.since_step_s is not None
     assert 0 < sample.since_step_s < 60
@@ -93,14 +49,14 @@ def test_tiers_are_told_by_what_the_supervisor_heard(run: UnderWay) -> None:
         run.told("Sealed", at_ns=at - ago * S, of_attempt=0, epoch=1, step=step, buffer=0)
     run.told("DrainCommitted", at_ns=at - 5 * S, of_attempt=0, epoch=1, step=5)
     run.told("Heard", at_ns=at - S, attempt=0, news={"event": "Committed", "epoch": 2, "step": 20})
-    sample = run.sample()
+    sample = sample_now(run)
     assert (sample.tiers[MEMORY].step, sample.tiers[MEMORY].interval_s) == (25, 2.0)
     assert (sample.tiers[DISK].step, sample.tiers[DISK].interval_s) == (20, 4.0)
     assert sample.tiers[MEMORY].age_s > sample.tiers[DISK].age_s
     assert sample.at_risk_steps == 5
     resume = {"set_name": "0000-000000000005", "step": 5, "parent": 0}
     run.told("Chosen", at_ns=at, resume=resume, words="")
-    assert {name: tier.step for name, tier in run.sample().tiers.items()} == {MEMORY: 5, DISK: 5}
+    assert {name: tier.step for name, tier in sample_now(run).tiers.items()} == {MEMORY: 5, DISK: 5}
 
 
 def test_a_notice_counts_down(run: UnderWay) -> None:
@@ -109,7 +65,7 @@ def test_a_notice_counts_down(run: UnderWay) -> None:
         {"words": "file: soon", "since_ns": run.at_ns, "deadline_ns": None},
     ]
     run.fact("announced", at_ns=run.at_ns, events=events)
-    sample = run.sample()
+    sample = sample_now(run)
     assert sample.announced == 2
     assert sample.notice_s is not None
     assert 3500 < sample.notice_s <= 3600
@@ -117,23 +73,23 @@ def test_a_notice_counts_down(run: UnderWay) -> None:
 
 def test_collected_stacks_are_a_suspicion_until_a_step_comes(run: UnderWay) -> None:
     run.told("StacksCollected", at_ns=run.at_ns + 1, attempt=0, ranks=[])
-    assert run.sample().hang_suspected
+    assert sample_now(run).hang_suspected
     for writer in run.ranks:
         writer.words.store(Word.STEP_AT, now_ns())
-    assert not run.sample().hang_suspected
+    assert not sample_now(run).hang_suspected
 
 
 def test_a_long_silence_is_a_suspicion_but_not_in_a_span(run: UnderWay) -> None:
     for writer in run.ranks:
         writer.words.store(Word.STEP_AT, run.at_ns - 200 * S)
-    assert run.sample().hang_suspected
+    assert sample_now(run).hang_suspected
     run.ranks[1].words.store(Word.OPEN_SPANS, 2)
     run.ranks[1].words.store(Word.OPEN_SPANS + 1, run.at_ns)
-    assert not run.sample().hang_suspected
+    assert not sample_now(run).hang_suspected
 
 
 def test_without_readings_only_what_a_summary_holds_is_told(run: UnderWay) -> None:
-    summary = run.sample().run
+    summary = sample_now(run).run
     sample = sample_of(summary, None, time.time_ns())
     assert (sample.attempt, sample.tiers, sample.since_step_s) == (0, {}, None)
 

@@ -1,4 +1,4 @@
-"""Tests here find the module that makes runs."""
+"""Tests here find the modules that make runs."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from pathlib import Path
 # --import-mode=importlib leaves the folder out.
 sys.path.insert(0, str(Path(__file__).parent))
 import made_runs  # noqa: F401
+import under_way  # noqa: F401
 
 sys.path.pop(0)

@@ -16,6 +16,7 @@ import pytest
 # --import-mode=importlib leaves the folder out.
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 import made_runs  # noqa: F401
+import under_way  # noqa: F401
 
 sys.path.pop(0)
 

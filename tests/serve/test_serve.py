@@ -128,13 +128,13 @@ def test_the_list_is_live(served: Any) -> None:
 
 
 def test_a_run_that_is_deleted_while_one_looks_says_so(served: Any) -> None:
-    make_run(served.store, "gone", [Made(5)], requested_ns=time.time_ns() - 100 * S)
+    make_run(served.store, "gone", [Made(5)], requested_ns=time.time_ns() - 900 * S)
     events = served.events("/run/gone/live")
     assert {"head", "course", "goodput"} <= set(events.next()["parts"])
     shutil.rmtree(served.store.root / "gone")
     said = events.until(lambda data: bool(data["parts"].get("trouble")))["parts"]["trouble"]
     assert "no run is named" in said
-    make_run(served.store, "gone", [Made(9)], requested_ns=time.time_ns() - 100 * S)
+    make_run(served.store, "gone", [Made(9)], requested_ns=time.time_ns() - 900 * S)
     back = events.until(lambda data: data["parts"].get("trouble") == "")
     if "9 steps kept" not in back["parts"]["goodput"]:  # it was looked at while it was written
         events.until(lambda data: "9 steps kept" in data["parts"].get("goodput", ""))

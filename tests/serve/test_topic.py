@@ -113,6 +113,10 @@ def test_what_cannot_be_read_is_said_and_the_rest_stays(threads: ThreadPoolExecu
         assert (await first(updates)).parts == {TROUBLE: "the run &lt;b&gt; is gone"}
         look.error = FileNotFoundError("deleted")
         assert (await first(updates)).parts == {TROUBLE: "deleted"}
+        look.error = KeyError("a mistake")
+        said = (await first(updates)).parts
+        assert set(said) == {TROUBLE}
+        assert "KeyError" in said[TROUBLE]
         look.error = None
         assert (await first(updates)).parts == {TROUBLE: ""}
 

@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.moments import NS_PER_S, moment_ns, number, window_ns
 from holdfast.cli.places import open_run, store_option
+from holdfast.cli.prices import price_of, price_option
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -62,11 +63,7 @@ if TYPE_CHECKING:
 @click.option("--svg", metavar="FILE", help="Draw the charts into a picture.")
 @click.option("--png", metavar="FILE", help="The same as PNG.")
 @click.option("--picture", metavar="FILE", help="Draw this screen into an SVG picture.")
-@click.option(
-    "--price-per-chip-hour",
-    metavar="MONEY",
-    help="What an hour of a chip costs, in any currency: the page tells what was lost in money.",
-)
+@price_option
 def report(
     run: str | None,
     store: str | None,
@@ -115,7 +112,7 @@ def report(
     if since is not None and history is not None:
         raise click.UsageError("a history has a clock of its own: give --window", context)
     last_ns = None if last is None else last[1]
-    price = None if price_per_chip_hour is None else _price(price_per_chip_hour)
+    price = price_of(price_per_chip_hour)
     is_page = html is not None or svg is not None or png is not None
     if is_page and (last_ns is not None or since is not None):
         raise click.UsageError("a page shows the whole run: zoom in its time line", context)
@@ -127,9 +124,10 @@ def report(
 
     near = nearer(findings, Path.cwd())
     if is_page:
-        from holdfast.cli.report_page import look, write
+        from holdfast.cli.report_page import gains_of, look, write
 
-        write(look(near, source, price), near, html, svg, png)
+        gains = gains_of(len(near.account.disruptions), source.run, source.store)
+        write(look(near, source, price, gains), near, html, svg, png)
     if picture is not None:
         _draw(near, picture)
     if as_json:
@@ -199,13 +197,6 @@ def _draw(findings: Findings, path: str) -> None:
     from holdfast.report.picture import svg
 
     Path(path).write_text(svg(findings, f"holdfast report {findings.account.name}"))
-
-
-def _price(text: str) -> float:
-    price = number(text)
-    if price is None or price < 0:
-        raise ConfigurationError(f"--price-per-chip-hour {text}: give a number, as in 2.5")
-    return price
 
 
 def _clock_ns(text: str) -> int:

@@ -41,7 +41,9 @@ def newest_of(facts: RunFacts) -> dict[str, Newest]:
     }
 
 
-def look(findings: Findings, source: Source, price_per_chip_hour: float | None) -> Overview:
+def look(
+    findings: Findings, source: Source, price_per_chip_hour: float | None, gains: Gains | None
+) -> Overview:
     """All that a page shows of these findings."""
     course = source.ledger.course(source.now_ns)
     steps = source.ledger.step_times(source.now_ns)
@@ -55,25 +57,28 @@ def look(findings: Findings, source: Source, price_per_chip_hour: float | None) 
             ranks=source.ranks,
             newest=source.newest,
             price_per_chip_hour=price_per_chip_hour,
-            gains=gains_of(findings, source),
+            gains=gains,
             store_flag=source.store,
         )
     )
 
 
-def gains_of(findings: Findings, source: Source) -> Gains | None:
-    """What would raise goodput most, by a plan fitted from the run; None: too little is known."""
-    disruptions = len(findings.account.disruptions)
-    if source.run is None or disruptions < ENOUGH:
+def gains_of(disruptions: int, run: str | None, store: str | None) -> Gains | None:
+    """What would raise goodput most, by a plan fitted from the run; None: too little is known.
+
+    Reads all that the run has recorded, and takes as long as `holdfast plan`. `run`, `store`: as
+    `holdfast plan --from-run` takes them; None: there is none to take.
+    """
+    if run is None or disruptions < ENOUGH:
         return None
     from holdfast.cli.parameters import asked
     from holdfast.sim.plan import plan
     from holdfast.sim.plan_input import question_of
 
     try:
-        told = asked(None, source.run, source.store, {})
+        told = asked(None, run, store, {})
         found = plan(question_of(told.values))
-    except (HoldfastError, ValueError):
+    except (HoldfastError, ValueError, OSError):
         return Gains((), "No plan can be fitted from what was recorded.")
     words = (
         f"By a plan fitted from the run ({counted(disruptions, 'disruption')}), which expects "

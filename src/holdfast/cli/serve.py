@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +14,16 @@ import click
 
 from holdfast.cli.moments import window_ns
 from holdfast.cli.places import store_option
+from holdfast.cli.prices import price_of, price_option
 from holdfast.config import run_store, scratch_folder, serve_token, summaries_folder
 from holdfast.core.alerts import AlertPolicy
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.journal.objects import is_object_url
-from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.store import RunStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from holdfast.journal.recorded import Recorded
-    from holdfast.report.overview import Overview
     from holdfast.serve.access import Access
 
 PORT = 8470
@@ -54,6 +52,7 @@ MAX_TOKEN_BYTES = 4096
     multiple=True,
     help="A name under which browsers may reach it; may be repeated.",
 )
+@price_option
 @click.option(
     "--checkpoint-age",
     metavar="TIME",
@@ -68,17 +67,51 @@ def serve(
     token_file: str | None,
     allow_host: tuple[str, ...],
     checkpoint_age: str,
+    price_per_chip_hour: str | None,
 ) -> None:
     """Show the runs of a store in a browser, live.
 
     Only this machine can connect, unless --host says otherwise: then a token is demanded, from
     --token-file or HOLDFAST_SERVE_TOKEN. It reads the store, and changes nothing.
     """
-    from holdfast.serve.access import LOCAL_NAMES, Access, host_of
-    from holdfast.serve.server import is_loopback, listening, url_of
+    from holdfast.serve.server import listening, url_of
     from holdfast.serve.server import serve as serve_until_asked
 
     _needs_libraries()
+    access = _access(host, token_file, allow_host)
+    policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
+    price = price_of(price_per_chip_hour)
+    named = run_store(store)
+    place = RunStore.at(named)
+    _warm()
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
+    with listening(host, port) as sock:
+        shown = store or (named if is_object_url(named) else str(place.root))
+        note = "; who looks needs the token" if access.token else ""
+        click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
+        click.echo("holdfast: Ctrl-C ends it", err=True)
+        number = sock.getsockname()[1]
+
+        def make() -> tuple[ASGIApp, asyncio.Event]:
+            from holdfast.cli.serve_look import Sights
+            from holdfast.serve.app import Site
+            from holdfast.serve.runs_look import RunsLook
+
+            runs = RunsLook(
+                place, cache=summaries_folder(), scratch=scratch_folder(), policy=policy
+            )
+            site = Site(place, shown, runs, Sights(store, price), policy, access, number)
+            return site.app(), site.closing
+
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_until_asked(make, sock)
+
+
+def _access(host: str, token_file: str | None, allow_host: tuple[str, ...]) -> Access:
+    """Who may look; raises ConfigurationError where others can connect, and there is no token."""
+    from holdfast.serve.access import LOCAL_NAMES, Access, host_of
+    from holdfast.serve.server import is_loopback
+
     token = _token(token_file)
     if token is None and not is_loopback(host):
         raise ConfigurationError(
@@ -91,50 +124,7 @@ def serve(
             raise ConfigurationError(f"--allow-host {name!a}: give a host's name")
     names = {*LOCAL_NAMES, *(host_of(name) or "" for name in allow_host)}
     names |= {host.lower()} - {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
-    named = run_store(store)
-    place = RunStore.at(named)
-    access = Access(frozenset(names), token)
-    _warm()
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
-    with listening(host, port) as sock:
-        shown = store or (named if is_object_url(named) else str(place.root))
-        note = "; who looks needs the token" if token else ""
-        click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
-        click.echo("holdfast: Ctrl-C ends it", err=True)
-        number = sock.getsockname()[1]
-        with contextlib.suppress(KeyboardInterrupt):
-            serve_until_asked(lambda: _site(place, shown, access, policy, number), sock)
-
-
-def _site(
-    place: RunStore, shown: str, access: Access, policy: AlertPolicy, port: int
-) -> tuple[ASGIApp, asyncio.Event]:
-    from holdfast.serve.app import Site
-    from holdfast.serve.runs_look import RunsLook
-
-    look = RunsLook(place, cache=summaries_folder(), scratch=scratch_folder(), policy=policy)
-    site = Site(place, shown, look, see, access, port)
-    return site.app(), site.closing
-
-
-def see(folder: RunFolder, recorded: Recorded) -> tuple[Overview, tuple[tuple[int, int], ...]]:
-    """What a live page shows of a run; raises JournalError while nothing is recorded."""
-    from holdfast.cli.report_page import ENOUGH, Source, look, newest_of
-    from holdfast.report.findings import nearer
-    from holdfast.report.of_run import findings_of
-    from holdfast.report.overview import Gains
-    from holdfast.report.run_page import saves_of
-
-    now_ns = max(recorded.now_ns(), recorded.facts.requested_ns or 0)
-    findings = nearer(findings_of(folder, recorded, recorded.account(now_ns)), Path.cwd())
-    facts = recorded.facts
-    source = Source(recorded.ledger, now_ns, facts.ranks(), newest_of(facts))
-    view = look(findings, source, None)
-    if len(findings.account.disruptions) >= ENOUGH:
-        words = f"holdfast plan --from-run {folder.name} says what would raise it most."
-        view = replace(view, gains=Gains((), words))
-    return view, saves_of(findings.checkpoints)
+    return Access(frozenset(names), token)
 
 
 def _warm() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlencode
 
+from holdfast.core.alerts import AlertPolicy
 from holdfast.errors import HoldfastError, UnknownRun
 from holdfast.journal.store import RunStore
 from holdfast.serve.access import LOGIN, SESSION_S, Access
@@ -54,12 +55,20 @@ class Site:
     """The pages of one store. All but looks belong to the event loop's thread."""
 
     def __init__(
-        self, store: RunStore, place: str, runs: RunsLook, see: See, access: Access, port: int
+        self,
+        store: RunStore,
+        place: str,
+        runs: RunsLook,
+        see: See,
+        policy: AlertPolicy,
+        access: Access,
+        port: int,
     ) -> None:
         """`place`: the store as its user named it; `port`: what the cookie is named by."""
         self._store = store
         self._place = place
         self._see = see
+        self._policy = policy
         self._access = access
         self._port = port
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
@@ -172,7 +181,7 @@ class Site:
         loop = asyncio.get_running_loop()
         if name not in self._watched:
             await loop.run_in_executor(self._threads, self._store.get, name)
-            look = RunLook(self._store, name, self._see)
+            look = RunLook(self._store, name, self._see, self._policy)
             self._watched.setdefault(name, _Watched(look, Topic(look, self._threads)))
             self._forget(name)
         self._watched.move_to_end(name)

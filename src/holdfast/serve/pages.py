@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.report.page import safe_page, script
 from holdfast.report.run_page import SECTIONS
 from holdfast.report.words import clean
-from holdfast.serve.run_look import COURSE, RunLook
+from holdfast.serve.run_look import ALERTS, COURSE, RunLook
 from holdfast.serve.topic import TROUBLE
 
 TYPES = "holdfast"  # of the scripts, for trusted types
@@ -57,6 +57,7 @@ def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Pa
         sections={name: parts.get(name, "") for name in SECTIONS},
         timeline=look.timeline,
         trouble=parts.get(TROUBLE, ""),
+        alerts=parts.get(ALERTS, ""),
         made_by=f"Holdfast {version('holdfast')}, live.",
     )
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
+from holdfast.core.alerts import AlertPolicy, alerts
 from holdfast.errors import JournalError
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import Recorded
@@ -22,43 +23,66 @@ from holdfast.report.run_data import course_data
 from holdfast.report.run_page import CHARTS, sections, timeline_of
 from holdfast.report.words import clean
 from holdfast.runs.cache import signature
+from holdfast.runs.reading import Reading
+from holdfast.serve.banner import banner
 from holdfast.serve.topic import Parts
+from holdfast.serve.vitals import vital_of
 
 CHARTS_EVERY_S = 10.0
+ALERTS_EVERY_S = 1.0  # their times are whole seconds
 SETTLED_S = 60.0  # what is written through a map shows in a file's times only after a while
 COURSE_BYTES_PER_S = 128 << 10  # a time line of many pieces is sent less often
-COURSE = "course"
+COURSE, ALERTS = "course", "alerts"
 WAITING = "waiting"  # the part that a run has instead of all others while nothing is recorded
 
 Saves = tuple[tuple[int, int], ...]
-See = Callable[[RunFolder, Recorded], tuple[Overview, Saves]]
-"""What a page shows of a run whose journals were just read, and when sets were complete."""
 
 
-@dataclass(slots=True)
-class _Opened:
-    folder: RunFolder
-    recorded: Recorded
+class Seen(NamedTuple):
+    """What a page shows of a run whose journals were just read, and when sets were complete.
+
+    `is_final` False: more will be known with no file's changing.
+    """
+
+    view: Overview
+    saves: Saves
+    is_final: bool = True
+
+
+See = Callable[[RunFolder, Recorded], Seen]
+"""Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
 
 
 class RunLook:
     """Of one thread at a time. Calling it looks, and gives the parts."""
 
-    def __init__(self, store: RunStore, name: str, see: See) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        name: str,
+        see: See,
+        policy: AlertPolicy = AlertPolicy(),  # noqa: B008 - it is frozen
+    ) -> None:
         """`name` is one of the store's; nothing is opened yet."""
         self.name = name
         self._store = store
         self._see = see
-        self._opened: _Opened | None = None
+        self._policy = policy
+        self._reading: Reading | None = None
+        self._seen: Seen | None = None
         self._signature, self._changed_s = "", 0.0
         self._parts: Parts = {}
+        self._alerts, self._alerts_after_s = "", 0.0
         self._charts: dict[str, str] = {}
         self._charted: tuple[object, ...] = ()
         self._charts_after_s = self._course_after_s = 0.0
         self._course = ""
-        self._saves: Saves = ()
-        self.view: Overview | None = None
         self.timeline: object = None
+
+    @property
+    def view(self) -> Overview | None:
+        """What was read last; None: nothing yet."""
+        return None if self._seen is None else self._seen.view
 
     def __call__(self) -> Parts:
         """Raises UnknownRun when it was deleted, HoldfastError when it cannot be read."""
@@ -67,8 +91,10 @@ class RunLook:
         except JournalError as error:
             self._parts = {WAITING: escape(clean(str(error)))}
             return self._parts
-        if is_new and self.view is not None:
-            self._parts = self._rendered(self.view, self._saves)
+        if self._seen is not None:
+            if is_new:
+                self._parts = self._rendered(self._seen.view, self._seen.saves)
+            self._parts = {**self._parts, ALERTS: self._told_alerts(is_new)}
         return self._parts
 
     def read(self) -> bool:
@@ -78,26 +104,41 @@ class RunLook:
         """
         folder = self._store.get(self.name)
         seen = signature(folder.path)
-        opened = self._opened
-        if opened is None or opened.folder.identity != folder.identity:
-            opened = self._opened = _Opened(folder, Recorded(folder.path))
-            self.view = None
-            self._charted = ()
-            self._charts_after_s = self._course_after_s = 0.0
+        if self._reading is None or self._reading.folder.identity != folder.identity:
+            self._begin(folder)
         live = live_journals(folder)
         if seen != self._signature:
             self._signature, self._changed_s = seen, time.monotonic()
         is_settled = time.monotonic() - self._changed_s > SETTLED_S
-        if self.view is not None and is_settled and not live and not self._moves():
+        if self._seen is not None and is_settled and not live and not self._moves():
             return False
-        opened.recorded.facts.live.update(live)
-        opened.recorded.refresh()
-        self.view, self._saves = self._see(folder, opened.recorded)
+        assert self._reading is not None  # noqa: S101 - it was begun
+        recorded = self._reading.recorded
+        recorded.facts.live.update(live)
+        recorded.refresh()
+        self._seen = self._see(folder, recorded)
         return True
 
+    def _begin(self, folder: RunFolder) -> None:
+        self._reading = Reading(folder)
+        self._seen = None
+        self._charted = ()
+        self._charts_after_s = self._course_after_s = self._alerts_after_s = 0.0
+
     def _moves(self) -> bool:
-        """Whether what is shown changes by the clock alone."""
-        return self.view is not None and self.view.is_live
+        """Whether what is shown changes though no file does."""
+        return self._seen is not None and (self._seen.view.is_live or not self._seen.is_final)
+
+    def _told_alerts(self, is_new: bool) -> str:
+        """The banner; of a run that is over it goes on by the clock, until that is no news."""
+        now_s = time.monotonic()
+        if self._reading is not None and now_s >= self._alerts_after_s and (is_new or self._alerts):
+            self._alerts_after_s = now_s + ALERTS_EVERY_S
+            now_ns = time.time_ns()
+            summary = self._reading.summary((), now_ns, live=False)  # those were read just now
+            found, _ = alerts(vital_of(summary, self._reading, now_ns), self._policy)
+            self._alerts = banner(found, linked=False)
+        return self._alerts
 
     def _rendered(self, view: Overview, saves: Saves) -> Parts:
         now_s = time.monotonic()

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.alerts import URGENCY, Alert, AlertKind, AlertPolicy, alerts
+from holdfast.core.alerts import URGENCY, Alert, AlertPolicy, alerts
 from holdfast.core.summary import ALL, RunSummary, Window
 from holdfast.journal.store import RunStore
 from holdfast.report.page import environment
 from holdfast.report.run_top import STATE_TONES
-from holdfast.report.words import MISSING, clean, duration, percent
+from holdfast.report.words import MISSING, clean, percent
 from holdfast.runs.listing import Listing, RunList
 from holdfast.runs.state import RUNNING, SILENT, STATES
+from holdfast.serve.banner import banner, short
 from holdfast.serve.topic import Parts
 from holdfast.serve.vitals import vital_of
 
@@ -30,8 +31,6 @@ PATIENCE_S = 0.25  # for reading, in one look
 MOST_ROWS = 2000
 WHY_CHARS = 140
 PROBLEMS, PROBLEM_CHARS = 20, 400
-ALERTS = 12
-S = 1_000_000_000
 WHOLE = (Window(ALL, None),)
 
 
@@ -129,16 +128,7 @@ class RunsLook:
         """The most urgent first; runs that are gone have none."""
         found = [one for name in self._known for one in self._alerts.get(name, ())]
         found.sort(key=lambda one: (URGENCY.index(one.kind), one.run))
-        told = [
-            {
-                "run": clean(one.run),
-                "kind": one.kind.value,
-                "words": short(clean(one.words), WHY_CHARS),
-                "time": time_of(one),
-            }
-            for one in found[:ALERTS]
-        ]
-        return render("alerts", told, max(0, len(found) - ALERTS))
+        return banner(found, linked=True)
 
     def _told_problems(self) -> str:
         told = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
@@ -149,11 +139,6 @@ def render(macro: str, *values: object) -> str:
     """One part as HTML."""
     parts = environment().get_template("runs_parts.html").module
     return str(getattr(parts, macro)(*values)).strip()
-
-
-def short(text: str, most: int) -> str:
-    """The text, cut where it is too long."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def row_of(run: RunSummary, now_ns: int) -> Row:
@@ -171,18 +156,6 @@ def row_of(run: RunSummary, now_ns: int) -> Row:
         why=short(clean(why), WHY_CHARS),
         course=spark(run.course),
     )
-
-
-def time_of(alert: Alert) -> str:
-    """What its time says: a countdown, or for how long already."""
-    if alert.kind is AlertKind.NOTICE:
-        if alert.ns is None:
-            return "nobody says when"
-        return f"in {duration(alert.ns // S * S)}" if alert.ns > 0 else "its time has come"
-    if alert.ns is None:
-        return ""
-    ago = duration(alert.ns // S * S)
-    return f"{ago} ago" if alert.kind is AlertKind.ENDED else f"for {ago}"
 
 
 def spark(course: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ parts that are newer than theirs, as they are then. Nothing is queued for anybod
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.report.words import clean
+
+_log = logging.getLogger(__name__)
 
 Parts = Mapping[str, str]
 TROUBLE = "trouble"  # the part that says what cannot be read now
@@ -70,6 +73,9 @@ class Topic:
         """All parts, not older than `every_s`."""
         if time.monotonic() - self.looked_s > self.every_s:
             await self._look()
+        return self._standing()
+
+    def _standing(self) -> dict[str, str]:
         return {name: part.text for name, part in self._parts.items() if part.text is not None}
 
     async def watch(self, mark: str | None = None) -> AsyncGenerator[Update, None]:
@@ -117,8 +123,11 @@ class Topic:
             found = dict(await loop.run_in_executor(self.executor, self.look))
             found.setdefault(TROUBLE, "")
         except (HoldfastError, OSError) as error:
-            kept = {name: part.text for name, part in self._parts.items() if part.text is not None}
-            found = {**kept, TROUBLE: escape(clean(str(error)))}
+            found = {**self._standing(), TROUBLE: escape(clean(str(error)))}
+        except Exception as error:  # a mistake of ours, which must not leave pages waiting
+            _log.exception("a look failed")
+            words = f"Holdfast could not look ({type(error).__name__}); see the server's output"
+            found = {**self._standing(), TROUBLE: escape(words)}
         self.looks += 1
         self.looked_s = time.monotonic()
         self._take(found)

@@ -1,0 +1,45 @@
+"""Alerts as a banner: the same above the list and above a run's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.alerts import Alert, AlertKind
+from holdfast.report.page import environment
+from holdfast.report.words import clean, duration
+
+WORDS_CHARS = 140
+MOST = 12
+S = 1_000_000_000
+
+
+def banner(alerts: Sequence[Alert], *, linked: bool) -> str:
+    """As HTML, in this order; `linked`: each leads to its run. Empty where there is none."""
+    told = [
+        {
+            "run": clean(one.run) if linked else "",
+            "kind": one.kind.value,
+            "words": short(clean(one.words), WORDS_CHARS),
+            "time": time_of(one),
+        }
+        for one in alerts[:MOST]
+    ]
+    macros = environment().get_template("runs_parts.html").module
+    return str(macros.alerts(told, max(0, len(alerts) - MOST))).strip()  # type: ignore[attr-defined]
+
+
+def short(text: str, most: int) -> str:
+    """The text, cut where it is too long."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def time_of(alert: Alert) -> str:
+    """What its time says: a countdown, or for how long already."""
+    if alert.kind is AlertKind.NOTICE:
+        if alert.ns is None:
+            return "nobody says when"
+        return f"in {duration(alert.ns // S * S)}" if alert.ns > 0 else "its time has come"
+    if alert.ns is None:
+        return ""
+    ago = duration(alert.ns // S * S)
+    return f"{ago} ago" if alert.kind is AlertKind.ENDED else f"for {ago}"
