@@ -26,7 +26,7 @@ def _rehearse(house, *words):
 
 def test_a_run_that_is_warned_loses_no_step_and_one_that_is_killed_goes_on(house):
     faults = house.script(FAULTS, "faults.json")
-    announced = ("maintenance", "--source", "gce", "--in", 5, "--script", faults)
+    announced = ("maintenance", "--source", "gce", "--in", 15, "--script", faults)
     kept = house.folder / "kept"
     said = _rehearse(house, *announced, "--store", kept).wait(0)
     assert "well: no step was lost" in said
@@ -43,7 +43,7 @@ def test_a_run_that_is_warned_loses_no_step_and_one_that_is_killed_goes_on(house
     again = _rehearse(house, *announced, "--store", kept).wait(78)
     assert "holds a rehearsal already" in again
 
-    slurm = _rehearse(house, "maintenance", "--source", "slurm", "--in", 4)
+    slurm = _rehearse(house, "maintenance", "--source", "slurm", "--in", 15)
     assert "well: no step was lost" in slurm.wait(0)
 
     said = _rehearse(house, "kill", "--ranks", 2, "--rank", 1).wait(0)

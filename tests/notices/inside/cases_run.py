@@ -57,7 +57,7 @@ def test_a_run_that_releases_its_host_has_azure_go_on_when_all_is_saved_and_neve
         run = house.run(*notice, steps=10**6, ALLOW=house.allow(30))
         run.saw("attempt 0")
         house.eventually(lambda: house.recorded_steps() >= 30)
-        azure.do("event", "Preempt", "6", "mine")
+        azure.do("event", "Preempt", "30", "mine")
         run.saw("! azure: terminate")
         assert azure.approved == []
         house.allow(10**6)
