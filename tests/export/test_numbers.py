@@ -147,9 +147,7 @@ def test_rules_and_dashboard_name_what_there_is() -> None:
     for text in (rules, " ".join(_expressions(json.loads(board)))):
         assert set(re.findall(r"\bholdfast_\w+", text)) <= known
     recorded = set(re.findall(r"record: (\S+)", rules))
-    assert set(re.findall(r"\bholdfast:[\w:]+", rules + board)) == recorded - {
-        name for name in recorded if name not in rules + board
-    }
+    assert set(re.findall(r"\bholdfast:[\w:]+", board)) <= recorded
     for text, flag in ((rules, "--rules"), (board, "--dashboard")):
         assert CliRunner().invoke(export, [flag]).stdout == text
 
