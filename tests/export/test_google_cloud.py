@@ -12,10 +12,11 @@ from holdfast.compat.ml_goodput_measurement.kinds import badput_seconds
 from holdfast.core.summary import ALL, Loss, RunSummary, Spent
 from holdfast.export.asked import Gcp
 from holdfast.export.cloud_logging import CloudLogging, entries
-from holdfast.export.cloud_monitoring import MOST_SERIES, CloudMonitoring
+from holdfast.export.cloud_monitoring import CloudMonitoring
 from holdfast.export.familiar import BADPUT_TYPES, type_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Ended, Sample
+from holdfast.export.time_series import MOST_SERIES
 
 S = 1_000_000_000
 GCP = Gcp("proj", "us-central1-a", "TPU")

@@ -21,8 +21,9 @@ from holdfast.export.familiar import badput_by_type
 from holdfast.export.loop import Exporters
 from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
 from holdfast.export.outlet import Look
-from holdfast.export.prometheus import RunCollector, as_text
+from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
+from holdfast.export.served import as_text
 from holdfast.journal.store import RunStore
 from holdfast.runs.listing import RunList
 
@@ -90,7 +91,7 @@ def test_names_cannot_break_out_of_a_label() -> None:
     run = RunSummary(name, "1", "done", chips=1, within={ALL: Spent(kinds, steps_kept=1)})
     collector = RunCollector(dict)
     collector.put(Look((Sample(run, 1.0),), (run,)))
-    text = as_text(collector).decode()
+    text = as_text(collector, "this test").decode()
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(LINE.match(line) for line in values)
     assert sum(line.startswith("# HELP") for line in text.splitlines()) == len(METRICS) + len(OWN)

@@ -1,4 +1,4 @@
-"""The host agent's numbers for Prometheus, on loopback: `holdfast[metrics]`.
+"""The host agent's numbers for Prometheus: `holdfast[metrics]`.
 
 They are computed when they are asked for, from what the agent says of itself (`host_status`).
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
-
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-LOOPBACK = "127.0.0.1"
 PREFIX = "holdfast_agent_"
 
 
@@ -71,27 +68,3 @@ def deadline(state: Mapping[str, Any]) -> float:
     """The earliest that is announced, unix seconds; 0: none."""
     known = [one["deadline_unix_s"] for one in state["announced"]]
     return min((at_s for at_s in known if at_s is not None), default=0.0)
-
-
-def serve(port: int, read: Callable[[], Mapping[str, Any]]) -> tuple[int, Callable[[], None]]:
-    """Serve them on loopback; the port, chosen by the kernel for 0, and what ends it.
-
-    Raises ConfigurationError without the library, StoreUnavailable when the port is taken.
-    """
-    try:
-        from prometheus_client import CollectorRegistry, start_http_server
-    except ImportError:
-        raise ConfigurationError(needs_extra("--metrics needs", "metrics")) from None
-    registry = CollectorRegistry()
-    registry.register(AgentCollector(read))
-    try:
-        server, thread = start_http_server(port, addr=LOOPBACK, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise StoreUnavailable(f"port {port} of {LOOPBACK} cannot be served: {error}") from error
-
-    def close() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return server.server_port, close

@@ -142,9 +142,11 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         say("info", f"listening for notices from {one.name}: {one.why}")
     close = None
     if flags["metrics"] is not None:
-        from holdfast.agent.host_metrics import serve
+        from holdfast.agent.host_metrics import AgentCollector
+        from holdfast.export.served import serve
 
-        port, close = serve(flags["metrics"], lambda: daemon.snapshot)
+        collector = AgentCollector(lambda: daemon.snapshot)
+        port, close = serve(collector, flags["metrics"], "--metrics")
         say("info", f"metrics: http://127.0.0.1:{port}/metrics")
     try:
         daemon.run()

@@ -62,7 +62,7 @@ def export(
     described in docs/reference/metrics.md.
     """
     from holdfast.export.asked import Asked, gcp_of
-    from holdfast.export.prometheus import PORT
+    from holdfast.export.served import PORT
 
     context = click.get_current_context()
     asked = Asked(

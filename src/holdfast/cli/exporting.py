@@ -122,7 +122,8 @@ def export_numbers(
 
 
 def _look_once(exporters: Exporters, asked: Asked, out: str | None) -> None:
-    from holdfast.export.prometheus import as_text
+    from holdfast.export.prometheus import EXPORTER
+    from holdfast.export.served import as_text
 
     look = exporters.look()
     if look is None:
@@ -130,7 +131,7 @@ def _look_once(exporters: Exporters, asked: Asked, out: str | None) -> None:
     for problem in look.problems:
         say(problem)
     if asked.prometheus is not None:
-        _write(out, as_text(exporters.collector))
+        _write(out, as_text(exporters.collector, EXPORTER))
 
 
 def say(words: str) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigurationError
-from holdfast.export.prometheus import PORT
+from holdfast.export.served import PORT
 
 NAMES = ("prometheus", "tensorboard", "gcp")
 WORDS = "prometheus[:PORT], tensorboard:DIR or gcp:PROJECT/ZONE[/ACCELERATOR], with commas between"

@@ -6,8 +6,8 @@ are the resource, `compute.googleapis.com/Workload`, and its labels. `holdfast[g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from holdfast.core.summary import ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
@@ -15,21 +15,10 @@ from holdfast.export.asked import Gcp
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
+from holdfast.export.time_series import Point, Sender, resource_labels, series_of
 
-METRIC = "compute.googleapis.com/workload/"
-RESOURCE = "compute.googleapis.com/Workload"
-GOODPUT_SOURCE, REPLICA = "TOTAL", "0"
-MOST_SERIES = 200  # that one request may hold
+GOODPUT_SOURCE = "TOTAL"
 EVERY_S = 60.0  # the API takes a point of a series no more often than each few seconds
-TIMEOUT_S = 20.0
-
-
-class Point(NamedTuple):
-    """One value of one metric; `labels` without those that all have."""
-
-    metric: str
-    labels: dict[str, str]
-    value: float | int
 
 
 class CloudMonitoring:
@@ -44,61 +33,24 @@ class CloudMonitoring:
         except ImportError:
             raise ConfigurationError(needs_extra("the exporter gcp needs", "gcp-export")) from None
         self._gcp = gcp
-        self._make = make_client or monitoring_v3.MetricServiceClient
-        self._client: Any = None
+        self._sender = Sender(gcp.project, make_client or monitoring_v3.MetricServiceClient)
         self._next_s = 0.0
 
     def deliver(self, look: Look) -> None:
         """At most once a minute; raises what the client does."""
         if look.began_unix_s < self._next_s:
             return
-        series = [one for sample in look.samples for one in self._series(sample)]
-        if self._client is None:
-            self._client = self._make()  # asks for credentials, which may take its time
-        for first in range(0, len(series), MOST_SERIES):
-            self._client.create_time_series(
-                name=f"projects/{self._gcp.project}",
-                time_series=series[first : first + MOST_SERIES],
-                timeout=TIMEOUT_S,
-            )
+        self._sender.send([one for sample in look.samples for one in self._series(sample)])
         self._next_s = look.began_unix_s + EVERY_S
 
     def close(self) -> None:
         """Let go of the connection."""
-        transport = getattr(self._client, "transport", None)
-        if transport is not None:
-            transport.close()
+        self._sender.close()
 
     def _series(self, sample: Sample) -> Iterator[Any]:
         resource = resource_labels(self._gcp.zone, sample.run.name)
         for point in points(sample, self._gcp.accelerator):
             yield series_of(point, sample.at_s, resource)
-
-
-def resource_labels(location: str, workload: str, replica: str = REPLICA) -> dict[str, str]:
-    """Whose numbers they are."""
-    return {"location": location, "workload_id": workload, "replica_id": replica}
-
-
-def series_of(point: Point, at_s: float, resource: Mapping[str, str]) -> Any:
-    """The point as a `monitoring_v3.TimeSeries`, at a moment in unix seconds."""
-    from google.cloud import monitoring_v3
-
-    seconds = int(at_s)
-    end_time = {"seconds": seconds, "nanos": int((at_s - seconds) * 1e9)}
-    series = monitoring_v3.TimeSeries()
-    series.metric.type = METRIC + point.metric
-    series.metric.labels.update(point.labels)
-    series.resource.type = RESOURCE
-    series.resource.labels.update(resource)
-    kind = "int64_value" if isinstance(point.value, int) else "double_value"
-    series.points.append(
-        monitoring_v3.Point(
-            interval=monitoring_v3.TimeInterval(end_time=end_time),
-            value=monitoring_v3.TypedValue(**{kind: point.value}),
-        )
-    )
-    return series
 
 
 def points(sample: Sample, accelerator: str) -> Iterator[Point]:

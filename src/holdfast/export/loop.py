@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from holdfast.errors import HoldfastError
 from holdfast.export.asked import Asked
 from holdfast.export.outlet import Counts, Look, Outlet, Target
-from holdfast.export.prometheus import RunCollector, serve
+from holdfast.export.prometheus import EXPORTER, RunCollector
 from holdfast.export.sample import sample_of
+from holdfast.export.served import serve
 from holdfast.runs.listing import RunList
 
 EVERY_S = 15.0
@@ -35,7 +36,7 @@ class Exporters:
         self.port: int | None = None
         self._close_server: Callable[[], None] | None = None
         if asked.prometheus is not None:
-            self.port, self._close_server = serve(self.collector, asked.prometheus)
+            self.port, self._close_server = serve(self.collector, asked.prometheus, EXPORTER)
         self.outlets = [Outlet(target, say) for target in targets]
 
     def counts(self) -> Mapping[str, Counts]:

@@ -1,20 +1,17 @@
-"""Prometheus: the last look's numbers, served on loopback, or as text. `holdfast[metrics]`."""
+"""Prometheus: the last look's numbers, for whoever scrapes them (`export.served`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
 from holdfast.export.metrics import COUNTER, FLEET, METRICS, OWN, PREFIX, fleet_rows
 from holdfast.export.outlet import Counts, Look
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-LOOPBACK = "127.0.0.1"
-PORT = 9464
+EXPORTER = "the exporter prometheus"
 
 
 class RunCollector:
@@ -70,43 +67,3 @@ class RunCollector:
             for exporter, count in counts.items() if labels else ():
                 family.add_metric([exporter], getattr(count, name.removeprefix("export_")))
             yield family
-
-
-def registry_of(collector: RunCollector) -> CollectorRegistry:
-    """A registry with nothing else in it; raises ConfigurationError without the library."""
-    try:
-        from prometheus_client import CollectorRegistry
-    except ImportError:
-        raise ConfigurationError(needs_extra("the exporter prometheus needs", "metrics")) from None
-    registry = CollectorRegistry()
-    registry.register(collector)
-    return registry
-
-
-def as_text(collector: RunCollector) -> bytes:
-    """The text format, as a file for the node exporter's textfile collector."""
-    registry = registry_of(collector)
-    from prometheus_client import generate_latest
-
-    return generate_latest(registry)
-
-
-def serve(collector: RunCollector, port: int) -> tuple[int, Callable[[], None]]:
-    """Serve it on loopback; the port, chosen by the kernel for 0, and what ends it.
-
-    Raises ConfigurationError without the library, StoreUnavailable when the port is taken.
-    """
-    registry = registry_of(collector)
-    from prometheus_client import start_http_server
-
-    try:
-        server, thread = start_http_server(port, addr=LOOPBACK, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise StoreUnavailable(f"port {port} of {LOOPBACK} cannot be served: {error}") from error
-
-    def close() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return server.server_port, close

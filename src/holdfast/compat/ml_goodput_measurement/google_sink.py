@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock
 from holdfast.compat.ml_goodput_measurement.goodput_utils import (
@@ -23,11 +23,8 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
 )
 from holdfast.compat.ml_goodput_measurement.sinks import Target
 from holdfast.errors import needs_extra
+from holdfast.export.time_series import Point, Sender, resource_labels, series_of
 
-if TYPE_CHECKING:
-    from holdfast.export.cloud_monitoring import Point
-
-TIMEOUT_S = 20.0
 _EFFICIENCIES = ("stepping_slice_efficiency", "available_slice_efficiency")
 
 logger = logging.getLogger(__name__)
@@ -39,8 +36,7 @@ class GoogleCloud:
     def __init__(self, target: Target, make_client: Callable[[], Any]) -> None:
         """`make_client` gives a `monitoring_v3.MetricServiceClient`."""
         self._target, self._options = target, target.gcp_options
-        self._make = make_client
-        self._client: Any = None
+        self._sender = Sender(target.gcp_options.project_id or "", make_client)
 
     @classmethod
     def of(cls, target: Target) -> GoogleCloud | None:
@@ -83,9 +79,7 @@ class GoogleCloud:
 
     def close(self) -> None:
         """Let go of the connection."""
-        transport = getattr(self._client, "transport", None)
-        if transport is not None:
-            transport.close()
+        self._sender.close()
 
     def _cumulative(self, details: WorkloadMetricDetails) -> Iterator[tuple[str, Any, Any]]:
         window = {"window_type": MonitoringWindowType.CUMULATIVE.value}
@@ -121,8 +115,6 @@ class GoogleCloud:
                     yield name, labels, details[name]
 
     def _point(self, metric: str, labels: Mapping[str, str] | None, value: float | int) -> Point:
-        from holdfast.export.cloud_monitoring import Point
-
         if labels is None:  # this metric has none
             return Point(metric, {}, value)
         found = {**labels, "accelerator_type": self._options.acc_type or "UNKNOWN"}
@@ -131,18 +123,8 @@ class GoogleCloud:
         return Point(metric, found, value)
 
     def _send(self, told: Iterator[tuple[str, Any, Any]]) -> None:
-        from holdfast.export.cloud_monitoring import MOST_SERIES, resource_labels, series_of
-
         options, at_s = self._options, clock.unix_ns() / clock.NS_PER_S
         resource = resource_labels(
             options.location or "", self._target.job_name, options.replica_id
         )
-        series = [series_of(self._point(*one), at_s, resource) for one in told]
-        if self._client is None:
-            self._client = self._make()
-        for first in range(0, len(series), MOST_SERIES):
-            self._client.create_time_series(
-                name=f"projects/{options.project_id}",
-                time_series=series[first : first + MOST_SERIES],
-                timeout=TIMEOUT_S,
-            )
+        self._sender.send([series_of(self._point(*one), at_s, resource) for one in told])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     GCPOptions,
     IntervalWorkloadMetricDetails,
     WorkloadMetricDetails,
+    flat_badput,
 )
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class TensorBoard:
         del details
         self._step = step
         self._writer.add_scalar("goodput/goodput", goodput, step)
-        for name, value in _flat(badput):
+        for name, value in _tags(badput):
             self._writer.add_scalar(f"badput/{name}", value, step)
         self._writer.flush()
 
@@ -113,7 +114,7 @@ class TensorBoard:
         size = details["interval_size"]
         for value in details["interval_goodput"].values():
             self._writer.add_scalar(f"rolling_window_goodput/{size}", value, self._step)
-        for name, value in _flat(details["interval_badput"]):
+        for name, value in _tags(details["interval_badput"]):
             self._writer.add_scalar(f"rolling_window_badput/{size}/{name}", value, self._step)
         self._writer.flush()
 
@@ -128,12 +129,6 @@ class TensorBoard:
         self._writer.close()
 
 
-def _flat(badput: Mapping[BadputType, BadputValue]) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    for kind, value in badput.items():
-        name = kind.name.lower()
-        if isinstance(value, dict):
-            found += [(f"{name}/{event.lower()}", amount) for event, amount in value.items()]
-        else:
-            found.append((name, value))
-    return found
+def _tags(badput: Mapping[BadputType, BadputValue]) -> Iterator[tuple[str, float]]:
+    for name, value in flat_badput(badput):
+        yield name.lower().replace(".", "/", 1), value
