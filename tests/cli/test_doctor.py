@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -47,6 +48,8 @@ def test_the_json_has_what_the_reference_says(store):
         (["gone.py"], "cannot be read"),
         ([__file__.replace("test_doctor.py", "")], "cannot be read"),
         (["--state", "much"], "write a size"),
+        (["--state", "9" * 400], "write a size"),
+        (["/dev/zero"], "cannot be read"),
         (["--run", "nobody"], "nobody"),
         (["--notice", "nowhere"], "no source of notices"),
     ],
@@ -58,6 +61,20 @@ def test_what_cannot_be_meant(words, why, store):
 
 
 def test_a_script_that_is_none(store, tmp_path):
-    (tmp_path / "x.py").write_text("def (")
-    result = told(tmp_path / "x.py", "--store", store)
-    assert "is no Python" in str(result.exception)
+    for text in ("def (", "-" * 100_000 + "1", "\0"):
+        (tmp_path / "x.py").write_text(text)
+        result = told(tmp_path / "x.py", "--store", store)
+        assert "is no Python" in str(result.exception)
+    os.mkfifo(tmp_path / "fifo")
+    result = told(tmp_path / "fifo", "--store", store)
+    assert "cannot be read" in str(result.exception)
+    (tmp_path / "large.py").write_bytes(b"#" * ((16 << 20) + 1))
+    result = told(tmp_path / "large.py", "--store", store)
+    assert "has more than" in str(result.exception)
+
+
+def test_a_script_may_have_an_encoding_of_its_own_and_be_a_link(store, tmp_path):
+    (tmp_path / "x.py").write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n" + SCRIPT.encode())
+    (tmp_path / "link.py").symlink_to(tmp_path / "x.py")
+    result = told(tmp_path / "link.py", "--store", store, "--notice", "off")
+    assert "4 has SIGTERM ignored" in " ".join(result.output.split())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.notices import listener, registry
+from holdfast.notices import fetch, listener, registry
 from holdfast.notices.protocol import Clocks, Surroundings, Tools, Trouble
 
 S = 10**9
@@ -130,6 +130,30 @@ def test_a_fifo_takes_a_notice_a_line(tmp_path: Path, ears: Ears) -> None:
     assert ears.notices[0].key == ears.notices[1].key
 
 
+def test_no_line_of_a_fifo_is_lost_by_another_that_is_no_notice(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    lines = ["50", "at noon", *(f'{{"id": "{n}", "deadline": 50}}' for n in range(500))]
+    ears.time.hooks = {3: lambda: path.write_text("\n".join(lines))}
+    ears.listen(f"file:{path}")
+    assert [one.event_id for one in ears.notices] == ["", *map(str, range(500))]
+    assert "says 'at noon'" in ears.said[0][1]
+    assert ears.standing().failures == 1
+
+
+def test_a_fifo_that_is_made_anew_is_heard(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+
+    def make_anew() -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    ears.time.hooks = {3: make_anew, 6: lambda: path.write_text("50")}
+    ears.listen(f"file:{path}")
+    assert len(ears.notices) == 1
+
+
 def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
     time = Time()
     tools = Tools(time.clock, time.sleep)
@@ -153,6 +177,24 @@ def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
     assert (first.deadline_ns, first.words) == (220 * S, "SIGUSR2")
     assert first.key != second.key
     assert second.deadline_ns == (100 + 210 + 120) * S
+
+
+def test_a_server_that_never_waits_is_not_asked_without_end(
+    ears: Ears, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its answers comes at once, and has an etag of its own."""
+    asked: list[str] = []
+
+    async def answer(_: object, target: str, **__: object) -> fetch.Answer:
+        asked.append(target)
+        if len(asked) > 1000:
+            raise asyncio.CancelledError
+        headers = {"metadata-flavor": "Google", "etag": str(len(asked))}
+        return fetch.Answer(200, headers, b"NONE")
+
+    monkeypatch.setattr(fetch, "fetch", answer)
+    ears.listen("gce:http://127.0.0.1:9")
+    assert len(asked) < 300
 
 
 class Broken:

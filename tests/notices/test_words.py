@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.notices import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices import aws, azure, file, gce, kubernetes, registry, slurm
+from holdfast.notices.fetch import Server
 from holdfast.notices.protocol import Surroundings, Trouble
 
 S = 10**9
@@ -157,6 +158,12 @@ def test_a_jobs_end_by_its_limit_by_preemption_and_never() -> None:
     assert slurm.job_end(JOB.format(limit="UNLIMITED", end="Unknown", at="None")) is None
 
 
+def test_blanks_without_end_are_read_in_their_time() -> None:
+    """A field's end is not looked for from each of them anew."""
+    text = f"NodeName=n1 State=DRAIN Reason={' ' * 4_000_000}x{' ' * 100_000}y OS=Linux"
+    assert slurm.node_leaves(text).words == "the node is drained: x y"
+
+
 @pytest.mark.parametrize("state", ["MIXED+DRAIN", "IDLE+DRAIN*", "DRAINING", "FAIL"])
 def test_a_node_that_is_drained(state: str) -> None:
     said = slurm.node_leaves(f"NodeName=n1 State={state} OS=Linux 6.1 Reason=bad fan, soon [root]")
@@ -274,6 +281,10 @@ def test_where_this_host_is(tmp_path: Path) -> None:
     assert found.kubernetes(pod)
 
 
+def test_an_address_of_version_6_has_its_brackets() -> None:
+    assert str(Server.at("https://[fd00::1]:6443")) == "[fd00::1]:6443"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -288,6 +299,7 @@ def test_where_this_host_is(tmp_path: Path) -> None:
         ("kubernetes:cluster", "'cluster' is no address of a server"),
         ("gce:metadata", "'metadata' is no address of a server"),
         ("gce:http://a:b", "'http://a:b' is no address of a server"),
+        ("gce:http://[::1", "'http://[::1' is no address of a server"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(text: str, complaint: str) -> None:

@@ -17,6 +17,7 @@ import click
 from holdfast.agent.holders import DEVICES, SPARED, Scan
 from holdfast.agent.host_state import StateFolder, default_folder, read_status
 from holdfast.agent.release import ReleaseStep
+from holdfast.cli.seconds import Seconds
 from holdfast.core.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
 from holdfast.core.notices import SECOND_NS
 from holdfast.errors import ConfigurationError
@@ -52,7 +53,7 @@ LONGEST_GRACE_S = 86_400.0
     "--grace",
     "grace_s",
     metavar="S",
-    type=click.FloatRange(0, LONGEST_GRACE_S),
+    type=Seconds(most=LONGEST_GRACE_S),
     default=GRACE_NS / SECOND_NS,
     show_default=True,
     help="How long processes get to save and leave.",

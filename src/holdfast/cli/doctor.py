@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,8 @@ FORMAT = 1
 WIDTH = 80
 INDENT = 9
 STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
+MOST_BYTES = 1 << 63
+SCRIPT_LIMIT_BYTES = 16 << 20
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
     f"{letter}i": 1 << (10 * power) for power, letter in enumerate("KMGT", 1)
@@ -115,21 +117,26 @@ def _facts(
 
 def _habits(script: str) -> tuple[ScriptHabit, ...]:
     from holdfast.doctor.script import look
+    from holdfast.journal.regular import read_regular
 
     try:
-        return look(Path(script).read_text())
+        source = read_regular(os.path.realpath(script), SCRIPT_LIMIT_BYTES)
     except OSError as error:
         raise ConfigurationError(f"the script {script} cannot be read: {error.strerror}") from None
-    except (SyntaxError, ValueError, RecursionError) as error:
+    if len(source) > SCRIPT_LIMIT_BYTES:
+        raise ConfigurationError(f"the script {script} has more than {SCRIPT_LIMIT_BYTES} bytes")
+    try:
+        return look(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"the script {script} is no Python: {error}") from None
 
 
 def _bytes(text: str) -> int:
     match = SIZE.fullmatch(text.strip())
-    nbytes = int(float(match[1]) * UNITS[match[2] or ""]) if match else 0
-    if nbytes <= 0:
+    nbytes = float(match[1]) * UNITS[match[2] or ""] if match else 0.0
+    if not 1 <= nbytes < MOST_BYTES:
         raise ConfigurationError(f"--state {text}: write a size, such as 40GiB or 500MB")
-    return nbytes
+    return int(nbytes)
 
 
 def _show(findings: Sequence[Finding], checks: int) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 import click
 
 from holdfast.cli.places import open_run, store_option
+from holdfast.cli.seconds import Seconds
 from holdfast.errors import ConfigurationError, JournalError
 
 FILES = {"rules": "rules.yml", "dashboard": "dashboard.json"}
@@ -30,7 +31,7 @@ LEAST_S, MOST_S = 0.2, 3600.0
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(LEAST_S, MOST_S),
+    type=Seconds(LEAST_S, MOST_S),
     default=15.0,
     metavar="S",
     help="Look at the runs each S seconds: 15.",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.seconds import Seconds
 from holdfast.config import tpu_endpoint
 from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
 from holdfast.core.machines import Machines
@@ -30,11 +31,11 @@ def looking_options(command: F) -> F:
     """`--every S` and `--limit S`, of commands that look until all is well."""
     for option in (
         click.option(
-            "--limit", type=float, metavar="S", help="Wait so long at most, then exit with 69."
+            "--limit", type=Seconds(), metavar="S", help="Wait so long at most, then exit with 69."
         ),
         click.option(
             "--every",
-            type=click.FloatRange(min=0.01),
+            type=Seconds(least=0.01),
             default=15.0,
             metavar="S",
             help="Seconds between two looks.",

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.fleet import concluded, looked_after, looking_options
 from holdfast.cli.places import open_run, store_option
+from holdfast.cli.seconds import Seconds
 from holdfast.core.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError
 from holdfast.journal.machines import read_machines
@@ -34,14 +35,14 @@ SECOND_NS = 1_000_000_000
 )
 @click.option(
     "--maintenance-limit",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=3600.0,
     metavar="S",
     help="How long maintenance may take before the machine counts as stuck.",
 )
 @click.option(
     "--sick-limit",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=600.0,
     metavar="S",
     help="How long a machine may be unhealthy, or silent, before it counts as stuck.",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.rehearse_machine import machine
+from holdfast.cli.seconds import Seconds
 from holdfast.cli.supervise import run_policy
 from holdfast.config.settings import TABLE
 from holdfast.errors import (
@@ -41,7 +42,7 @@ def _shared(command: F) -> F:
         click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True),
         click.option(
             "--limit",
-            type=click.FloatRange(min=1),
+            type=Seconds(least=1),
             default=600.0,
             metavar="S",
             help="Give up after so many seconds; 600.",
@@ -99,7 +100,9 @@ rehearse.add_command(machine)
 
 @rehearse.command(short_help="Announce maintenance.")
 @_announced
-@click.option("--in", "in_s", type=float, metavar="S", help="Ahead of it; the service's own lead.")
+@click.option(
+    "--in", "in_s", type=Seconds(), metavar="S", help="Ahead of it; the service's own lead."
+)
 @_shared
 def maintenance(in_s: float | None, command: Sequence[str], **flags: Any) -> None:
     """Announce maintenance, see the run save and leave, and start it again."""

@@ -158,7 +158,7 @@ def _trouble(folder: Path) -> str:
 
 def _there(path: Path) -> Path:
     """The path, or what of it is there already."""
-    return next((one for one in (path, *path.parents) if one.is_dir()), Path("/"))
+    return next((one for one in (path, *path.parents) if os.path.isdir(one)), Path("/"))  # noqa: PTH112 - False also where one may not look
 
 
 def _limit(which: int) -> int:

@@ -15,8 +15,11 @@ WORDS_MAX_CHARS = 60
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def look(source: str) -> tuple[ScriptHabit, ...]:
-    """What a script's source shows, by line. Raises SyntaxError for what is no Python."""
+def look(source: str | bytes) -> tuple[ScriptHabit, ...]:
+    """What a script's source shows, by line; raises SyntaxError or ValueError if it is no Python.
+
+    Bytes are read in the encoding that they name, as Python does.
+    """
     script = _Script(ast.parse(source))
     found = [*script.handlers(), *script.exits(), *script.swallowed()]
     return tuple(sorted(found, key=lambda one: (one.line, one.habit)))

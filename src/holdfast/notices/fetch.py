@@ -43,12 +43,12 @@ class Server:
     @classmethod
     def at(cls, url: str, *, tls: ssl.SSLContext | None = None) -> Server:
         """From a URL, http or https; raises ConfigurationError for anything else."""
-        parts = urlsplit(url)
         try:
-            port = parts.port
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
         except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
             raise ConfigurationError(
                 f"{url!r} is no address of a server: write http://HOST:PORT or https://HOST:PORT"
             )
@@ -56,10 +56,11 @@ class Server:
         if is_tls and tls is None:
             tls = ssl.create_default_context()
         default = 443 if is_tls else 80
-        return cls(parts.hostname, port or default, parts.path.rstrip("/"), tls if is_tls else None)
+        return cls(host, port or default, parts.path.rstrip("/"), tls if is_tls else None)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ Removing the file withdraws it. A FIFO takes one notice a line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from holdfast.notices.protocol import Surroundings, Tools, Trouble
 
 POLL_S = 0.5
 READ_LIMIT_BYTES = 4096
+FIFO_LIMIT_BYTES = 1 << 20  # as large as pipes are; at each look
 WITHDRAWN = NoticeState.WITHDRAWN.value
 
 
@@ -86,6 +89,7 @@ class File:
         self._path, self._tools = path, tools
         self._seen: tuple[int, int, int] | None = None  # the file whose content was read
         self._told: dict[str, Notice] = {}
+        self._lines: deque[tuple[str, int]] = deque()  # of a FIFO, and when they were written
         self._is_first_look = True
 
     async def watch(self) -> AsyncGenerator[Notice, None]:
@@ -93,10 +97,19 @@ class File:
         fifo = -1
         try:
             while True:
+                if fifo >= 0 and not self._is_still(fifo):
+                    os.close(fifo)
+                    fifo = -1
                 if fifo < 0 and self._path.is_fifo():
                     fifo = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)  # so it never ends
-                for notice in self._fifo(fifo) if fifo >= 0 else await self._file():
-                    yield notice
+                if fifo >= 0:
+                    self._take_in(fifo)
+                while self._lines:  # also those behind one that was no notice
+                    for notice in self._read(*self._lines.popleft()):
+                        yield notice
+                if fifo < 0:
+                    for notice in await self._file():
+                        yield notice
                 self._tools.answered()
                 await self._tools.sleep(POLL_S)
         except OSError as error:
@@ -105,13 +118,22 @@ class File:
             if fifo >= 0:
                 os.close(fifo)
 
-    def _fifo(self, descriptor: int) -> list[Notice]:
+    def _is_still(self, descriptor: int) -> bool:
+        """Whether the FIFO that is open is the one at the path."""
         try:
-            text = os.read(descriptor, READ_LIMIT_BYTES).decode("utf-8", "replace")
-        except BlockingIOError:
-            return []
+            known = self._path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(known, os.fstat(descriptor))
+
+    def _take_in(self, descriptor: int) -> None:
+        """All lines that the FIFO holds."""
+        data = bytearray()
+        with contextlib.suppress(BlockingIOError):
+            while len(data) < FIFO_LIMIT_BYTES:
+                data += os.read(descriptor, FIFO_LIMIT_BYTES)
         unix_ns = self._tools.clock().unix_ns
-        return [notice for line in text.splitlines() for notice in self._read(line, unix_ns)]
+        self._lines += [(line, unix_ns) for line in data.decode("utf-8", "replace").splitlines()]
 
     async def _file(self) -> list[Notice]:
         first, self._is_first_look = self._is_first_look, False

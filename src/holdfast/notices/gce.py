@@ -28,6 +28,7 @@ HANG_S = 60  # how long the server may keep a request until something changes
 PATIENCE_S = 15.0  # and how much longer its answer may take
 ABSENT_S = 60.0  # until a key that is not there is looked for again
 HASTE_S = 1.0  # between requests to a server that does not wait for a change
+BURST = 10  # changes within a second each, after which it counts as one that does not wait
 GAP_NS = 2 * SECOND_NS  # between two questions that may be left out of account
 
 MAINTENANCE_LEAD_NS = 60 * SECOND_NS
@@ -162,6 +163,7 @@ class Gce:
         self, key: str, understood: Callable[[str], Said | None], *, is_json: bool = False
     ) -> AsyncGenerator[Notice, None]:
         form = {"alt": "json", "recursive": "true"} if is_json else {"alt": "text"}
+        quick = 0
         while True:
             etag = self._etags.get(key)
             change = {"wait_for_change": "true", "timeout_sec": str(HANG_S)}
@@ -179,9 +181,10 @@ class Gce:
                 yield notice
             self._etags[key] = now  # only now: what was not understood is read again
             self._seen_ns[key] = self._tools.now_ns()
+            quick = quick + 1 if self._tools.now_ns() - asked_ns < SECOND_NS else 0
             if not now:
                 await self._tools.sleep(ABSENT_S)
-            elif now == etag and self._tools.now_ns() - asked_ns < SECOND_NS:
+            elif quick and (now == etag or quick > BURST):
                 await self._tools.sleep(HASTE_S)
 
     async def _ask(self, key: str, query: Mapping[str, str]) -> Answer:

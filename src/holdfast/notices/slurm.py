@@ -85,8 +85,9 @@ def maintenances(text: str) -> list[Maintenance]:
 
 def _field(line: str, key: str) -> str:
     """A field's text, which may have blanks in it; "" if it is not there."""
-    found = re.search(rf"(?:^|\s){key}=(.*?)(?=\s+[A-Z][\w:/]*=|\s*$)", line)
-    return found[1] if found else ""
+    # One blank at a time: where many are, a search for the field's end would start at each of them.
+    found = re.search(rf"(?:^| ){key}=(.*?)(?= [A-Z][\w:/]*=|$)", " ".join(line.split()))
+    return found[1].strip() if found else ""
 
 
 def _moment(text: str) -> int | None:

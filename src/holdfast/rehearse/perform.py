@@ -18,7 +18,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import load_run
 from holdfast.rehearse.script import Line, Moment, Script
-from holdfast.rehearse.stage import Stage
+from holdfast.rehearse.stage import LEAVE_LIMIT_S, Stage
 from holdfast.rehearse.story import Story, What
 from holdfast.rehearse.tale import Tale
 from holdfast.testing.told import Told
@@ -109,14 +109,26 @@ class _Performance:
         """Start it again, if it has left; see it make steps, and tell the story."""
         has_left = self.story.is_taken or self.story.exit_code not in (None, EXIT_DONE)
         if self.story.done_ns is not None and has_left:
-            # The next machine has the store, and nothing that was in this one's memory.
-            shutil.rmtree(self.plan.memory, ignore_errors=True)
-            self.plan.memory.mkdir(mode=0o700)
+            self._forget_memory()
             self.say("starting it again, as on a new machine")
             self.stage.start("--notice", "off")
             self._goes_on()
         self.stage.stop()
         return self._with_the_books()
+
+    def _forget_memory(self) -> None:
+        """The next machine has the store, and nothing that was in this one's memory.
+
+        Ranks of a supervisor that was killed end a moment after it, and may write meanwhile.
+        """
+        memory, give_up_s = self.plan.memory, time.monotonic() + LEAVE_LIMIT_S
+        while memory.exists():
+            shutil.rmtree(memory, ignore_errors=True)
+            if time.monotonic() > give_up_s:
+                raise ConfigurationError(f"the memory folder {memory} cannot be emptied")
+            if memory.exists():
+                time.sleep(LOOK_S)
+        memory.mkdir(mode=0o700)
 
     # --- looking on -------------------------------------------------------------------------
 

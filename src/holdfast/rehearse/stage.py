@@ -93,12 +93,15 @@ class Stage:
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 is_ours = mark in (place / "environ").read_bytes().split(b"\0")
-                if is_ours and f"{journal}\n" in (place / "maps").read_text():
+                if is_ours and os.fsencode(f"{journal}\n") in (place / "maps").read_bytes():
                     found.append((_started(place), int(place.name)))
         if not found:
             return None
         at_ns, (_, pid) = now_ns(), min(found)  # what it forked has the journal mapped, too
-        os.kill(pid, number)
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:  # it has ended meanwhile
+            return None
         return at_ns
 
     def _journal(self) -> Path | None:
@@ -124,4 +127,4 @@ class Stage:
 
 def _started(place: Path) -> int:
     """When a process was started, in the kernel's ticks since boot."""
-    return int((place / "stat").read_text().rpartition(")")[2].split()[19])
+    return int((place / "stat").read_bytes().rpartition(b")")[2].split()[19])
