@@ -44,7 +44,8 @@ STAYED = replace(WELL, exit_code=None, resumed_step=None, new_steps=0, lost_step
         (replace(WELL, lost_steps=9, tale=replace(SHORT, need_ns=5 * S)), False, "allowed"),
         # How long a save takes was never measured: then nothing excuses a loss.
         (replace(WELL, lost_steps=9, tale=replace(SHORT, need_ns=0)), False, "allowed"),
-        (replace(WELL, done_ns=None), False, "a smaller --after"),
+        (replace(WELL, done_ns=None, exit_code=0), False, "a smaller --after"),
+        (replace(WELL, done_ns=None, exit_code=78), False, "exit code 78 before anything"),
         (replace(WELL, at_step=0), False, "no step that Holdfast could see"),
         (replace(WELL, tale=Tale()), False, "nobody noticed"),
         (replace(WELL, resumed_step=None), False, "did not go on"),

@@ -115,7 +115,9 @@ def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> 
         os.chdir(rank["cwd"])
         os.execvpe(rank["argv"][0], rank["argv"], rank["env"])  # noqa: S606 - no shell
     except OSError as error:
-        where = os.fsdecode(error.filename or rank["argv"][0])
+        word, where = rank["argv"][0], os.fsdecode(error.filename or rank["argv"][0])
+        if error.errno == errno.ENOENT and os.path.basename(where) == word:  # noqa: PTH119
+            where = word  # not the last folder of PATH that it was looked for in
         line = json.dumps({"rank": rank["rank"], "errno": error.errno, "where": where})
         os.write(failure_fd, line.encode() + b"\n")
     finally:

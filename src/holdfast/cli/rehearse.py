@@ -236,6 +236,7 @@ def _options(flags: Mapping[str, Any]) -> list[str]:
 def _place(store: str | None, later: contextlib.ExitStack) -> Path:
     """The rehearsal's own store; raises ConfigurationError where it has been rehearsed before."""
     if store is None:
+        _say("what it leaves is removed at the end; --store FOLDER keeps it")
         return _folder(None, later)
     if "://" in store:
         raise ConfigurationError(f"--store {store}: a rehearsal is kept in a folder of this host")

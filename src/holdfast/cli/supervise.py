@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
 from holdfast.cli.exporting import beside, check_libraries
-from holdfast.config import inherited_environment, listens, machine_started_unix_ns
+from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
 from holdfast.core import events as ev
@@ -70,6 +71,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     sources = wanted(settings.notice, around)
     check_libraries(parse(settings.export or ""))
     name = check_name(settings.name) if settings.name else default_name(command)
+    look = _report_command(name, settings.store)
     store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
     )
@@ -102,13 +104,23 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
         exporter = beside(settings, folder, inherited_environment(), screen)
-        return _run(folder, lease, job, screen, carrier, Ears(sources, around), exporter)
+        ears = Ears(sources, around)
+        return _run(folder, lease, job, screen, carrier, ears, exporter, look)
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
         carrier.close(CARRY_LIMIT_S)
         if exporter is not None:
             exporter.close()
+
+
+def _report_command(name: str, store: str) -> str:
+    """What to type for the run's report, in the folder and with the variables of here."""
+    words = ["holdfast", "report", name, "--store", store]
+    with contextlib.suppress(ConfigurationError):  # of a ./holdfast.toml that --config passes by
+        if resolve({}).settings.store == store:
+            words = words[:3]
+    return shlex.join(words)
 
 
 def run_policy(settings: Settings, around: Surroundings) -> RunPolicy:
@@ -173,6 +185,7 @@ def _run(
     carrier: Carrier,
     ears: Ears,
     exporter: ExportProcess | None,
+    look: str,
 ) -> int:
     journal = controller_journal(lease.epoch)
     live = job.scratch / Path(journal).stem / journal
@@ -202,7 +215,7 @@ def _run(
         forget_imports(job.scratch)
     carrier.close(CARRY_LIMIT_S)
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
-    screen.say(level, f"run {folder.name!r}: {finish.words}; see holdfast report {folder.name}")
+    screen.say(level, f"run {folder.name!r}: {finish.words}; see {look}")
     with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
         lease.release()
     if finish.settled:

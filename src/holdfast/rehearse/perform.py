@@ -89,7 +89,9 @@ class _Performance:
 
     def first_act(self) -> None:
         """Until the run has left, or has gone on by itself."""
-        if not self._reached_the_moment():
+        ended = self._reached_the_moment()
+        if ended is not None:
+            self.story = replace(self.story, exit_code=ended)
             return
         at_step, self.struck_attempt = self.tale.step, self.tale.attempt
         if self.plan.what.is_announced:
@@ -113,6 +115,8 @@ class _Performance:
             self.say("starting it again, as on a new machine")
             self.stage.start("--notice", "off")
             self._goes_on()
+        if self.stage.ended(0) is None:
+            self.say("that is enough: stopping it")
         self.stage.stop()
         return self._with_the_books()
 
@@ -147,15 +151,16 @@ class _Performance:
         self.next_look_s = time.monotonic() + REST_FACTOR * (time.monotonic() - began_s)
         return code
 
-    def _reached_the_moment(self) -> bool:
+    def _reached_the_moment(self) -> int | None:
+        """None: it has come; else what the supervisor has ended with before it."""
         first_s: float | None = None
         after = self.plan.after
-        while self._look(None) is None:
+        while (code := self._look(None)) is None:
             if self.tale.step >= after.steps and first_s is None:
                 first_s = time.monotonic()
             if first_s is not None and time.monotonic() >= first_s + after.seconds:
-                return True
-        return False
+                return None
+        return code
 
     def _announce_and_watch(self) -> int | None:
         """Tell the emulator what the script says, until the run has left or goes on for good."""
@@ -218,6 +223,8 @@ class _Performance:
 
     def _with_the_books(self) -> Story:
         """The story, with what the ledger says of lost and of new steps."""
+        if self.story.done_ns is None:
+            return self.story
         try:
             folder = self.stage.folder
             account = load_run(folder.path, live_journals(folder)).account()

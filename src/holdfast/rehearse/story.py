@@ -54,6 +54,9 @@ class Story:
 def verdict(story: Story) -> tuple[bool, str]:
     """Whether all is well, and why."""
     tale, lost = story.tale, story.lost_steps
+    if story.done_ns is None and story.exit_code not in (None, EXIT_DONE):
+        code = story.exit_code
+        return False, f"the command failed with exit code {code} before anything was done to it"
     if story.done_ns is None:
         return False, "the command ended before anything was done to it: try a smaller --after"
     if not story.at_step:
