@@ -59,9 +59,21 @@ def test_one_that_ignores_sigterm_is_gone_at_the_deadline(house: House) -> None:
     assert not is_alive(rank)
 
 
+PATIENT = """
+import sys
+from functools import partial
+from holdfast.cli.main import main
+from holdfast.core import restart
+
+restart.BackOff = partial(restart.BackOff, first_s=300.0)
+sys.exit(main())
+"""
+
+
 def test_sigterm_in_the_back_off_ends_it(house: House) -> None:
-    run = house.holdfast("run", "--name", "r", "--", "sh", "-c", "kill -9 $$")
-    run.saw("restarting in 2.0 s")
+    command = ("run", "--name", "r", "--", "sh", "-c", "kill -9 $$")
+    run = house.start(sys.executable, house.script(PATIENT), *command)
+    run.saw("restarting in 300.0 s")
     run.send(signal.SIGTERM)
     assert "nothing was running" in run.wait(EXIT_SAVED)
 
