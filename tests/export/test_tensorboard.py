@@ -50,6 +50,11 @@ def test_tags_that_people_know(tmp_path: Path) -> None:
     board.deliver(a_look("a", step=9))
     board.close()
     found = {tag: value for tag, (_, value) in scalars_in(tmp_path / "goodput").items()}
+    badput = {tag: value for tag, value in found.items() if tag.startswith("badput/")}
+    windows = {tag: found.pop(tag) for tag in [*found] if tag.startswith("rolling_window_badput/")}
+    assert windows == {
+        f"rolling_window_{tag}".replace("/", "/3600/", 1): badput[tag] for tag in badput
+    }
     assert found == pytest.approx(
         {
             "goodput/goodput": 60,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from holdfast.errors import HoldfastError
 from holdfast.export.asked import Asked
 from holdfast.export.outlet import Counts, Look, Outlet, Target
+from holdfast.export.paced import Paced
 from holdfast.export.prometheus import EXPORTER, RunCollector
 from holdfast.export.sample import sample_of
 from holdfast.export.served import serve
@@ -80,12 +81,13 @@ class Exporters:
 
 def _targets(asked: Asked, *, is_fleet: bool) -> Iterator[Target]:
     if asked.tensorboard is not None:
-        from holdfast.export.tensorboard import TensorBoard
+        from holdfast.export import tensorboard
 
-        yield TensorBoard(asked.tensorboard, is_fleet=is_fleet)
+        board = tensorboard.TensorBoard(asked.tensorboard, is_fleet=is_fleet)
+        yield Paced(board, tensorboard.EVERY_S)
     if asked.gcp is not None:
-        from holdfast.export.cloud_logging import CloudLogging
-        from holdfast.export.cloud_monitoring import CloudMonitoring
+        from holdfast.export import cloud_logging, cloud_monitoring
 
-        yield CloudMonitoring(asked.gcp)
-        yield CloudLogging(asked.gcp)
+        monitoring = cloud_monitoring.CloudMonitoring(asked.gcp)
+        yield Paced(monitoring, cloud_monitoring.EVERY_S, cloud_monitoring.LEAST_S)
+        yield cloud_logging.CloudLogging(asked.gcp)

@@ -193,7 +193,7 @@ FLEET: tuple[FleetMetric, ...] = (
     FleetMetric("fleet_chip_seconds", "Chip-seconds of all runs", lambda p: p.elapsed / NS_PER_S),
 )  # fmt: skip
 OWN: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("export_sent", COUNTER, ("exporter",), "Samples that an exporter has delivered"),
+    ("export_sent", COUNTER, ("exporter",), "Samples delivered, or followed by one that was"),
     ("export_dropped", COUNTER, ("exporter",), "Samples left out: its queue was full"),
     ("export_failures", COUNTER, ("exporter",), "Deliveries that failed and were tried again"),
     ("export_waiting", GAUGE, ("exporter",), "Samples in its queue"),

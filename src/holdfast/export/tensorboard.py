@@ -2,7 +2,8 @@
 
 `goodput/goodput` and `badput/TYPE` are in percent of all time, as ml-goodput-measurement 0.2.3
 writes them, into a folder `goodput` of the log folder. Beside them, as its drop-in does,
-`rolling_window_goodput/SECONDS`, and our factors `goodput/scheduling`, `/runtime`, `/program`.
+`rolling_window_goodput/SECONDS` and `rolling_window_badput/SECONDS/TYPE`, and our factors
+`goodput/scheduling`, `/runtime`, `/program`.
 `holdfast[tensorboard]`.
 """
 
@@ -13,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.summary import ROLLING_S
+from holdfast.core.summary import ALL, ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
 
 FOLDER = "goodput"
+EVERY_S = 30.0  # a point of all tags is 3 kB, and runs are long
 
 
 class TensorBoard:
@@ -44,9 +46,9 @@ class TensorBoard:
             for tag, value in rows:
                 writer.add_scalar(tag, value, sample.run.step or 0, walltime=sample.at_s)
             writer.flush()
-        known = {sample.run.name for sample in look.samples}
-        for name in [name for name in self._writers if name not in known]:
-            self._writers.pop(name).close()  # the run was deleted
+        told = {sample.run.name for sample in look.samples}
+        for name in [name for name in self._writers if name not in told]:
+            self._writers.pop(name).close()  # it is over, or was deleted
 
     def close(self) -> None:
         """Close the files."""
@@ -98,5 +100,9 @@ def scalars(sample: Sample) -> Iterator[tuple[str, float]]:
     ):
         if share is not None:
             yield tag, 100 * share
-    for kind, seconds in badput_by_type(sample).items():
-        yield f"badput/{kind.lower().replace('.', '/')}", percent_of(seconds, elapsed_s)
+    for window, size_s in {ALL: 0, **ROLLING_S}.items():
+        within_s = sample.elapsed_s(window)
+        family = "badput" if window == ALL else f"rolling_window_badput/{size_s}"
+        for kind, seconds in badput_by_type(sample, window).items() if within_s else ():
+            tag = f"{family}/{kind.lower().replace('.', '/', 1)}"
+            yield tag, percent_of(seconds, within_s)
