@@ -68,6 +68,11 @@ def test_the_history_goes_to_standard_output(
         (["{log}", "--start", "soon"], "--start soon: give a time like"),
         (["{log}", "--out", "{out}", "--requested", "9"], "--requested is later than the first"),
         (["{log}", "--out", "{out}", "--end", "1"], "--end is earlier than the last"),
+        (["{log}", "--start", "9999-12-31T23:59:59Z"], "--start 9999-12-31T23:59:59Z: give a time"),
+        (["{log}", "--end", "0001-01-01T00:00:00+14:00"], "--end 0001-01-01T00:00:00+14:00: give"),
+        (["{log}", "--timezone", "+²"], "--timezone +²: give a zone like"),
+        (["{log}", "--timezone", "+02:99"], "--timezone +02:99: give a zone like"),
+        (["{blanks}"], "cannot be told from it"),
         (["{log}", "--timezone", "Mars"], "--timezone Mars: give a zone like"),
         (["{log}", "--map", "step"], "--map step: give NAME=COLUMN"),
         (["{log}", "--map", "loss=loss"], "--map loss=loss: give NAME=COLUMN"),
@@ -79,8 +84,9 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(
 ) -> None:
     (tmp_path / "log").write_text(LOG)
     (tmp_path / "rubbish").write_bytes(b"\0\xff\n" * 100)
+    (tmp_path / "blanks").write_text(" " * (1 << 18))
     names = {"{folder}": tmp_path} | {
-        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "gone", "out")
+        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "blanks", "gone", "out")
     }
     code, out, err = run(capsys, "convert", *[names.get(a, a) for a in arguments])
     assert (code, out) == (78, "")

@@ -124,6 +124,21 @@ def test_the_same_without_times(tmp_path: Path) -> None:
     assert any("upper bound" in note for note in done.notes)
 
 
+def test_many_pauses_wait_for_their_steps(tmp_path: Path) -> None:
+    """Each comes out right after its step, however they stand in the log."""
+    told = [
+        f"Starting eval after train step {n}\nCompleted eval step: 0, seconds: 1.000,\n"
+        f"Completed eval after train step {n}\n"
+        for n in range(50)
+    ]
+    log = "".join(reversed(told)) + "".join(told)
+    log += "".join(f"completed step: {n}, seconds: 5.000, loss: 1.0\n" for n in range(51))
+    found = spans(converted(tmp_path, "maxtext", log).facts)
+    assert [(s.start_ns // S, (s.end_ns or 0) // S) for s in found] == [
+        (5 * n + half, 5 * n + half + 1) for n in range(1, 51) for half in (0, 1)
+    ]
+
+
 def test_compilation_is_what_first_steps_take_too_long(tmp_path: Path) -> None:
     took = [36.24, 192.846, 3.033, 3.565, 3.964, 3.5]  # a real run's
     log = "".join(f"completed step: {n}, seconds: {t}, loss: 1.0\n" for n, t in enumerate(took))
@@ -206,6 +221,11 @@ def test_gzip_and_carriage_returns(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(log.encode())[:-12])
     with pytest.raises(ConfigurationError, match="damaged"):
         converted(path, "maxtext")
+    packed = bytearray(gzip.compress(log.encode()))
+    packed[10] = 0xFF  # a kind of block that there is not
+    path.write_bytes(packed)
+    with pytest.raises(ConfigurationError, match="damaged"):
+        converted(path, "maxtext")
 
 
 def test_logs_are_read_in_the_order_of_their_times(tmp_path: Path) -> None:
@@ -218,6 +238,21 @@ def test_logs_are_read_in_the_order_of_their_times(tmp_path: Path) -> None:
     assert (account["steps_kept"], account["lost_steps"]) == (195, 5)
     assert len(account["disruptions"]) == 1
     assert any("c: begun while the log before it was written" in note for note in done.notes)
+
+
+def test_a_log_that_ended_with_its_file_may_have_been_asked_for_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"completed step: {n}, seconds: 10.000,\n" for n in range(10)))
+    os.utime(path, (1000, 1000))
+    asked = Asked(file_times=True, requested_ns=850 * S, end_ns=1100 * S)
+    account = account_of(converted(path, "maxtext", asked=asked))
+    assert (account["start_s"], account["end_s"]) == (850.0, 1100.0)
+
+
+def test_a_pipe_has_no_last_change(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match="is no file, and has no last change"):
+        converted(tmp_path / "pipe", "maxtext", asked=Asked(file_times=True))
 
 
 def test_file_times(tmp_path: Path) -> None:

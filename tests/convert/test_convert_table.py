@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from converting import account_of, converted, steps
 
+from holdfast.convert import table
 from holdfast.convert.asked import Asked, Column
 from holdfast.core.facts import AttemptFact
 from holdfast.errors import ConfigurationError
@@ -33,6 +38,7 @@ def goodput_of(tmp_path: Path, text: str, asked: Asked | None = None) -> float:
         ("step,t\n" + "".join(f"{n},{6e4 * n}\n" for n in range(1, 11)), {"time": "t:ms"}),
         ("".join(json.dumps({"step": n, "_timestamp": 60 * n}) + "\n" for n in range(1, 11)), {}),
         (json.dumps([{"step": n, "step_time": 60.0, "loss": None} for n in range(1, 11)]), {}),
+        (json.dumps([{"step": n, "step_time": 60.0} for n in range(1, 11)], indent=2), {}),
     ],
 )
 def test_ten_minutes_in_many_spellings(text: str, columns: dict[str, str], tmp_path: Path) -> None:
@@ -95,6 +101,47 @@ def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for words in ("log:4, ", "log:5: not the 2 fields", "log:8: its time (time)"):
         assert words in notes
     assert [r.last for r in steps(done.facts)] == [1, 4, 6]
+
+
+def test_what_comes_before_the_first_step_and_between_them_is_left_out(tmp_path: Path) -> None:
+    """What a run was made of, a line that breaks off, and another program's line."""
+    rows = [json.dumps({"step": n, "time": n}) for n in range(1, 7)]
+    text = "\n".join(['{"ste', '{"config": {"lr": 1}}', *rows[:3], "a warning", "", *rows[3:]])
+    done = converted(tmp_path, "table", text)
+    assert [r.last for r in steps(done.facts)] == [1, 2, 3, 4, 5, 6]
+    notes = "\n".join(done.notes)
+    assert "log:1, " in notes
+    assert "log:6: not JSON" in notes
+    assert "log:2: it has no step and time: left out" in notes
+
+
+def test_names_are_not_looked_for_in_all_of_a_long_file(tmp_path: Path) -> None:
+    read = []
+
+    def endless() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        while True:
+            read.append(1)
+            yield len(read), {"a": 1}
+
+    with (
+        mock.patch.object(table, "rows", return_value=endless()),
+        pytest.raises(ConfigurationError, match="names no column of steps; it has a"),
+    ):
+        converted(tmp_path, "table", "")
+    assert len(read) == table.LOOK_AT
+
+
+def test_the_first_step_is_the_runs_in_later_files_too(tmp_path: Path) -> None:
+    """With --file-times as without: files are one table."""
+    for name, first in (("a", 0), ("b", 5)):
+        text = "step,seconds\n" + "".join(f"{first + n},1\n" for n in range(5))
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (1000 + first, 1000 + first))
+    for file_times in (False, True):
+        done = converted(
+            [tmp_path / "a", tmp_path / "b"], "table", asked=Asked(file_times=file_times)
+        )
+        assert [r.last for r in steps(done.facts)] == list(range(1, 11))
 
 
 def test_milliseconds_must_be_said(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _TABLE = (
     "step,time,seconds,attempt,rank\n0,100,1.5,a,0\n1,2026-03-17T10:00:00+01:00,1,a,0\n2,,2,b,1\n"
 )
 _ROWS = "".join(json.dumps({"step": n, "elapsed": n % 3, "x": "y"}) + "\n" for n in range(1, 7))
+_DOCUMENT = json.dumps([{"about": 1}, *({"step": n, "time": n} for n in range(4))], indent=1)
 _BARS = (
     "  0%|          | 0/9 [00:00<?, ?it/s]\r 11%|█         | 1/9 [00:01<00:08,  1.00it/s]\n"
     "{'eval_loss': '0.9', 'eval_runtime': '0.12'}\n"
@@ -90,7 +91,10 @@ def _event(step: int) -> bytes:
 TARGETS = [
     Target("maxtext", _reader("maxtext", "a.log"), lambda: [_MAXTEXT.encode()], mutate_lines),
     Target(
-        "table", _reader("table", "a.csv"), lambda: [_TABLE.encode(), _ROWS.encode()], mutate_lines
+        "table",
+        _reader("table", "a.csv"),
+        lambda: [_TABLE.encode(), _ROWS.encode(), _DOCUMENT.encode()],
+        mutate_lines,
     ),
     Target("bars", _reader("huggingface", "a.txt"), lambda: [_BARS.encode()], mutate_lines),
     Target(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.convert.asked import Column
 
 NS_PER_S = 1_000_000_000
+OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
 KINDS = ("maxtext", "huggingface", "lightning", "tensorboard", "table")
 
 
@@ -79,7 +81,7 @@ def convert(
 
     `holdfast report --history` and `holdfast plan --from-run` read it. LOG is MaxText's log, a
     folder or console log of Hugging Face's Trainer, a folder of PyTorch Lightning, TensorBoard's
-    event files, or a table of steps (CSV, JSON lines); several are one run. What was assumed, and
+    event files, or a table of steps (CSV, JSON); several are one run. What was assumed, and
     what was odd, is said on standard error and kept in the history.
     """
     from holdfast.convert.asked import Asked
@@ -146,16 +148,11 @@ def _zone(text: str) -> tzinfo:
 
     if text.upper() in ("UTC", "Z"):
         return UTC
-    if text[:1] in ("+", "-"):
-        hours, _, minutes = text[1:].partition(":")
-        if (
-            hours.isdigit()
-            and (minutes or "0").isdigit()
-            and int(hours) < 24
-            and int(minutes or 0) < 60
-        ):
-            offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
-            return timezone(-offset if text[0] == "-" else offset)
+    if found := OFFSET.fullmatch(text):
+        hours, minutes = int(found[2]), int(found[3] or 0)
+        if hours < 24 and minutes < 60:
+            offset = timedelta(hours=hours, minutes=minutes)
+            return timezone(-offset if found[1] == "-" else offset)
     try:
         return ZoneInfo(text)
     except (OSError, ValueError, KeyError):

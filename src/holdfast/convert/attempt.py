@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.seen import Paused, Restoring, Stepped
@@ -21,7 +24,8 @@ class Attempt:
     whats: dict[str, int | None] = field(default_factory=dict)
     rows: list[Stepped] = field(default_factory=list)
     paused: list[Paused] = field(default_factory=list)
-    after: dict[int, list[Paused]] = field(default_factory=dict)
+    after: list[tuple[int, int, Paused]] = field(default_factory=list)  # a heap, by step
+    numbers: Iterator[int] = field(default_factory=count)  # of what is in it
     placed_any: bool = False
     last_step: int | None = None  # of the rows that are placed
     end_ns: int | None = None  # of all that is placed
@@ -62,6 +66,15 @@ class Attempt:
             self.low_ns = start_ns
         if self.end_ns is None or end_ns > self.end_ns:
             self.end_ns = end_ns
+
+    def waits_for(self, step: int, paused: Paused) -> None:
+        """A pause right after that step, which is not placed yet."""
+        heappush(self.after, (step, next(self.numbers), paused))
+
+    def pauses_before(self, step: int) -> Iterator[Paused]:
+        """Those that wait for a step before that one; they wait no more."""
+        while self.after and self.after[0][0] < step:
+            yield heappop(self.after)[2]
 
     def was_repeated(self, step: Stepped) -> bool:
         """Whether a step that is told again was done again, too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from holdfast.convert import huggingface, maxtext, table, tensorboard
 from holdfast.convert.asked import Asked
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, Place, Seen
+from holdfast.convert.seen import Began, NewFile, Seen
 from holdfast.convert.story import Story
 from holdfast.core.facts import Fact
 from holdfast.errors import ConfigurationError
@@ -34,7 +35,7 @@ FORMATS = {
         tensorboard.read_lightning, tensorboard.WARM_UP, "PyTorch Lightning's event files"
     ),
     "tensorboard": Format(tensorboard.read, tensorboard.WARM_UP, "TensorBoard's event files"),
-    "table": Format(table.read, table.WARM_UP, "a table of steps (CSV, JSON lines)"),
+    "table": Format(table.read, table.WARM_UP, "a table of steps (CSV, JSON)"),
 }
 
 
@@ -63,20 +64,30 @@ def _placed(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
     if not asked.file_times:
         yield from form.read(paths, asked, notes)
         return
-    for path in paths:
-        trial = Story(asked, Notes(), form.warm_up)
-        for seen in form.read([path], asked, Notes()):
-            for _ in trial.feed(seen):
-                pass
-        for _ in trial.finish():
-            pass
-        if not trial.has_times:
-            start_ns = path.stat().st_mtime_ns - (trial.clock_ns - (asked.start_ns or 0))
+    started = {str(path): _started_ns(path, form, asked) for path in paths}
+    for seen in form.read(paths, asked, notes):
+        start_ns = started.get(seen.place.file) if isinstance(seen, NewFile) else None
+        if isinstance(seen, NewFile) and start_ns is not None:
             notes.assume(
-                f"{path}: its last step ended when the file was last changed (--file-times)"
+                f"{seen.place}: its last step ended when the file was last changed (--file-times)"
             )
-            yield Began(Place(str(path), 0), start_ns, "file", sure=True)
-        yield from form.read([path], asked, notes)
+            yield Began(seen.place, start_ns, "file", sure=True)
+        yield seen
+
+
+def _started_ns(path: Path, form: Format, asked: Asked) -> int | None:
+    """When a log began if it ended with its last change; None: its lines have times."""
+    if not path.is_file() and not path.is_dir():
+        raise ConfigurationError(f"--file-times: {path} is no file, and has no last change")
+    trial = Story(replace(asked, requested_ns=None, end_ns=None), Notes(), form.warm_up)
+    for seen in form.read([path], asked, Notes()):
+        for _ in trial.feed(seen):
+            pass
+    for _ in trial.finish():
+        pass
+    if trial.has_times:
+        return None
+    return path.stat().st_mtime_ns - (trial.clock_ns - (asked.start_ns or 0))
 
 
 def kind_of(path: Path) -> str | None:
@@ -88,11 +99,12 @@ def kind_of(path: Path) -> str | None:
     if path.name == "trainer_state.json":
         return "huggingface"
     text = head(path).decode("utf-8", "replace")
-    if re.search(r"completed step: \d+, seconds:|Config param \w+: ", text):
+    if re.search(r"completed step: \d{1,18}, seconds:|Config param \w+: ", text):
         return "maxtext"
-    if huggingface.BAR.search(text):
+    read = text.splitlines()
+    if any("%|" in line and huggingface.BAR.match(line) for line in read):
         return "huggingface"
-    first = next((line for line in text.splitlines() if line.strip()), "")
+    first = next((line for line in read if line.strip()), "")
     is_header = re.search(r"step|iter", first) and any(sign in first for sign in ",\t;")
     return "table" if first.startswith(("{", "[")) or is_header else None
 

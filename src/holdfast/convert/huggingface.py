@@ -92,9 +92,17 @@ def _checkpoints(folder: Path) -> Iterator[_Saved]:
         found = _CHECKPOINT.fullmatch(path.name)
         if found is None or count > MOST_CHECKPOINTS or path.is_symlink() or not path.is_dir():
             continue
-        times = [p.lstat().st_mtime_ns for p in path.rglob("*") if p.is_file()]
+        times = [at_ns for p in path.rglob("*") if (at_ns := _changed_ns(p)) is not None]
         if times:
             yield _Saved(Place(str(path), 0), int(found[1]), min(times), max(times))
+
+
+def _changed_ns(path: Path) -> int | None:
+    """When a file was last changed; None for what is none, or is deleted meanwhile."""
+    try:
+        return path.lstat().st_mtime_ns if path.is_file() else None
+    except OSError:
+        return None
 
 
 def _among(curve: Iterator[Seen], saved: list[_Saved], notes: Notes) -> Iterator[Seen]:

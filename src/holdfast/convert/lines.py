@@ -7,6 +7,7 @@ import io
 import os
 import re
 import stat
+import zlib
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -71,7 +72,7 @@ def blocks(path: Path) -> Generator[bytes, None, None]:
                 yield block
     except FileNotFoundError:
         raise ConfigurationError(f"there is no log {path}; check the path") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ConfigurationError(
             f"the packed log {path} is damaged ({error}); unpack what is left of it with zcat"
         ) from None

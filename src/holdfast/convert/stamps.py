@@ -111,7 +111,10 @@ def _zone(text: str | None) -> tzinfo | None:
 
 
 def moment_ns(text: str, zone: tzinfo) -> int | None:
-    """A time that stands alone: unix seconds, or ISO 8601 (without a zone: of `zone`)."""
+    """A time that stands alone: unix seconds, or ISO 8601 (without a zone: of `zone`).
+
+    None for anything else, and for a moment that no history can hold.
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -120,8 +123,12 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
         except ValueError:
             return Clock(zone).read(text)
         moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-        whole = timegm(moment.astimezone(UTC).timetuple())
-        return whole * NS_PER_S + moment.microsecond * 1000
+        try:
+            whole = timegm(moment.astimezone(UTC).timetuple())
+        except OverflowError:
+            return None
+        found = whole * NS_PER_S + moment.microsecond * 1000
+        return found if abs(found) <= MAX_NS else None
     return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
 
 

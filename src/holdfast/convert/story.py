@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
 from holdfast.convert.attempt import Attempt
+from holdfast.convert.attempts import Attempts
 from holdfast.convert.notes import Notes
-from holdfast.convert.place import Frame, Placed, Row, place, usual_ns
 from holdfast.convert.seen import (
     About,
     Alive,
@@ -19,21 +19,19 @@ from holdfast.convert.seen import (
     Ended,
     NewFile,
     Paused,
-    Place,
     Restored,
     Restoring,
     Seen,
     Stepped,
 )
 from holdfast.convert.voices import Judged
-from holdfast.core.facts import AttemptFact, Fact, RestoreFact, RunFact, SpanFact, StepsFact
+from holdfast.core.facts import Fact, RestoreFact, RunFact, SpanFact
 from holdfast.core.word import MAX_STEP
 from holdfast.errors import ConfigurationError
 
 HOLD = 4096  # rows are placed when so many more are known
 BACK_NS = NS_PER_S  # clocks that are set right go back by less
 SAME_START_NS = 60 * NS_PER_S  # the ranks of one attempt start within it
-UNKNOWN = "unknown"
 
 
 def _time_of(seen: Seen) -> int | None:
@@ -51,12 +49,7 @@ class Story:
     def __init__(self, asked: Asked, notes: Notes, warm_up: str = "startup") -> None:
         self._asked = asked
         self._notes = notes
-        self._warm_up = warm_up
-        self._now: Attempt | None = None
-        self._before: Attempt | None = None  # has steps; the next one's first step tells its last
-        self._count = 0
-        self._first_ns: int | None = None
-        self._clock_ns = asked.start_ns or 0
+        self._attempts = Attempts(asked, notes, warm_up)
         self._name: str | None = asked.name
         self._chips: int | None = asked.chips
         self._file: NewFile | None = None  # nothing of it has told a time yet
@@ -68,7 +61,7 @@ class Story:
     @property
     def clock_ns(self) -> int:
         """Up to when everything is told."""
-        return self._clock_ns
+        return self._attempts.clock_ns
 
     def feed(self, seen: Seen) -> Iterator[Fact]:
         """Take the next thing that was seen."""
@@ -79,8 +72,8 @@ class Story:
 
     def _new_file(self, seen: NewFile) -> None:
         self._file, self._left_out = seen, False
-        if self._now is not None:
-            self._now.new_file = True
+        if self._attempts.now is not None:
+            self._attempts.now.new_file = True
 
     def _is_of_another_rank(self, seen: Seen) -> bool:
         """Whether it stands in a file that was written beside the one before it."""
@@ -119,12 +112,10 @@ class Story:
 
     def finish(self) -> Iterator[Fact]:
         """The rest, and the run itself. The notes are complete after it."""
-        if self._now is not None:
-            yield from self._close(self._now, is_last=True)
-        if self._before is not None:
-            yield from self._settle(self._before, None)
-        start_ns = self._clock_ns if self._first_ns is None else self._first_ns
-        requested_ns, ended_ns = start_ns, max(self._clock_ns, start_ns)
+        yield from self._attempts.end()
+        clock_ns, first_ns = self._attempts.clock_ns, self._attempts.first_ns
+        start_ns = clock_ns if first_ns is None else first_ns
+        requested_ns, ended_ns = start_ns, max(clock_ns, start_ns)
         asked, notes = self._asked, self._notes
         if asked.requested_ns is not None:
             if asked.requested_ns > start_ns:
@@ -153,7 +144,7 @@ class Story:
         if not 1 <= step.last <= MAX_STEP or (step.at_ns is not None and abs(step.at_ns) > MAX_NS):
             self._notes.odd(step.place, "a step or a time that cannot be: the line is left out")
             return
-        attempt = self._now or self._open(None)
+        attempt = self._attempts.now or self._attempts.open(None)
         judged = attempt.voices.judge(step.last, step.voice)
         if judged is Judged.AGAIN:
             judged = Judged.RESTART if attempt.was_repeated(step) else Judged.ECHO
@@ -164,8 +155,8 @@ class Story:
         if why is not None:
             self._notes.odd(step.place, why)
             start_ns = attempt.silent_until_ns
-            yield from self._close(attempt)
-            attempt = self._open(start_ns)
+            yield from self._attempts.close(attempt)
+            attempt = self._attempts.open(start_ns)
             attempt.voices.judge(step.last, step.voice)
         timed = self._in_order(attempt, step)
         if timed is None:
@@ -175,7 +166,7 @@ class Story:
         attempt.new_file = False
         self._take(attempt, timed)
         if len(attempt.rows) >= 2 * HOLD:
-            yield from self._place(attempt, HOLD)
+            yield from self._attempts.place(attempt, HOLD)
 
     def _in_order(self, attempt: Attempt, step: Stepped) -> Stepped | None:
         """The step with a time that does not lie before the one before it; None: it has none."""
@@ -221,7 +212,7 @@ class Story:
     # -- what else was seen
 
     def _alive(self, at_ns: int) -> None:
-        attempt = self._now
+        attempt = self._attempts.now
         if attempt is None or abs(at_ns) > MAX_NS:
             return
         at_ns += attempt.shift_ns
@@ -234,13 +225,13 @@ class Story:
             attempt.seen_ns = at_ns
 
     def _began(self, began: Began) -> Iterator[Fact]:
-        attempt = self._now
+        attempt = self._attempts.now
         if attempt is not None and not self._is_another(attempt, began):
             attempt.whats.setdefault(began.what, began.at_ns)
             return
         if attempt is not None:
-            yield from self._close(attempt)
-        self._open(began.at_ns).whats[began.what] = began.at_ns
+            yield from self._attempts.close(attempt)
+        self._attempts.open(began.at_ns).whats[began.what] = began.at_ns
 
     def _is_another(self, attempt: Attempt, began: Began) -> bool:
         """Whether this line tells of another process than those of the attempt so far."""
@@ -254,21 +245,21 @@ class Story:
         return before_ns is not None and at_ns is not None and at_ns - before_ns > SAME_START_NS
 
     def _ended(self, ended: Ended) -> None:
-        if self._now is not None:
-            self._now.cause = ended.cause
+        if self._attempts.now is not None:
+            self._attempts.now.cause = ended.cause
             if ended.at_ns is not None:
                 self._alive(ended.at_ns)
 
     def _restoring(self, restoring: Restoring) -> Iterator[Fact]:
-        if self._now is not None and self._now.has_steps:
-            yield from self._close(self._now)
-            self._open(restoring.at_ns)
-        attempt = self._now or self._open(restoring.at_ns)
+        if self._attempts.now is not None and self._attempts.now.has_steps:
+            yield from self._attempts.close(self._attempts.now)
+            self._attempts.open(restoring.at_ns)
+        attempt = self._attempts.now or self._attempts.open(restoring.at_ns)
         if attempt.restoring is None:
             attempt.restoring = restoring
 
     def _restored(self, restored: Restored) -> Iterator[Fact]:
-        attempt = self._now
+        attempt = self._attempts.now
         restoring = None if attempt is None else attempt.restoring
         if attempt is None or restoring is None or restored.at_ns is None or attempt.has_steps:
             return
@@ -279,7 +270,7 @@ class Story:
             yield RestoreFact(attempt.number, start_ns, restored.at_ns, restoring.step)
 
     def _paused(self, paused: Paused) -> Iterator[Fact]:
-        attempt = self._now or self._open(None)
+        attempt = self._attempts.now or self._attempts.open(None)
         if paused.start_ns is not None and paused.end_ns is not None:
             start_ns = max(paused.start_ns + attempt.shift_ns, attempt.least_ns)
             end_ns = paused.end_ns + attempt.shift_ns
@@ -289,139 +280,6 @@ class Story:
                 attempt.reach(start_ns, end_ns)
                 yield SpanFact(attempt.number, paused.kind, start_ns, end_ns)
         elif paused.after is not None and len(attempt.after) < 2 * HOLD:
-            attempt.after.setdefault(paused.after, []).append(paused)
+            attempt.waits_for(paused.after, paused)
         elif paused.end_ns is not None and len(attempt.paused) < 2 * HOLD:
             attempt.paused.append(paused)
-
-    # -- attempts
-
-    def _open(self, start_ns: int | None) -> Attempt:
-        """The next attempt; it starts no earlier than the last one ended."""
-        floor_ns: int | None = self._clock_ns if self._count else None
-        if start_ns is None and self._asked.start_ns is not None and not self._count:
-            start_ns = self._asked.start_ns
-        if start_ns is not None:
-            start_ns = start_ns if floor_ns is None else max(start_ns, floor_ns)
-        self._now = Attempt(self._count, floor_ns, start_ns, seen_ns=start_ns)
-        self._count += 1
-        return self._now
-
-    def _place(self, attempt: Attempt, count: int | None) -> Iterator[Fact]:
-        """Facts of the first rows that wait."""
-        if not attempt.rows:
-            return
-        is_first = not attempt.placed_any
-        frame = Frame(
-            attempt.start_ns if is_first else attempt.rows_end_ns,
-            attempt.least_ns,
-            self._clock_ns,
-            None if is_first else attempt.last_step,
-            None if attempt.restoring is None else attempt.restoring.step,
-            attempt.usual_ns,
-            self._asked.pause,
-            attempt.number == 0,
-            self._warm_up,
-        )
-        placed = place(attempt.rows, attempt.paused, frame, count)
-        attempt.usual_ns = usual_ns(attempt.rows, attempt.paused, attempt.usual_ns)
-        if is_first and self._before is not None and placed.rows:
-            resumed = attempt.restoring.step + 1 if attempt.restoring else placed.rows[0].first
-            yield from self._settle(self._before, resumed)
-        attempt.placed_any = True
-        attempt.paused = placed.marks_left
-        self._say(attempt, placed)
-        for row in placed.rows:
-            attempt.reach(row.start_ns, row.end_ns)
-            attempt.rows_end_ns = row.end_ns
-            yield StepsFact(attempt.number, *row)
-            if attempt.after:
-                yield from self._right_after(attempt, row)
-        for span in placed.spans:
-            attempt.reach(span.start_ns, span.end_ns)
-            yield SpanFact(attempt.number, *span)
-        attempt.last_step = placed.rows[-1].last
-        attempt.rows = [] if count is None else attempt.rows[count:]
-
-    def _right_after(self, attempt: Attempt, row: Row) -> Iterator[Fact]:
-        """Pauses of known length: where the step after them starts."""
-        for step in [s for s in attempt.after if s < row.last]:
-            at_ns = row.start_ns
-            for paused in attempt.after.pop(step):
-                end_ns = min(at_ns + (paused.took_ns or 0), row.end_ns)
-                yield SpanFact(attempt.number, paused.kind, at_ns, end_ns)
-                at_ns = end_ns
-
-    def _close(self, attempt: Attempt, *, is_last: bool = False) -> Iterator[Fact]:
-        """No more lines of this attempt will come."""
-        yield from self._place(attempt, None)
-        over_ns = attempt.over_ns
-        if over_ns is None:
-            over_ns = self._clock_ns
-        self._clock_ns = max(self._clock_ns, over_ns) if self._count > 1 else over_ns
-        if attempt.start_ns is None:
-            low_ns = over_ns if attempt.low_ns is None else attempt.low_ns
-            attempt.start_ns = max(low_ns, attempt.least_ns)
-        if self._first_ns is None:
-            self._first_ns = attempt.start_ns
-        if attempt.cause is None and not is_last:
-            attempt.cause = UNKNOWN
-        attempt.end_ns = over_ns
-        self._now = None
-        if attempt.placed_any:
-            self._before = attempt
-        else:
-            yield AttemptFact(attempt.number, attempt.start_ns, over_ns, attempt.cause)
-
-    def _settle(self, before: Attempt, next_first: int | None) -> Iterator[Fact]:
-        """The attempt before, now that it is known which step came after it.
-
-        A process logs its last steps late, or never; but what the next one continued was done.
-        """
-        self._before = None
-        start_ns, end_ns, last = before.start_ns or 0, before.end_ns or 0, before.last_step or 0
-        if next_first is not None and next_first - 1 > last:
-            self._notes.odd(
-                Place(f"attempt {before.number}", 0),
-                f"steps {last + 1}–{next_first - 1} have no line, but the next attempt goes on "
-                "after them: they are counted as done, without any time",
-            )
-            yield StepsFact(before.number, last + 1, next_first - 1, end_ns, end_ns)
-        yield AttemptFact(before.number, start_ns, end_ns, before.cause)
-
-    def _say(self, attempt: Attempt, placed: Placed) -> None:
-        """What had to be assumed to place these rows."""
-        notes = self._notes
-        for at in placed.overlapping:
-            notes.odd(at, "the steps before took until later: its measured time is cut")
-        for at in placed.held_up:
-            notes.odd(
-                at,
-                f"took over {self._asked.pause:g} times as long as usual: the excess is no step "
-                "(--pause)",
-            )
-        for at in placed.no_time:
-            notes.odd(
-                at, "nothing tells how long its steps took: they are counted without any time"
-            )
-        if placed.without_line:
-            notes.assume(
-                "steps without a line of their own lie between their neighbours", "without"
-            )
-        if placed.first_start_is_guessed:
-            notes.assume(
-                "a process that does not say when it started, started with its first step, which "
-                "took the usual time",
-                "first",
-            )
-        if placed.warm_up_ns:
-            notes.assume(
-                f"what the first steps of a process take beyond the usual is {self._warm_up}, no "
-                "step",
-                "warm",
-            )
-        if not attempt.has_times and placed.rows:
-            notes.assume(
-                "lines without times: steps follow one another, and what passed between processes, "
-                "or was not a step, is missing: goodput is an upper bound",
-                "no times",
-            )

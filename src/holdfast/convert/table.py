@@ -1,20 +1,18 @@
-"""A table of steps: CSV or TSV with a line of names, or JSON lines, one object each.
+"""A table of steps: CSV or TSV with a line of names, or JSON: an object a line, or one list.
 
 Columns are found by their names, the usual ones or those of --map.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked, Column
-from holdfast.convert.lines import lines
 from holdfast.convert.notes import Notes
+from holdfast.convert.rows import rows
 from holdfast.convert.seen import Began, NewFile, Place, Seen, Stepped
 from holdfast.convert.stamps import Clock, clock_of
 from holdfast.errors import ConfigurationError
@@ -33,6 +31,7 @@ USUAL = {
     "rank": ("rank", "global_rank", "process_index"),
 }  # fmt: skip
 LATEST_S = MAX_NS // NS_PER_S
+LOOK_AT = 1000  # so many rows may come before the first with a step
 
 
 def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
@@ -56,13 +55,26 @@ class _Table:
         self._elapsed_ns: int | None = None
 
     def read(self, path: Path) -> Iterator[Seen]:
-        name, found = str(path), None
+        name = str(path)
+        found: dict[str, Column] | None = None
         clock = clock_of(path, self._asked)
-        for number, row in _rows(path, self._notes):
+        trouble: ConfigurationError | None = None
+        without = 0
+        for number, row in rows(path, self._notes):
             place = Place(name, number)
-            if found is None or not found.keys() & row.keys():
-                found = self._columns(place, row) if found is None else found
+            if found is None:
+                try:
+                    found = self._columns(place, row)
+                except ConfigurationError as error:  # the first line may be about something else
+                    trouble = trouble or error
+                    without += 1
+                    if without >= LOOK_AT:
+                        raise trouble from None
+                    self._notes.odd(place, "it has no step and time: left out")
+                    continue
             yield from self._row(place, _Values(row, found, place, self._notes, clock))
+        if found is None and trouble is not None:
+            raise trouble
         clock.say(name, self._notes)
 
     def _columns(self, place: Place, row: Mapping[str, Any]) -> dict[str, Column]:
@@ -212,49 +224,6 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _rows(path: Path, notes: Notes) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Each row with the number of its line."""
-    names: Sequence[str] | None = None
-    delimiter = ","
-    for number, text in lines(path, notes):
-        if not text.strip() or (names is None and text.startswith("#")):
-            continue
-        if names is None and text.lstrip().startswith(("{", "[")):
-            yield from _objects(Place(str(path), number), text, notes)
-            continue
-        if names is None:
-            text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
-            delimiter = max(",\t;", key=text.count)
-            names = [n.strip() for n in _split(text, delimiter) or ()]
-            continue
-        fields = _split(text, delimiter)
-        if fields is None or len(fields) != len(names):
-            notes.odd(
-                Place(str(path), number), f"not the {len(names)} fields of the first line: left out"
-            )
-        else:
-            yield number, dict(zip(names, fields, strict=True))
-
-
-def _split(text: str, delimiter: str) -> list[str] | None:
-    try:
-        return next(csv.reader((text,), delimiter=delimiter))
-    except (csv.Error, StopIteration):
-        return None
-
-
-def _objects(place: Place, text: str, notes: Notes) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects of a line of JSON: one, or a list of them."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        notes.odd(place, "not JSON, or it breaks off: left out")
-        return
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict):
-            yield place.line, one
 
 
 def _some(row: Mapping[str, Any]) -> str:
