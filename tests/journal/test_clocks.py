@@ -26,6 +26,8 @@ def test_a_boot_has_one_anchor_whatever_its_wall_clock_does():
 
 def test_now_is_this_boots_clock_where_it_has_a_part():
     clock = RunClock()
-    assert abs(clock.now_ns() - time.time_ns()) < 1_000_000_000
+    before_unix_ns = time.time_ns()
+    assert before_unix_ns <= clock.now_ns() <= time.time_ns()
     clock.learn(boot_id(), ClockPair(0, 10**18))
-    assert abs(clock.now_ns() - 10**18 - now_ns()) < 1_000_000_000
+    before_boot_ns = now_ns()
+    assert before_boot_ns <= clock.now_ns() - 10**18 <= now_ns()
