@@ -62,10 +62,13 @@ def test_a_signal_does_not_open_it(gate):
     came: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: came.append(number))
 
+    def interrupt_and_open() -> None:  # in this order: afterwards nobody handles the signal
+        os.kill(os.getpid(), signal.SIGUSR1)
+        gate.open(GO)
+
     def at_leisure() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
-        threading.Timer(0.1, lambda: gate.open(GO)).start()
+        threading.Timer(0.05, interrupt_and_open).start()
 
     try:
         assert wait(gate.path, at_leisure) == GO
