@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast.journal.lease import acquire
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
-from holdfast.runs.cache import signature
+from holdfast.runs.cache import outside
 from holdfast.runs.listing import Listing, RunList
 
 S = 1_000_000_000
@@ -32,7 +33,17 @@ def stored(store: Path) -> RunStore:
     make_run(runs, "old", [Made(20)], requested_ns=NOW - 30 * DAY, chips=8)
     make_run(runs, "long", [Made(140, 600.0)], requested_ns=NOW - DAY - 3600 * S)
     runs.create("new")
+    age(store)
     return runs
+
+
+def age(place: Path, s: float = 3600) -> None:
+    """All files below were written so long ago."""
+    at_ns = time.time_ns() - round(s * S)
+    for folder, _, names in os.walk(place):
+        for name in names:
+            os.utime(Path(folder) / name, ns=(at_ns, at_ns))
+        os.utime(folder, ns=(at_ns, at_ns))
 
 
 def by_name(listing: Listing) -> dict[str, RunSummary]:
@@ -90,9 +101,9 @@ def test_what_is_written_is_read_again(stored: RunStore, tmp_path: Path) -> None
     look(stored, cache)
     folder = stored.get("old")
     journal = next(folder.journal_dir.glob("*.hfj"))
-    before = signature(folder.path)
+    before = outside(folder.path)
     os.utime(journal, ns=(1, 1))
-    assert signature(folder.path) != before
+    assert outside(folder.path) != before
     listing = RunList(stored, cache=cache).look(NOW, [Window(ALL, None)])
     assert listing.read == 1
     shutil.rmtree(folder.path)
@@ -125,7 +136,25 @@ def test_a_supervised_run_is_always_read_and_followed(stored: RunStore, tmp_path
     assert [runs.look(NOW, whole).read for _ in range(3)] == [4, 1, 1]
     assert by_name(runs.look(NOW, whole))["old"].state == "running"
     lease.release()
+    assert [runs.look(NOW, whole).read for _ in range(2)] == [1, 1]  # that was just now
+    age(folder.path, 10)
     assert [runs.look(NOW, whole).read for _ in range(2)] == [1, 0]
+
+
+@pytest.mark.parametrize(("state", "new_s"), [("done", -3600), ("interrupted", 5)])
+def test_what_was_just_written_is_not_trusted(
+    store: Path, tmp_path: Path, state: str, new_s: float
+) -> None:
+    """A second write may leave the file's look as it is: in the same tick, or through a map."""
+    folder, _ = make_run(RunStore(store), "r", [Made(9)], requested_ns=NOW - DAY)
+    if state == "interrupted":
+        (folder.attempt_dir(0) / "end.json").unlink()
+    for ago_s, reads in ((new_s, [1, 1]), (90, [1, 0])):
+        age(store, ago_s)
+        runs = RunList(RunStore(store), cache=tmp_path / "cache")
+        looks = [runs.look(NOW, [Window(ALL, None)]) for _ in range(2)]
+        assert [one.read for one in looks] == reads
+        assert {run.state for one in looks for run in one.runs} == {state}
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_told(stored: RunStore) -> None:

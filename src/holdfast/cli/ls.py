@@ -64,13 +64,13 @@ def ls(store: str | None, as_json: bool) -> None:
         rows.append(row)
         problems += trouble
     if as_json:
-        found = {"store": str(place.root), "runs": [asdict(row) for row in rows]}
+        found = {"store": place.shown, "runs": [asdict(row) for row in rows]}
         json.dump(found | {"problems": problems}, sys.stdout, indent=1)
         print()
     elif rows:
         _show(rows, now_unix_ns)
     else:
-        click.echo(f"no runs in {place.root} yet; start one: holdfast run -- python train.py")
+        click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
     if not as_json:
         for words in problems:
             click.echo(f"holdfast: {words}", err=True)

@@ -41,13 +41,13 @@ def report_fleet(
     runs = RunList(place, cache=summaries_folder(), scratch=scratch_folder())
     listing = runs.look(now_ns, windows)
     told = Fleet(
-        str(place.root), now_ns, listing.runs, windows, chosen.name, capacity, listing.problems
+        place.shown, now_ns, listing.runs, windows, chosen.name, capacity, listing.problems
     )
     if as_json:
         json.dump(document(told), sys.stdout, indent=1, allow_nan=False)
         print()
     elif not listing.runs and not listing.problems:
-        click.echo(f"no runs in {place.root} yet; start one: holdfast run -- python train.py")
+        click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
     else:
         show(told, _console(), every_run=every_run)
 

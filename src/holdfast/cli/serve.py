@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,7 @@ from holdfast.cli.places import store_option
 from holdfast.cli.prices import price_of, price_option
 from holdfast.config import run_store, scratch_folder, serve_token, summaries_folder
 from holdfast.core.alerts import AlertPolicy
-from holdfast.errors import ConfigurationError, needs_extra
-from holdfast.journal.objects import is_object_url
+from holdfast.errors import EXIT_DONE, ConfigurationError, needs_extra
 from holdfast.journal.store import RunStore
 
 if TYPE_CHECKING:
@@ -81,12 +81,11 @@ def serve(
     access = _access(host, token_file, allow_host)
     policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
     price = price_of(price_per_chip_hour)
-    named = run_store(store)
-    place = RunStore.at(named)
+    place = RunStore.at(run_store(store))
     _warm()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
     with listening(host, port) as sock:
-        shown = store or (named if is_object_url(named) else str(place.root))
+        shown = store or place.shown
         note = "; who looks needs the token" if access.token else ""
         click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
         click.echo("holdfast: Ctrl-C ends it", err=True)
@@ -105,6 +104,9 @@ def serve(
 
         with contextlib.suppress(KeyboardInterrupt):
             serve_until_asked(make, sock)
+    # Looks only read, and one may wait long for a store that is away: nobody waits for it.
+    sys.stderr.flush()
+    os._exit(EXIT_DONE)
 
 
 def _access(host: str, token_file: str | None, allow_host: tuple[str, ...]) -> Access:

@@ -31,6 +31,9 @@ class Remote(Protocol):
     def fetch(self, run: str) -> None:
         """Bring all records of a run up to date; FileNotFoundError when there is no such run."""
 
+    def version(self, run: str) -> str:
+        """What all of a run looked like there at the last `fetch`: differs once any was written."""
+
     def push(self, run: str, *, everything: bool = False) -> int:
         """Take home what was changed here; the number of files. Large ones not every time."""
 

@@ -193,6 +193,11 @@ class RunStore:
         return cls(working_copy(parse_place(text, instance=instance), base).root)
 
     @property
+    def shown(self) -> str:
+        """Where it is, for people: its URL, or its folder."""
+        return _shown_place(self.root)
+
+    @property
     def _remote(self) -> Remote | None:
         return remote_of(self.root)
 

@@ -17,14 +17,16 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import xxhash
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, store_errors, write_plain
 from holdfast.journal.fields import load_json
-from holdfast.journal.objects import PART_BYTES, Bucket, Place
+from holdfast.journal.objects import PART_BYTES, Bucket, Entry, Place
 from holdfast.journal.regular import is_real_folder, read_regular
 from holdfast.journal.remote import register
 
@@ -56,6 +58,8 @@ class WorkingCopy:
     root: Path
     _seen: dict[str, Seen] = field(default_factory=dict, repr=False)
     _pushed_ns: dict[str, int] = field(default_factory=dict, repr=False)
+    _runs: set[str] = field(default_factory=set, repr=False)
+    _versions: dict[str, str] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @property
@@ -66,21 +70,37 @@ class WorkingCopy:
     def runs(self) -> tuple[str, ...]:
         """The names of all runs there; StoreUnavailable."""
         there = [name for name in self.bucket.folders() if _SEGMENT.fullmatch(name)]
-        return tuple(name for name in there if self.bucket.has(f"{name}/{RUN_FILE}"))
+        self._runs = {
+            name
+            for name in there
+            if name in self._runs or self.bucket.has(f"{name}/{RUN_FILE}")  # once a run, always one
+        }
+        return tuple(name for name in there if name in self._runs)
 
     def fetch(self, run: str) -> None:
-        """All records of a run; FileNotFoundError when there is no such run, StoreUnavailable."""
-        if not self.bucket.has(f"{run}/{RUN_FILE}"):
+        """All records of a run; FileNotFoundError when there is no such run, StoreUnavailable.
+
+        One request where nothing is new, for a thousand objects each: a page that is live asks
+        again and again, and requests are paid for.
+        """
+        there = self.bucket.list(run)
+        if f"{run}/{RUN_FILE}" not in there:
+            self._runs.discard(run)
             raise FileNotFoundError(f"no run is named {run!r} in {self.place}")
-        there = dict(self.bucket.list_top(run))
-        for part in self.bucket.folders(run):
-            if part not in (SETS, PROGRAMS):
-                there |= self.bucket.list(f"{run}/{part}")
+        version = _version_of(there)
         with self._lock, store_errors("keep records of the store", self.root):
             self._remember(run)
+            if self._versions.get(run) == version:
+                return
             for key, entry in there.items():
-                self._fetch(key, entry.e_tag)
+                if key.split("/")[1] != PROGRAMS:
+                    self._fetch(key, entry.e_tag)
             self._note(run)
+            self._versions[run] = version
+
+    def version(self, run: str) -> str:
+        """What all objects of a run looked like when it was last fetched; "": it never was."""
+        return self._versions.get(run, "")
 
     def pull(self, folder: Path) -> None:
         """What is new below a folder of a run. Of requests, what was taken away goes here, too."""
@@ -260,6 +280,12 @@ def _working_copy(place: Place, base: Path) -> WorkingCopy:
 def _bucket(place: Place, pid: int) -> Bucket:
     del pid
     return Bucket(place)
+
+
+def _version_of(there: Mapping[str, Entry]) -> str:
+    """Differs once any of these objects was written, came or went."""
+    told = "\n".join(f"{key}\0{one.e_tag}\0{one.nbytes}" for key, one in sorted(there.items()))
+    return xxhash.xxh3_128_hexdigest(told.encode())
 
 
 def _bytes(path: Path) -> bytes:

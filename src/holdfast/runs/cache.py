@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -32,36 +32,53 @@ _PARTS = ("", "lease", "journal", "ckpt", "attempts")
 _PARTS_OF_ATTEMPT = ("", "journal")
 
 
-def signature(run_dir: Path) -> str:
-    """What a run's files look like from outside: it differs once any of them was written.
+class Outside(NamedTuple):
+    """What a run's files look like from outside.
+
+    `signature` differs once any of them was written a while after `newest_ns`, the newest time that
+    a file has (unix): two writes within one tick of the file system's clock look like one, and what
+    is written through a map is in a file's times only when the page goes to the disk.
+    """
+
+    signature: str
+    newest_ns: int
+
+
+def outside(run_dir: Path) -> Outside:
+    """Look at them.
 
     Sets of checkpoints count with their folders (a manifest that comes or goes changes those).
     Raises OSError when a folder cannot be listed. Strings, not paths: this is asked of every run.
     """
     base = str(run_dir)
     seen: list[str] = []
+    newest_ns = 0
     for part in _PARTS:
-        names = _look(f"{base}/{part}" if part else base, seen)
+        names, at_ns = _look(f"{base}/{part}" if part else base, seen)
+        newest_ns = max(newest_ns, at_ns)
     for name in names:  # of the last part, the attempts
         for part in _PARTS_OF_ATTEMPT:
-            _look(f"{base}/attempts/{name}/{part}", seen)
-    return xxhash.xxh3_128_hexdigest("\n".join(seen).encode(errors="surrogateescape"))
+            newest_ns = max(newest_ns, _look(f"{base}/attempts/{name}/{part}", seen)[1])
+    told = "\n".join(seen).encode(errors="surrogateescape")
+    return Outside(xxhash.xxh3_128_hexdigest(told), newest_ns)
 
 
-def _look(place: str, seen: list[str]) -> list[str]:
-    """Add what a folder's entries look like, in order; their names."""
+def _look(place: str, seen: list[str]) -> tuple[list[str], int]:
+    """Add what a folder's entries look like, in order; their names, and the newest one's time."""
     found: dict[str, str] = {}
+    newest_ns = 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
                 info = entry.stat(follow_symlinks=False)
+                newest_ns = max(newest_ns, info.st_mtime_ns)
                 found[entry.name] = (
                     f"{info.st_size} {info.st_mtime_ns} {info.st_ino} {info.st_mode}"
                 )
     names = sorted(found)
     seen.append(f"{place} {len(names)}")
     seen.extend(f"{name}\0{found[name]}" for name in names)
-    return names
+    return names, newest_ns
 
 
 class SummaryCache:

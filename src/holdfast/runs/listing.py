@@ -18,20 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.summary import ALL, RunSummary, Spent, Window, rolling
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.names import check_name
 from holdfast.journal.remote import remote_of
 from holdfast.journal.scratch import existing_scratch
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.runs.cache import SummaryCache, signature
-from holdfast.runs.state import is_held
+from holdfast.runs.cache import Outside, SummaryCache, outside
+from holdfast.runs.state import ENDED, is_held
 
 if TYPE_CHECKING:
     from holdfast.runs.reading import Reading
 
 KEPT_OPEN = 64  # each takes some descriptors, and the memory of its steps
-SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000  # many ticks of any file system's clock
+# A page that is mapped goes to the disk after some 35 s at most, and the next write to it counts.
+UNENDED_SETTLED_NS = 60_000_000_000
+AWAY_S = 5.0
 SILENT_NS = 120_000_000_000  # well beyond what the ledger waits for a sign of life
 
 
@@ -97,9 +100,12 @@ class RunList:
         unread: list[str] = []
         problems: list[str] = []
         for name in self._wanted(only):
+            began_s = time.monotonic()
             try:
                 one = self._summary(name, now_ns, windows)
             except HoldfastError as error:
+                if isinstance(error, StoreUnavailable) and time.monotonic() - began_s > AWAY_S:
+                    raise  # it is no single run's fault: the others would be waited for alike
                 problems.append(str(error))
                 continue
             except OSError as error:  # deleted while we looked
@@ -141,20 +147,24 @@ class RunList:
         is_late = self._until_s is not None and self._read > 0 and time.monotonic() > self._until_s
         if is_late and not self._cache.has(name):
             return None
-        if remote_of(self._store.root) is None:  # else what is here may be old
-            known = self._cache.get(name, signature(run_dir))
-            if known is not None and (within := _within(known, windows)) is not None:
-                self._open.pop(name, None)
-                return replace(known, within=within)
+        folder = None
+        if (remote := remote_of(self._store.root)) is not None:
+            folder = self._store.get(name)  # what is here may be old
+        there = "" if remote is None else remote.version(name)
+        before = outside(run_dir)
+        known = self._cache.get(name, before.signature + there)
+        if known is not None and (within := _within(known, windows)) is not None:
+            self._open.pop(name, None)
+            return replace(known, within=within)
         if is_late:
             return None
-        folder = self._store.get(name)
-        seen = "" if self._is_moving(folder, now_ns) else signature(run_dir)
-        found = self._reading(folder).summary((Window(ALL, None), *windows), now_ns, live=not seen)
-        # The end of a run that was just killed moves with the clock for a minute.
-        has_ended = found.end_ns is None or found.end_ns < now_ns - SETTLED_NS
-        if seen and has_ended and signature(run_dir) == seen:  # nobody wrote while we read
-            self._cache.put(seen, replace(found, within={ALL: found.spent()}))
+        folder = folder or self._store.get(name)
+        is_moving = self._is_moving(folder, now_ns)
+        all_windows = (Window(ALL, None), *windows)
+        found = self._reading(folder).summary(all_windows, now_ns, live=is_moving)
+        if not is_moving and _is_settled(found, before, now_ns) and outside(run_dir) == before:
+            kept = replace(found, within={ALL: found.spent()})
+            self._cache.put(before.signature + there, kept)
         return found
 
     def _reading(self, folder: RunFolder) -> Reading:
@@ -177,6 +187,19 @@ class RunList:
             return True
         places = existing_scratch(folder.scratch_key, self._scratch)
         return any(any(place.glob("*/*.hfj")) for place in places)
+
+
+def _is_settled(found: RunSummary, seen: Outside, now_ns: int) -> bool:
+    """Whether the summary stands until its files look different.
+
+    While a run has not ended, somebody unseen may still write through a map; and the end of one
+    that was just killed moves with the clock for a minute.
+    """
+    has_ended = found.state in ENDED
+    quiet_ns = time.time_ns() - seen.newest_ns  # of files, whose clock this is
+    if quiet_ns < (SETTLED_NS if has_ended else UNENDED_SETTLED_NS):
+        return False
+    return found.end_ns is None or found.end_ns < now_ns - SETTLED_NS
 
 
 def _within(known: RunSummary, windows: Sequence[Window]) -> dict[str, Spent] | None:

@@ -8,6 +8,7 @@ from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
 RUNNING, SILENT, NEW, DONE = "running", "silent", "new", "done"
 STOPPED, FAILED, INTERRUPTED = "stopped", "failed", "interrupted"
 STATES = (RUNNING, SILENT, INTERRUPTED, FAILED, STOPPED, DONE, NEW)
+ENDED = (DONE, STOPPED, FAILED)  # somebody has recorded the end
 RESUMABLE_CAUSES = ("stopped", "preempted")
 
 

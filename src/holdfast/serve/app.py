@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from holdfast.core.alerts import AlertPolicy
 from holdfast.errors import HoldfastError, UnknownRun
+from holdfast.journal.remote import remote_of
 from holdfast.journal.store import RunStore
 from holdfast.serve.access import LOGIN, SESSION_S, Access
 from holdfast.serve.guard import Guard, cookie_name
@@ -30,7 +31,7 @@ from holdfast.serve.pair_look import PairLook
 from holdfast.serve.run_look import WAITING, RunLook, See
 from holdfast.serve.runs_look import RunsLook
 from holdfast.serve.stream import EventStream
-from holdfast.serve.topic import TROUBLE, Topic
+from holdfast.serve.topic import AFAR_EVERY_S, EVERY_S, TROUBLE, Parts, Topic
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -72,7 +73,8 @@ class Site:
         self._access = access
         self._port = port
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
-        self._runs = Topic(runs, self._threads)
+        self._every_s = AFAR_EVERY_S if remote_of(store.root) else EVERY_S
+        self._runs = self._topic(runs)
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
         self._pairs: OrderedDict[tuple[str, str], Topic] = OrderedDict()
         self._viewers = 0
@@ -166,6 +168,9 @@ class Site:
             return _sent(words_page("These cannot be compared", str(error), 404))
         return self._stream(topic, request)
 
+    def _topic(self, look: Callable[[], Parts]) -> Topic:
+        return Topic(look, self._threads, self._every_s)
+
     def _topics(self) -> list[Topic]:
         return [self._runs, *(one.topic for one in self._watched.values()), *self._pairs.values()]
 
@@ -182,7 +187,7 @@ class Site:
         if name not in self._watched:
             await loop.run_in_executor(self._threads, self._store.get, name)
             look = RunLook(self._store, name, self._see, self._policy)
-            self._watched.setdefault(name, _Watched(look, Topic(look, self._threads)))
+            self._watched.setdefault(name, _Watched(look, self._topic(look)))
             self._forget(name)
         self._watched.move_to_end(name)
         return self._watched[name]
@@ -195,7 +200,7 @@ class Site:
             for name in names:
                 await loop.run_in_executor(self._threads, self._store.get, name)
             look = PairLook(self._store, *names, self._see)
-            self._pairs.setdefault(names, Topic(look, self._threads))
+            self._pairs.setdefault(names, self._topic(look))
             idle = [p for p, topic in self._pairs.items() if not topic.viewers and p != names]
             for pair in idle[: max(0, len(self._pairs) - MOST_PAIRS)]:
                 self._pairs.pop(pair).stop()

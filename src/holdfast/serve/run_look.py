@@ -22,7 +22,7 @@ from holdfast.report.page import environment
 from holdfast.report.run_data import course_data
 from holdfast.report.run_page import CHARTS, sections, timeline_of
 from holdfast.report.words import clean
-from holdfast.runs.cache import signature
+from holdfast.runs.cache import outside
 from holdfast.runs.reading import Reading
 from holdfast.serve.banner import banner
 from holdfast.serve.topic import Parts
@@ -103,7 +103,7 @@ class RunLook:
         Raises JournalError while nothing is recorded, and HoldfastError as calling it does.
         """
         folder = self._store.get(self.name)
-        seen = signature(folder.path)
+        seen = outside(folder.path).signature
         if self._reading is None or self._reading.folder.identity != folder.identity:
             self._begin(folder)
         live = live_journals(folder)

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 Parts = Mapping[str, str]
 TROUBLE = "trouble"  # the part that says what cannot be read now
 EVERY_S = 0.5  # with what a look takes, what is shown is less than a second behind
+AFAR_EVERY_S = 5.0  # of a bucket: runs tell it no more often, and each look has its price
 LINGER_S = 5.0  # a page that is loaded anew does not stop the looks
 
 

@@ -11,8 +11,13 @@ import pytest
 
 # --import-mode=importlib leaves them out; the tests import them too.
 HERE = Path(__file__).parent
-_PLACES = [str(HERE.parents[1] / "e2e"), str(HERE.parents[1] / "snapshot"), str(HERE)]
+_PLACES = [
+    str(HERE),
+    *(str(HERE.parents[1] / name) for name in ("e2e", "snapshot", "runs", "serve")),
+]
 sys.path[:0] = _PLACES
+import made_runs  # noqa: E402, F401
+import served  # noqa: E402, F401
 from processes import House  # noqa: E402
 from servers import Moto, Proxy  # noqa: E402
 
