@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from holdfast.agent import fence as fences
 from holdfast.agent.fence import fence
 from holdfast.errors import RunHeld
 
+RUN = secrets.token_hex(8)  # nobody else's on this machine, who may run the same tests
 DAEMON = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -45,13 +47,13 @@ def is_alive(pid: int) -> bool:
 
 
 def test_everything_of_the_run_and_nothing_else_is_ended() -> None:
-    mine, other = start("mine", DAEMON), start("mine2", "print('up', flush=True); input()")
+    mine, other = start(RUN, DAEMON), start(f"{RUN}2", "print('up', flush=True); input()")
     assert [one.stdout.readline() for one in (mine, other)] == ["up\n", "up\n"]
-    ended = fence("mine")
+    ended = fence(RUN)
     assert len(ended) == 3, "parent, child, and a grandchild without the mark"
     assert not any(is_alive(pid) for pid in ended)
     assert is_alive(other.pid)
-    assert fence("mine") == []
+    assert fence(RUN) == []
     for one in (mine, other):
         one.kill()
         one.communicate()
@@ -60,15 +62,15 @@ def test_everything_of_the_run_and_nothing_else_is_ended() -> None:
 def test_a_run_started_from_within_itself_is_spared() -> None:
     """A shell that somebody opened inside a training process: it, and all below it, stays."""
     code = """
-import subprocess, sys
+import os, subprocess, sys
 sleeper = subprocess.Popen(["sleep", "1000"])
-code = "from holdfast.agent.fence import fence; print(fence('mine'))"
+code = "from holdfast.agent.fence import fence; print(fence('%s'))" % os.environ["HOLDFAST_RUN_ID"]
 subprocess.run([sys.executable, "-c", code])
 print(sleeper.poll(), flush=True)
 sleeper.kill()
 sleeper.wait()
 """
-    shell = start("mine", code)
+    shell = start(RUN, code)
     assert shell.communicate()[0].split() == ["[]", "None"]
     assert shell.returncode == 0
 
@@ -76,9 +78,9 @@ sleeper.wait()
 def test_what_survives_sigkill_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nothing is really sent: what the kernel does not end cannot be had in a test."""
     monkeypatch.setattr(fences, "_kill", lambda *_: None)
-    one = start("mine", "print('up', flush=True); import signal; signal.pause()")
+    one = start(RUN, "print('up', flush=True); import signal; signal.pause()")
     one.stdout.readline()
     with pytest.raises(RunHeld, match=f"{one.pid} .* survive SIGKILL"):
-        fence("mine", limit_s=0.05)
+        fence(RUN, limit_s=0.05)
     one.send_signal(signal.SIGKILL)
     one.communicate()
