@@ -215,8 +215,8 @@ def test_a_store_that_is_away_for_a_while(
 
 
 def test_a_store_that_is_busy(ckpt: Path, proxy: Any) -> None:
-    threading.Timer(1.0, lambda: setattr(proxy, "busy", False)).start()
     proxy.busy = True
+    threading.Timer(1.0, lambda: setattr(proxy, "busy", False)).start()
     assert same(read_set(saved(ckpt, big(2))), big(2))
 
 
