@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 from holdfast.compat.ml_goodput_measurement import kinds
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import Slices
-from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType, BadputValue
+from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
 from holdfast.core.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import STEP
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from holdfast.core.ledger.account import Account
+    from holdfast.core.ledger.columns import Ints
+
+    Floats = NDArray[np.float64]
 
 SILENCE_NS = 3600 * NS_PER_S
 """A log of which nothing came for so long is that of a job that is gone."""
@@ -112,13 +118,21 @@ class Books:
             excluded_s=excluded / to_seconds,
         )
 
-    def step_times(self) -> dict[int, float]:
-        """Seconds of each completed step by its number, of its last execution."""
-        found: dict[int, float] = {}
-        for first, last, start_ns, end_ns in self.ledger.rows():
-            lengths = (end_ns - start_ns) // (last - first + 1) / NS_PER_S
-            found.update(zip((last - self.ahead).tolist(), lengths.tolist(), strict=True))
-        return found
+    def step_times(self) -> tuple[Ints, Floats]:
+        """Numbers of the completed steps, rising, and the seconds of each one's last execution."""
+        import numpy as np
+
+        pieces = [
+            (last - self.ahead, (end_ns - start_ns) // (last - first + 1) / NS_PER_S)
+            for first, last, start_ns, end_ns in self.ledger.rows()
+        ]
+        if not pieces:
+            return np.empty(0, np.int64), np.empty(0)
+        steps, lengths = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        if (steps[1:] <= steps[:-1]).any():  # some were done again
+            steps, at = np.unique(steps[::-1], return_index=True)
+            lengths = lengths[::-1][at]
+        return steps, lengths
 
     # --- The time line -----------------------------------------------------------------------
 

@@ -67,9 +67,6 @@ class GoodputCalculator:
         self._goodput_cache_lock = threading.RLock()
         self._story: Story | None = None
         self._number_of_interruptions = 0
-        self._deviates: tuple[int, float | None] | None = (
-            None  # steps, ideal of the last deviations
-        )
 
     # --- The public questions ----------------------------------------------------------------
 
@@ -142,16 +139,16 @@ class GoodputCalculator:
         Raises ValueError when there is no step to compute it from.
         """
         with self._goodput_cache_lock:
-            times = self._books().step_times()
+            steps, lengths = self._books().step_times()
             ideal = configured_ideal_step_time
             if ideal is None:
-                ideal = compute_ideal_step_time(list(times.values()))
-            if not times or not ideal:
+                ideal = compute_ideal_step_time(lengths)
+            if not len(steps) or not ideal:
                 raise ValueError(
                     "no completed step of a second or more is recorded: there is no ideal to "
                     "deviate from"
                 )
-            deviations = {step: abs(length - ideal) for step, length in times.items()}
+            deviations = dict(zip(steps.tolist(), abs(lengths - ideal).tolist(), strict=True))
             self._goodput_cache.update_step_info(StepInfo(ideal, deviations))
             return deviations
 

@@ -19,8 +19,8 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     MonitoringWindowType,
     WorkloadMetricDetails,
     compute_step_deviation_from_baseline,
-    flat_badput,
 )
+from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
 from holdfast.compat.ml_goodput_measurement.sinks import Target
 from holdfast.errors import needs_extra
 from holdfast.export.time_series import Point, Sender, resource_labels, series_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType, BadputValue
+from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
 from holdfast.core.ledger import kinds as ledger
 
 TPU_INIT = "custom:tpu_init"

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_utils
@@ -176,16 +177,16 @@ class DeviationsOf:
 
     def __init__(self, monitor: GoodputMonitor) -> None:
         self._monitor = monitor
-        self._told: set[int] = set()
+        self._told = -1  # the last step
 
     def __call__(self, sinks: list[Sink]) -> None:
         """Tell those that are new."""
         monitor = self._monitor
-        calculator: GoodputCalculator = monitor._goodput_calculator
-        found = calculator.get_step_deviation(monitor._ideal_step_time)
-        new = {step: length for step, length in found.items() if step not in self._told}
-        self._told |= new.keys()
-        if new:
+        found = monitor._goodput_calculator.get_step_deviation(monitor._ideal_step_time)
+        steps = list(takewhile(lambda step: step > self._told, reversed(found)))[::-1]
+        if steps:
+            self._told = steps[-1]
+            new = {step: found[step] for step in steps}
             _each(sinks, lambda sink: sink.step_deviation(new))
 
 

@@ -16,8 +16,8 @@ from holdfast.compat.ml_goodput_measurement.books import Answer
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import event_of
 from holdfast.compat.ml_goodput_measurement.exported import Exported, corrected, read_export
-from holdfast.compat.ml_goodput_measurement.goodput_utils import flat_badput
 from holdfast.compat.ml_goodput_measurement.old_number import OldNumber, old_number
+from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
 from holdfast.compat.ml_goodput_measurement.story import Story
 from holdfast.errors import HoldfastError
 

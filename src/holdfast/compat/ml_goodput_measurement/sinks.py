@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.compat.ml_goodput_measurement.goodput_utils import (
+from holdfast.compat.ml_goodput_measurement.shapes import (
     BadputType,
     BadputValue,
     GCPOptions,
