@@ -59,7 +59,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
              "HOLDFAST_SCRATCH": str(folder / "scratch")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return Happened(folder / "store", folder)

@@ -48,7 +48,7 @@ def outcomes(tmp_path_factory) -> dict[str, bool]:
         cwd=folder,
         env={**os.environ, "HOLDFAST_STORE": str(folder / "store")},
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )  # fmt: skip
     cases = ElementTree.parse(report).getroot().iter("testcase")
     return {

@@ -45,7 +45,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "HOLDFAST_STORE": str(folder / "store"),
         "HOLDFAST_SCRATCH": str(folder / "scratch"),
     }
-    subprocess.run(training(folder), env=environment, check=True, capture_output=True, timeout=150)
+    subprocess.run(training(folder), env=environment, check=True, capture_output=True, timeout=300)
     return result(folder)
 
 
@@ -72,7 +72,7 @@ def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         yield process
-        process.wait(150)
+        process.wait(300)
     finally:
         process.kill()
         process.wait()
@@ -156,7 +156,7 @@ def test_a_notice_to_the_supervisor(
         output = strike_at(process, a_step(), process.terminate)
     assert process.returncode == 75, output
     assert not (tmp_path / "result.json").exists()
-    subprocess.run(supervised, check=True, capture_output=True, timeout=150)
+    subprocess.run(supervised, check=True, capture_output=True, timeout=300)
     assert result(tmp_path) == reference
     seen = report("lm")
     assert (seen["steps_kept"], seen["lost_steps"], len(seen["disruptions"])) == (STEPS, 0, 1)
@@ -169,5 +169,5 @@ def test_a_notice_without_a_supervisor(
     with started(command) as process:
         output = strike_at(process, a_step(), process.terminate)
     assert process.returncode == 75, output
-    subprocess.run(command, check=True, capture_output=True, timeout=150)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert result(tmp_path) == reference

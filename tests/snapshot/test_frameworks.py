@@ -334,7 +334,7 @@ def test_global_arrays_of_two_processes(tmp_path: Path) -> None:
         tell(ranks, "all written")
         told.append(ranks[0].stdout.readline() if ranks[0].stdout else "")
         tell(ranks, "committed")
-    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], errors
     assert quick_check(place)[0]
     assert verify(place) == ()

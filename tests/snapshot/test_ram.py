@@ -237,7 +237,7 @@ def run(script: str, *args: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert made.returncode == 0, made.stderr
     return made.stdout

@@ -220,7 +220,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         ["unshare", "-m", "bash", "-c", command, textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

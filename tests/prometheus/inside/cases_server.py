@@ -122,7 +122,7 @@ class Scene:
                 process.send_signal(signal.SIGINT)
         for process in self._processes:
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
