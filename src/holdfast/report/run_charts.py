@@ -28,6 +28,8 @@ from holdfast.report.words import (
 
 STRIP_PX, STEPS_PX = 72, 220
 DRAWN_PIECES = 360  # of a picture: more are narrower than its pixels
+# As on the time line that a script draws; Vega's own would say 09 PM between 08:55 and 09:05.
+_OF_24_HOURS = {"hours": "%H:%M", "minutes": "%H:%M", "seconds": "%H:%M:%S"}
 LEAST_LOSS = 0.0005  # of all time: smaller kinds are put together in the waterfall
 _NS_PER_MS = 1_000_000
 
@@ -181,7 +183,7 @@ def _time_axis(course: Course, *, dated: bool, column: str = "from") -> Any:
         ends[1] += 1.0
     if dated:
         x = alt.X(f"{column}:T", title=None).scale(type="utc", domain=ends, nice=False)
-        return x.axis(grid=False, tickCount=8, labelOverlap=True)
+        return x.axis(grid=False, tickCount=8, labelOverlap=True, format=_OF_24_HOURS)
     x = alt.X(f"{column}:Q", title="seconds from the request").scale(domain=ends, nice=False)
     return x.axis(grid=False, tickCount=8, labelOverlap=True, format="~s")
 

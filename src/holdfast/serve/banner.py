@@ -38,8 +38,13 @@ def time_of(alert: Alert) -> str:
     if alert.kind is AlertKind.NOTICE:
         if alert.ns is None:
             return "nobody says when"
-        return f"in {duration(alert.ns // S * S)}" if alert.ns > 0 else "its time has come"
+        return f"in {_whole(alert.ns)}" if alert.ns > 0 else "its time has come"
     if alert.ns is None:
         return ""
-    ago = duration(alert.ns // S * S)
+    ago = _whole(alert.ns)
     return f"{ago} ago" if alert.kind is AlertKind.ENDED else f"for {ago}"
+
+
+def _whole(ns: int) -> str:
+    """In whole seconds: a countdown is looked at about once in one."""
+    return f"{ns // S} s" if ns < 60 * S else duration(ns // S * S)
