@@ -112,11 +112,14 @@ def test_enums_and_fields_are_the_same() -> None:
                 assert set(fields) <= set(inspect.get_annotations(kind)), node.name
 
 
-def test_recording_needs_nothing_heavy() -> None:
+def test_an_import_brings_nothing_heavy_and_no_more_of_ours_than_it_must() -> None:
+    """What records and what answers come with the first that is wanted of them."""
     code = (
         "import sys; from holdfast.compat.ml_goodput_measurement import goodput, monitoring; "
         "print(sorted({'numpy', 'google', 'scipy', 'requests', 'torch', 'tensorboardX', 'jax'}"
-        " & sys.modules.keys()))"
+        " & sys.modules.keys()));"
+        "print(sorted(x for x in sys.modules if x.startswith(('holdfast.c', 'holdfast.j'))"
+        " and not x.startswith('holdfast.compat')), f'{goodput.__package__}.local' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (out.stdout.strip(), out.stderr) == ("[]", "")
+    assert (out.stdout.split("\n"), out.stderr) == (["[]", "[] False", ""], "")

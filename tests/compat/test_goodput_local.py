@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -41,8 +42,6 @@ def run(script: str, store: Path) -> int:
 
 
 def environment(store: Path) -> dict[str, str]:
-    import os
-
     return {**os.environ, "HOLDFAST_STORE": str(store)}
 
 
@@ -193,27 +192,39 @@ def test_a_child_records_what_its_parent_has_not_begun(store: Path) -> None:
     assert load_run(store / "job").account().steps_kept == 2
 
 
-@pytest.mark.parametrize("real", ["absent", "present"])
+# Where the library's own package may be: whether anything else than ours is found without us.
+REAL = {"absent": "None", "installed": "not None", "another": "not None"}
+
+
+@pytest.mark.parametrize("real", REAL)
 @pytest.mark.parametrize("way", ["import", "environment"])
 def test_code_that_names_the_library_gets_ours(real: str, way: str, tmp_path: Path) -> None:
-    if real == "present":  # one that would not do
+    if real == "another":  # one that would not do
         package = tmp_path / "site" / "ml_goodput_measurement"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("raise RuntimeError('the real one')")
-    shadow = Path(local.__file__).parents[1] / "shadow"
-    path = [str(Path(local.__file__).parents[3]), str(tmp_path / "site")]
-    first = "import holdfast.compat.ml_goodput_measurement.auto\n" if way == "import" else ""
-    path = path if way == "import" else [str(shadow), *path]
-    code = first + textwrap.dedent("""
+    path = [Path(local.__file__).parents[3], tmp_path / "site"]
+    if way == "environment":
+        path.insert(0, Path(local.__file__).parents[1] / "shadow")
+        first = ""
+    else:
+        first = f"""
+        import importlib.util
+        assert importlib.util.find_spec("ml_goodput_measurement") is {REAL[real]}
+        import holdfast.compat.ml_goodput_measurement.auto"""
+    code = f"""{first}
         from ml_goodput_measurement import goodput
         import ml_goodput_measurement.src.monitoring as monitoring
         from ml_goodput_measurement.src import goodput as again
         import holdfast.compat.ml_goodput_measurement.goodput as ours
         assert goodput is again is ours
         print(goodput.__name__, monitoring.__name__)
-    """)
-    code = f"import sys; sys.path[:0] = {path!r}\n" + code
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    """
+    # Without `site` there is no folder of installed packages.
+    flags = ["-S"] if real == "absent" else []
+    command = [sys.executable, *flags, "-c", textwrap.dedent(code)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     ours = "holdfast.compat.ml_goodput_measurement"
     assert result.stdout.split() == [f"{ours}.goodput", f"{ours}.monitoring"]
