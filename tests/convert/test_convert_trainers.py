@@ -59,6 +59,20 @@ def test_hugging_faces_console(tmp_path: Path) -> None:
     assert any("upper bound" in note for note in done.notes)
 
 
+def test_the_bar_of_the_training_is_the_one_with_a_loss(tmp_path: Path) -> None:
+    """An evaluation ahead of the training has a bar of its own."""
+    path = tmp_path / "console.txt"
+    path.write_text(
+        "".join(f" {n}%|█| {n}/7 [00:0{n}<00:01]\r" for n in range(8))
+        + "\n{'eval_loss': 2.0, 'eval_runtime': 7.1}\n"
+        + "".join(f" {n}%|█| {n}/40 [00:0{n}<00:40]\r" for n in range(6))
+        + "\n{'loss': 1.5, 'epoch': 0.1}\n"
+        + "".join(f" {n}%|█| {n}/40 [00:0{n}<00:40]\r" for n in range(6, 10))
+    )
+    done = converted(path, "huggingface")
+    assert account_of(done)["steps_kept"] == 9
+
+
 def test_checkpoints_alone(tmp_path: Path) -> None:
     """No event files: steps are known by the checkpoints' times only."""
     for step in (100, 200, 300, 400):

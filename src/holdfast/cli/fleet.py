@@ -27,22 +27,21 @@ from holdfast.provision.recovery import Recovery
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def looking_options(command: F) -> F:
-    """`--every S` and `--limit S`, of commands that look until all is well."""
-    for option in (
-        click.option(
-            "--limit", type=Seconds(), metavar="S", help="Wait so long at most, then exit with 69."
-        ),
-        click.option(
-            "--every",
-            type=Seconds(least=0.01),
-            default=15.0,
-            metavar="S",
-            help="Seconds between two looks.",
-        ),
-    ):
-        command = option(command)
-    return command
+def looking_options(
+    every_s: float = 15.0,
+    limit_s: float | None = None,
+    limit: str = "Wait so long at most, then exit with 69.",
+) -> Callable[[F], F]:
+    """`--every S` and `--limit S`, of commands that look again and again; `limit`: its help."""
+    every = click.option(
+        "--every",
+        type=Seconds(least=0.01),
+        default=every_s,
+        metavar="S",
+        help="Seconds between two looks.",
+    )
+    most = click.option("--limit", type=Seconds(), default=limit_s, metavar="S", help=limit)
+    return lambda command: every(most(command))
 
 
 @contextmanager

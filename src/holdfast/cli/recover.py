@@ -25,7 +25,7 @@ SECOND_NS = 1_000_000_000
 @click.option("--delete", is_flag=True, help="Delete what is lost, and make it again.")
 @click.option("--create", is_flag=True, help="Make again what is gone; delete nothing.")
 @click.option("--watch", is_flag=True, help="Go on looking when all is well.")
-@looking_options
+@looking_options()
 @click.option(
     "--most",
     type=click.IntRange(min=1),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.fleet import cloud, tell
+from holdfast.cli.fleet import cloud, looking_options, tell
 from holdfast.cli.places import open_run, store_option
-from holdfast.cli.seconds import Seconds
 from holdfast.core.fleet import to_rehearse
 from holdfast.core.recover import Outcome, name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
@@ -34,20 +33,7 @@ NS_PER_S = 1_000_000_000
     "--worker", "workers", multiple=True, metavar="N", help="Which of its hosts; the first."
 )
 @click.option("--yes", is_flag=True, help="Do it: without this flag nothing is asked for.")
-@click.option(
-    "--every",
-    type=Seconds(least=0.01),
-    default=2.0,
-    metavar="S",
-    help="Seconds between two looks at what the run has heard.",
-)
-@click.option(
-    "--limit",
-    type=Seconds(),
-    default=300.0,
-    metavar="S",
-    help="Wait so long for the run to hear it; 300.",
-)
+@looking_options(2.0, 300.0, "Wait so long for the run to hear it; 300.")
 def machine(
     run: str,
     store: str | None,

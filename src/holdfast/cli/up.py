@@ -53,7 +53,7 @@ PROVIDER = "cloud-tpu"
 @click.option("--no-autocheckpoint", is_flag=True, help="Without a warning ahead of maintenance.")
 @click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
 @click.option("--dry-run", is_flag=True, help="Show what would be made, and its script.")
-@looking_options
+@looking_options()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def up(
     run: str,

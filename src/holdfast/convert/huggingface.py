@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.convert.asked import NS_PER_S, Asked
-from holdfast.convert.lines import lines
+from holdfast.convert.lines import head, lines
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     Alive,
@@ -143,6 +143,20 @@ def _time_of(seen: Seen) -> int | None:
     return None
 
 
+def _total_of_training(text: str) -> int | None:
+    """How many steps the training's bar has: that under which a loss is printed.
+
+    An evaluation ahead of the training has a bar, too. None: the text, a log's head, has no loss.
+    """
+    total = None
+    for line in text.splitlines():
+        if "%|" in line and (found := BAR.match(line)):
+            total = int(found[2])
+        elif total is not None and ("'loss':" in line or "'train_runtime'" in line):
+            return total
+    return None
+
+
 class _Bars:
     """The Trainer's progress bar: steps done, and whole seconds since the training began."""
 
@@ -160,6 +174,8 @@ class _Bars:
             "what passed before a bar, and between two processes, is missing: goodput is an upper "
             "bound"
         )
+        if self._total is None and path.is_file():
+            self._total = _total_of_training(head(path).decode("utf-8", "replace"))
         for number, text in lines(path, self._notes):
             place = Place(str(path), number)
             if "%|" in text and (found := BAR.match(text)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.checks_run import SKEW_S
+from holdfast.doctor.checks_run import skewed
 from holdfast.doctor.facts import Facts, ObjectStore
 from holdfast.doctor.finding import Finding, Severity
 
@@ -89,13 +89,10 @@ def _manners(place: ObjectStore) -> Iterator[Finding]:
             "a start asks for dozens of objects, one after the other, and a save waits for some",
             "use a bucket in the region of this host",
         )
-    if place.skew_s is not None and abs(place.skew_s) > SKEW_S:
-        side = "ahead of" if place.skew_s > 0 else "behind"
-        yield Finding(
-            "bucket",
-            Severity.WARNING,
-            f"the clock of the run store {place.url} is {abs(place.skew_s):.0f} s {side} this "
-            "host's",
-            "requests are signed with this host's time: minutes too far, and all are refused",
-            "run a time service: chrony, systemd-timesyncd",
-        )
+    yield from skewed(
+        "bucket",
+        place.url,
+        place.skew_s,
+        "requests are signed with this host's time: minutes too far, and all are refused",
+        "run a time service: chrony, systemd-timesyncd",
+    )

@@ -91,16 +91,22 @@ def store(facts: Facts) -> Iterator[Finding]:
             "each save waits for several, one after the other",
             "use a faster disk for --store, or save to memory more often than to disk",
         )
-    if place.skew_s is not None and abs(place.skew_s) > SKEW_S:
-        side = "ahead of" if place.skew_s > 0 else "behind"
-        yield Finding(
-            "store",
-            Severity.WARNING,
-            f"the clock of the run store {place.path} is {abs(place.skew_s):.1f} s {side} this "
-            "host's",
-            "ages of runs and checkpoints on screens are off by that",
-            "run a time service (chrony, systemd-timesyncd) on both",
-        )
+    yield from skewed(
+        "store",
+        place.path,
+        place.skew_s,
+        "ages of runs and checkpoints on screens are off by that",
+        "run a time service (chrony, systemd-timesyncd) on both",
+    )
+
+
+def skewed(check: str, where: str, skew_s: float | None, why: str, fix: str) -> Iterator[Finding]:
+    """A run store whose clock is ahead of this host's by `skew_s`, if that is worth a word."""
+    if skew_s is None or abs(skew_s) <= SKEW_S:
+        return
+    side = "ahead of" if skew_s > 0 else "behind"
+    what = f"the clock of the run store {where} is {abs(skew_s):.1f} s {side} this host's"
+    yield Finding(check, Severity.WARNING, what, why, fix)
 
 
 def room(facts: Facts) -> Iterator[Finding]:
