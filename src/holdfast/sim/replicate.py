@@ -190,22 +190,25 @@ class Runs:
     def outcome(self, seed: int) -> Outcome:
         """What it came to, by the ordinary ledger's account of it."""
         with collecting_later():
-            return self._outcome(seed)
-
-    def _outcome(self, seed: int) -> Outcome:
-        world = self.world(seed)
-        account = world.run().account(to_ns(self.scenario.duration_s))
+            story, events, stops = self._played(seed)
+        with collecting_later():  # and without what played it
+            account = story.account(to_ns(self.scenario.duration_s))
         return Outcome(
             goodput=account.goodput or 0.0,
             scheduling_goodput=account.scheduling_goodput or 0.0,
             runtime_goodput=account.runtime_goodput or 0.0,
             disruptions=len(account.disruptions),
             lost_steps=account.lost_steps,
-            events=world.events,
+            events=events,
             kinds={kind: ns / account.elapsed for kind, ns in account.kinds.items() if ns},
-            stops=len(world.stops),
-            why_stopped=world.stops[0] if world.stops else "",
+            stops=len(stops),
+            why_stopped=stops[0] if stops else "",
         )
+
+    def _played(self, seed: int) -> tuple[Story, int, list[str]]:
+        """The run of that seed, how many events its core was fed, and why it was given up."""
+        world = self.world(seed)
+        return world.run(), world.events, world.stops
 
     def replicate(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +40,6 @@ class Fault(NamedTuple):
     at_ns: int
     detected_ns: int | None
     cause: str
-
-
-class Zone(NamedTuple):
-    """What is neither span nor completed step is `kind` here."""
-
-    start_ns: int
-    end_ns: int
-    kind: str
 
 
 class AttemptRecord:
@@ -169,7 +162,7 @@ class AttemptView:
         self.cut_ns = stop_ns
         if self._fault is not None:
             self.cut_ns = self._within(self._fault.at_ns)
-        self.open_spans = sorted(s for s in record.open_spans if s.start_ns < self.cut_ns)
+        self.open_spans = tuple(sorted(s for s in record.open_spans if s.start_ns < self.cut_ns))
         # From here to the cut, some open span covers everything.
         self.open_ns = self.cut_ns
         if self.open_spans:
@@ -219,26 +212,28 @@ class AttemptView:
                 kept += self.own_between(low, high)
         time[STEP] = kept
         time[LOST] = self.own_between(a, b) - kept
-        for zone in self.zones:
-            low, high = max(a, zone.start_ns), min(b, zone.end_ns)
+        for begin_ns, finish_ns, name, _ in self.zones:
+            low, high = max(a, begin_ns), min(b, finish_ns)
             if low < high:
                 covered = self._covered_until(high) - self._covered_until(low)
                 free = high - low - covered - self.own_between(low, high)
-                time[zone.kind] = time.get(zone.kind, 0) + free
+                time[name] = time.get(name, 0) + free
         return time
 
     def cuts(self) -> list[Cut] | None:
-        """All of it, cut into its stretches, if they are few."""
-        starts, ends, shown = self.steps.start.few, self.steps.end.few, self.spans.few_shown
-        if self.open_spans or starts is None or ends is None or shown is None:
+        """All of it, cut into its stretches, if they are few; None: they are many."""
+        starts, ends, spans = self.steps.start.few, self.steps.end.few, self.spans
+        begun, over, kinds = spans.shown_start.few, spans.shown_end.few, spans.shown_kind.few
+        if self.open_spans or starts is None or ends is None:
+            return None
+        if begun is None or over is None or kinds is None:
             return None
         rows = [
             (starts[row], ends[row], STEP, number)
             for number, part in enumerate(self.parts)
             for row in range(part.low, part.high)
         ]
-        zones = [(*zone, NO_STEPS) for zone in self.zones]
-        return cut([(*stretch, NO_STEPS) for stretch in shown], rows, zones)
+        return cut(zip(begun, over, kinds, repeat(NO_STEPS)), rows, self.zones)
 
     def own_between(self, start_ns: int, end_ns: int) -> int:
         """Own time of completed steps between two moments."""
@@ -314,32 +309,38 @@ class AttemptView:
         return min(max(times), self.stop_ns)
 
     @property
-    def zones(self) -> list[Zone]:
-        """Rules 3 (the step under way) and 4, as a partition of the attempt."""
-        starts = [self.steps.start[0]] if len(self.steps) else []
-        tail_ns, zones = self.left_ns, []
-        if self._under_way is not None:
-            begun_ns = self._under_way[1]
-            starts.append(begun_ns)
-            over_ns = max(begun_ns, self.cut_ns)
-            kind = OTHER if self.fact.end_ns is None else LOST
-            zones = [(begun_ns, OTHER), (over_ns, kind)]
-            tail_ns = max(tail_ns, over_ns)
-        elif not starts:
-            tail_ns = self.cut_ns
-        zones = [(min(starts, default=self.cut_ns), STARTUP), *zones, (tail_ns, OTHER)]
-        if self._fault is not None:
-            detected_ns = self._fault.detected_ns
-            detected_ns = self.stop_ns if detected_ns is None else max(detected_ns, self.cut_ns)
-            zones.append((detected_ns, HANG if self._fault.cause == HANG else DETECT))
-            zones.append((self.stop_ns, DRAIN))
+    def zones(self) -> list[Cut]:
+        """Rules 3 (the step under way) and 4, as a partition of the attempt.
+
+        What is neither span nor completed step is of its zone's kind.
+        """
+        start_ns, stop_ns, fault = self.start_ns, self.stop_ns, self._fault
+        first_ns = self.steps.start[0] if len(self.steps) else self.cut_ns
+        tail_ns = self.left_ns if len(self.steps) else self.cut_ns
+        if self._under_way is None:
+            zones = [(first_ns, STARTUP), (tail_ns, OTHER)]
         else:
-            zones.append((self.stop_ns, OTHER if self.fact.cause in (None, DONE) else DRAIN))
-        found, at_ns = [], self.start_ns
+            begun_ns = self._under_way[1]
+            over_ns = max(begun_ns, self.cut_ns)
+            if not len(self.steps):
+                first_ns, tail_ns = begun_ns, self.left_ns
+            kind = OTHER if self.fact.end_ns is None else LOST
+            zones = [(min(first_ns, begun_ns), STARTUP), (begun_ns, OTHER), (over_ns, kind)]
+            zones.append((max(tail_ns, over_ns), OTHER))
+        if fault is not None:
+            detected_ns = stop_ns
+            if fault.detected_ns is not None:
+                detected_ns = max(fault.detected_ns, self.cut_ns)
+            zones += [(detected_ns, HANG if fault.cause == HANG else DETECT), (stop_ns, DRAIN)]
+        else:
+            zones.append((stop_ns, OTHER if self.fact.cause in (None, DONE) else DRAIN))
+        found: list[Cut] = []
+        at_ns = start_ns
         for until_ns, kind in zones:
-            until_ns = self._within(until_ns)
+            if until_ns > stop_ns:
+                until_ns = stop_ns
             if at_ns < until_ns:
-                found.append(Zone(at_ns, until_ns, kind))
+                found.append((at_ns, until_ns, kind, NO_STEPS))
                 at_ns = until_ns
         return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from operator import itemgetter, le
+from operator import itemgetter, le, lt, sub
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy as np
 from holdfast.core.ledger.columns import FEW, Column, Ints
 
 Totals: TypeAlias = dict[int, int]  # kind → nanoseconds
+
+_FIRST = [tuple(range(count)) for count in range(FEW + 1)]  # the first so many numbers
 
 
 class SpanColumns:
@@ -49,7 +51,7 @@ class SpanColumns:
         self.shown_start, self.shown_end = Column(), Column()
         self.shown_kind, self.shown_source = Column(), Column()
         self.covered = Column()
-        self._totals: Totals | None = {}  # of all stretches; None: nobody has added them up
+        self._totals: Totals | None = None  # of all stretches; None: nobody has added them up
         self._dirty: int | None = None  # first span whose stretches are not right
 
     def __len__(self) -> int:
@@ -98,7 +100,9 @@ class SpanColumns:
         by_start = sorted([*known, *rows], key=itemgetter(0))
         for column, values in zip(columns, zip(*by_start, strict=True), strict=True):
             column.put(values)
-        self.reach.put(accumulate(self.end.few or (), max))
+        ends = self.end.few or ()
+        reach = tuple(accumulate(ends, max))
+        self.reach.put(ends if reach == ends else reach)  # nearly always one tuple for both
         self._dirty = 0
 
     def settle(self) -> int | None:
@@ -132,28 +136,23 @@ class SpanColumns:
     def _settle_few(self) -> int:
         """The same, of few spans: all of them anew."""
         self._dirty = self._totals = None
+        changed_ns = self.start[0]
         starts, ends, kinds = self.start.few or (), self.end.few or (), self.kind.few or ()
-        spans = zip(starts, ends, range(len(starts)), strict=True)
-        if all(map(le, ends, starts[1:])):  # no two overlap, and what has no length does not show
-            shown = [one for one in spans if one[0] < one[1]]
-        else:
+        sources = _FIRST[len(starts)]
+        if not (all(map(le, ends, starts[1:])) and all(map(lt, starts, ends))):
             order = self.order.few or ()
+            spans = zip(starts, ends, sources, strict=True)
             by_rank = sorted(spans, key=lambda one: (one[0], -one[1], order[one[2]]))
             shown = _stack(by_rank)
-        self.shown_start.put([start for start, _, _ in shown])
-        self.shown_end.put([end for _, end, _ in shown])
-        self.shown_kind.put([kinds[i] for *_, i in shown])
-        self.shown_source.put([i for *_, i in shown])
-        self.covered.put(accumulate(end - start for start, end, _ in shown))
-        return starts[0]
-
-    @property
-    def few_shown(self) -> list[tuple[int, int, int]] | None:
-        """The stretches as start, end and kind, if they are few."""
-        starts, ends, kinds = self.shown_start.few, self.shown_end.few, self.shown_kind.few
-        if starts is None or ends is None or kinds is None:
-            return None
-        return list(zip(starts, ends, kinds, strict=True))
+            starts, ends, sources = zip(*shown, strict=True) if shown else ((), (), ())
+            kinds = tuple([kinds[i] for i in sources])
+        # Where no two overlap, the tuples of the spans themselves.
+        self.shown_start.put(starts)
+        self.shown_end.put(ends)
+        self.shown_kind.put(kinds)
+        self.shown_source.put(sources)
+        self.covered.put(accumulate(map(sub, ends, starts)))
+        return changed_ns
 
     def covered_until(self, at_ns: int) -> int:
         """How long, before `at_ns`, some span was open."""

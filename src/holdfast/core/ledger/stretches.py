@@ -17,7 +17,9 @@ from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP
 
 # Kinds that are no spans have numbers below those of spans, which count from 0.
 OWN_KINDS = (STEP, LOST, STARTUP, OTHER, DETECT, HANG, DRAIN)
-_NUMBERS = {kind: number - len(OWN_KINDS) for number, kind in enumerate(OWN_KINDS)}
+_NUMBERS: dict[int | str, int] = {
+    kind: number - len(OWN_KINDS) for number, kind in enumerate(OWN_KINDS)
+}
 STEP_NUMBER, LOST_NUMBER = _NUMBERS[STEP], _NUMBERS[LOST]
 NOWHERE = -len(OWN_KINDS) - 1
 
@@ -77,8 +79,8 @@ def _inside(start: Ints, end: Ints, at: Ints) -> tuple[Ints, NDArray[np.bool_]]:
 def _zone_kinds(view: AttemptView, at: Ints) -> Ints:
     """What a moment is that is neither span nor step."""
     kind = np.full(len(at), _NUMBERS[OTHER], dtype=np.int64)
-    for zone in view.zones:
-        kind[(at >= zone.start_ns) & (at < zone.end_ns)] = _NUMBERS[zone.kind]
+    for start_ns, end_ns, name, _ in view.zones:
+        kind[(at >= start_ns) & (at < end_ns)] = _NUMBERS[name]
     return kind
 
 

@@ -7,8 +7,9 @@ operations an attempt, however many steps there are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,14 @@ class Capacity(NamedTuple):
     chips: int
 
 
+class _Level(NamedTuple):
+    """Between the two, so many chips work."""
+
+    start_ns: int
+    end_ns: int
+    chips: int
+
+
 class TimeLine:
     """One run up to `end_ns`.
 
@@ -64,11 +73,9 @@ class TimeLine:
         self._capacity = capacity
         self._kinds = kinds
         self._gaps = self._gaps_in_order()
-        self._stops = list(accumulate((view.stop_ns for view in views), max))
         self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
-        self._at_hand: tuple[int, list[Cut] | None] = -1, None  # of the attempt last asked about
 
     def account(self, window_ns: int | None = None) -> Account:
         """The account, or that of its last `window_ns`; steps count where they end."""
@@ -81,15 +88,16 @@ class TimeLine:
         )
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
+        kinds, disruptions = self._walk(from_ns)
         return Account(
             name=self._run.name,
             start_ns=from_ns,
             end_ns=self._end_ns,
             chips=self._run.chips,
-            kinds=self._chip_time(from_ns),
+            kinds=kinds,
             steps_kept=kept,
             lost_steps=total - kept,
-            disruptions=tuple(self._disruptions(from_ns)),
+            disruptions=disruptions,
         )
 
     def last_kept_step(self) -> int:
@@ -161,41 +169,22 @@ class TimeLine:
 
     # --- Time by kind ----------------------------------------------------------------------------
 
-    def _chip_time(self, from_ns: int) -> dict[str, int]:
-        """Rules 5 and 6: chip-nanoseconds by kind."""
-        chips = self._run.chips
+    def _levels(self, from_ns: int) -> list[_Level]:
+        """The stretches in which the number of chips that work is the same."""
         changes = [c for c in self._capacity if from_ns < c.at_ns < self._end_ns]
-        working = [chips, *(c.chips for c in self._capacity if c.at_ns <= from_ns)][-1]
+        working = [self._run.chips, *(c.chips for c in self._capacity if c.at_ns <= from_ns)][-1]
         bounds = [from_ns, *(c.at_ns for c in changes), self._end_ns]
         levels = [working, *(c.chips for c in changes)]
-        kinds = {STEP: 0}
-        for (a, b), level in zip(pairwise(bounds), levels, strict=True):
-            if a < b:
-                _add(kinds, self._time_between(a, b), level)
-                _add(kinds, {RESCHEDULE: b - a}, chips - level)
-        return {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
+        pairs = zip(pairwise(bounds), levels, strict=True)
+        return [_Level(a, b, level) for (a, b), level in pairs if a < b]
 
-    def _time_between(self, a: int, b: int) -> dict[str, int]:
-        """Wall nanoseconds by kind."""
-        time: dict[str, int] = {}
-        for i in range(bisect_right(self._stops, a), len(self._views)):
-            if self._views[i].start_ns >= b:
-                break
-            _add(time, self._attempt_time(i, a, b))
-        # The gap before the first attempt that has not stopped by `a`, and those that follow.
-        for gap in self._gaps[bisect_right(self._stops, a) :]:
-            if gap.start_ns >= b:
-                break
-            _add(time, self._gap_time(gap, a, b))
-        return time
+    def _attempt_time(self, i: int, cuts: list[Cut] | None, a: int, b: int) -> dict[str, int]:
+        """Wall nanoseconds by kind that attempt `i` had between two moments of the time line.
 
-    def _attempt_time(self, i: int, a: int, b: int) -> dict[str, int]:
-        """Wall nanoseconds by kind that attempt `i` had between two moments of the time line."""
+        `cuts`: as of `AttemptView.cuts`.
+        """
         a, b = max(a, self._gaps[i].start_ns), min(b, self._end_ns)
         view, kept_until = self._views[i], self._kept_until[i]
-        if self._at_hand[0] != i:
-            self._at_hand = i, view.cuts()
-        cuts = self._at_hand[1]
         if cuts is None:
             time = view.time_between(a, b, kept_until)
         else:
@@ -277,29 +266,44 @@ class TimeLine:
         before = self._views[i - 1].fact
         return i - 1 if is_disruption(before.end_ns, before.cause) else None
 
-    def _disruptions(self, from_ns: int) -> list[Disruption]:
-        """What each cost: up to the end of the first step that a later attempt completed.
+    def _walk(self, from_ns: int) -> tuple[dict[str, int], tuple[Disruption, ...]]:
+        """Chip-nanoseconds by kind (rules 5 and 6), and what each disruption cost.
 
-        Backwards, so that a crash loop of n attempts costs n sums and not n².
+        A disruption lasts up to the end of the first step that a later attempt completed. All in
+        one walk, since to cut an attempt into its stretches takes longer than to add them up; and
+        backwards, so that a crash loop of n attempts costs n sums and not n².
         """
-        lost = self._lost_by_disruption(from_ns)
+        levels, lost = self._levels(from_ns), self._lost_by_disruption(from_ns)
+        kinds = _without_work(levels, self._run.chips)
         found: list[Disruption] = []
         resumed: _Resumed | None = None
         time: dict[str, int] = {}  # from the end of the attempt to there
         for i in range(len(self._views) - 1, -1, -1):
             view, gap = self._views[i], self._gaps[i + 1]
-            _add(time, self._gap_time(gap, gap.start_ns, gap.end_ns))
+            between = self._gap_time(gap, gap.start_ns, gap.end_ns)
+            _add(time, between)
+            for level in _overlapping(levels, gap.start_ns, gap.end_ns):
+                is_whole = level.start_ns <= gap.start_ns and gap.end_ns <= level.end_ns
+                part = between if is_whole else self._gap_time(gap, level.start_ns, level.end_ns)
+                _add(kinds, part, level.chips)
+            cuts = view.cuts()
+            for level in _overlapping(levels, view.start_ns, view.stop_ns):
+                during = self._attempt_time(i, cuts, level.start_ns, level.end_ns)
+                _add(kinds, during, level.chips)
             if self._is_disrupted(view.fact, from_ns):
-                waterfall = self._attempt_time(i, view.left_ns, view.stop_ns)
+                waterfall = self._attempt_time(i, cuts, view.left_ns, view.stop_ns)
                 _add(waterfall, time)
                 found.append(_disruption(view, lost.get(i, (0, 0)), resumed, waterfall))
             first = view.first_step_ns()
             if first is not None:
                 resumed = _Resumed(first[1], view.own_between(*first))
-                time = self._attempt_time(i, view.start_ns, first[1])
+                time = self._attempt_time(i, cuts, view.start_ns, first[1])
             else:
-                _add(time, self._attempt_time(i, view.start_ns, view.stop_ns))
-        return found[::-1]
+                _add(time, self._attempt_time(i, cuts, view.start_ns, view.stop_ns))
+        for level in levels:
+            _add(kinds, self._gap_time(self._gaps[0], level.start_ns, level.end_ns), level.chips)
+        kinds = {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
+        return kinds, tuple(found[::-1])
 
     def _is_disrupted(self, fact: AttemptFact, from_ns: int) -> bool:
         if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
@@ -347,6 +351,20 @@ def _disruption(
         resumed_ns=resumed.end_ns if resumed is not None else None,
         waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
     )
+
+
+def _without_work(levels: Iterable[_Level], chips: int) -> dict[str, int]:
+    """Chip-nanoseconds of those of the run's chips that do not work."""
+    idle = sum((level.end_ns - level.start_ns) * (chips - level.chips) for level in levels)
+    return {STEP: 0, RESCHEDULE: idle}
+
+
+def _overlapping(levels: Sequence[_Level], start_ns: int, end_ns: int) -> Iterator[_Level]:
+    """Those that share some time with what lies between the two."""
+    at = bisect_right(levels, start_ns, key=itemgetter(1)) if len(levels) > 1 else 0
+    while at < len(levels) and levels[at].start_ns < end_ns:
+        yield levels[at]
+        at += 1
 
 
 def _add(totals: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
