@@ -59,6 +59,8 @@ def test_the_history_goes_to_standard_output(
     [
         (["{gone}"], "there is no log"),
         (["{rubbish}"], "cannot be told from it; say it with --from (maxtext, "),
+        (["{empty}"], "is empty: there is nothing to convert in it"),
+        (["{folder}"], "holds no log that is known: there is nothing to convert in it"),
         (
             ["{rubbish}", "--from", "maxtext"],
             "no step is found in what was taken for MaxText's log",
@@ -85,8 +87,9 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(
     (tmp_path / "log").write_text(LOG)
     (tmp_path / "rubbish").write_bytes(b"\0\xff\n" * 100)
     (tmp_path / "blanks").write_text(" " * (1 << 18))
+    (tmp_path / "empty").touch()
     names = {"{folder}": tmp_path} | {
-        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "blanks", "gone", "out")
+        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "blanks", "empty", "gone", "out")
     }
     code, out, err = run(capsys, "convert", *[names.get(a, a) for a in arguments])
     assert (code, out) == (78, "")

@@ -119,6 +119,8 @@ def test_names_and_causes_cannot_drive_the_terminal(store: Path) -> None:
         (("--fleet", "--since", "yesterday"), "--since yesterday"),
         (("--fleet", "--last", "7d", "--since", "2026-01-01"), "not both"),
         (("--fleet", "--history", "x"), "--fleet takes a store"),
+        (("--fleet", "--html", "x.html"), "a page or picture is of one run"),
+        (("--fleet", "--picture", "x.svg"), "a page or picture is of one run"),
         (("--capacity", "4", "x"), "for --fleet"),
         (("--fleet", "--capacity", "0"), "capacity"),
     ],

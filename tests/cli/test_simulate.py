@@ -55,6 +55,8 @@ def test_the_screen(capsys, monkeypatch):
     assert (code, err) == (0, "")
     assert "2 runs" in out
     assert "where the rest went" in out
+    assert " – " in out  # two runs say something of the others, one does not:
+    assert " – " not in simulate(capsys, *SMALL)[1]
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -114,6 +114,8 @@ def test_an_unknown_run_names_its_neighbours(tmp_path: Path) -> None:
     store.create("my-run")
     with pytest.raises(UnknownRun, match="did you mean my-run"):
         store.get("myrun")
+    with pytest.raises(UnknownRun, match="the store has my-run"):
+        store.get("xyz")
     with pytest.raises(ConfigurationError, match="cannot be a run's name"):
         store.get("../my-run")
 

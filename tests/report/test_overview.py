@@ -16,6 +16,7 @@ from holdfast.report.findings import Announced, Checkpoint, Evidence, Saves
 from holdfast.report.hosts import host_rows
 from holdfast.report.overview import overview
 from holdfast.report.run_data import course_data
+from holdfast.report.run_top import cards
 from holdfast.report.stories import STORIES_CHARS
 from holdfast.report.tiers import Newest
 
@@ -79,8 +80,19 @@ def test_a_tier_leaves_at_risk_what_came_after_its_newest_set() -> None:
     sight = sight_of(killed_once(), now_ns=112 * S, state="running", newest=newest, **said)
     memory, disk = overview(sight).tiers
     assert (memory.blocked_ns, memory.every_ns, memory.at_risk_steps) == (S // 2, 5 * S, 6)
-    assert (memory.at_risk_ns, memory.age_ns) == (6 * S, 7 * S)
+    assert (memory.at_risk_ns, memory.last_ns) == (6 * S, 105 * S)
     assert (disk.saves, disk.took_ns, disk.nbytes, disk.at_risk_steps) == (1, 2 * S, 7, 26)
+
+
+def test_of_a_run_that_is_done_nothing_is_at_risk() -> None:
+    def names(state: str) -> list[str]:
+        said = {"store": "/s", "newest": {"memory": Newest(60, 105 * S, 5 * S)}}
+        view = overview(sight_of(killed_once(), now_ns=500 * S, state=state, **said))
+        return [card["name"] for card in cards(view)]
+
+    assert "at risk from disk" in names("running")
+    assert "at risk from disk" in names("interrupted")
+    assert not [name for name in names("done") if name.startswith("at risk")]
 
 
 def test_the_rank_that_the_others_wait_for() -> None:

@@ -193,6 +193,7 @@ def test_a_token_is_exchanged_for_a_cookie(tmp_path: Path, serve_store: Begin) -
         (("--token-file", "open"), "chmod 600"),
         (("--token-file", "short"), "16 or more"),
         (("--allow-host", "a/b"), "give a host"),
+        (("--store", "good"), "is a file, and no store"),
         (("--host", "203.0.113.7", "--token-file", "good"), "an address of this host"),
     ],
 )

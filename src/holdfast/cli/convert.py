@@ -96,10 +96,13 @@ def convert(
             raise ConfigurationError(f"there is no log {path}; check the path")
     if kind is None:
         kind = kind_of(paths[0]) if paths[0].is_file() or paths[0].is_dir() else None
+        if kind is None and (paths[0].is_dir() or _is_empty(paths[0])):
+            what = "holds no log that is known" if paths[0].is_dir() else "is empty"
+            raise ConfigurationError(f"{logs[0]} {what}: there is nothing to convert in it")
         if kind is None:
             raise ConfigurationError(
                 f"what wrote {logs[0]} cannot be told from it; say it with --from "
-                f"({', '.join(KINDS)})"
+                f"({', '.join(KINDS)}), and of a table its columns with --map"
             )
     place = _zone(zone)
     asked = Asked(
@@ -122,6 +125,10 @@ def convert(
         print(f"holdfast: assumed: {sentence}", file=sys.stderr)
     for sentence in notes.oddities():
         print(f"holdfast: note: {sentence}", file=sys.stderr)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _positive(value: float, flag: str) -> float:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.files import write_file
 from holdfast.cli.moments import NS_PER_S, moment_ns, number, window_ns
 from holdfast.cli.places import open_run, store_option
 from holdfast.cli.prices import price_of, price_option
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HistoryError
 
 if TYPE_CHECKING:
     from holdfast.cli.report_page import Source
@@ -92,8 +93,13 @@ def report(
         raise click.UsageError("give --window or --since, not both", context)
     last = None if window is None else (window, window_ns(window))
     if fleet:
-        if history is not None or now is not None or svg is not None or (run and store):
+        if history is not None or now is not None or (run and store):
             raise click.UsageError("--fleet takes a store, and neither history nor now", context)
+        if any((html, svg, png, picture, price_per_chip_hour)):
+            raise click.UsageError(
+                "a page or picture is of one run; a browser's view of all runs is holdfast serve",
+                context,
+            )
         from holdfast.cli.report_fleet import report_fleet
 
         report_fleet(
@@ -146,7 +152,11 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
     from holdfast.journal.history_file import read_history
     from holdfast.report.findings import Findings
 
-    history = read_history("/dev/stdin" if path == "-" else path)
+    try:
+        history = read_history("/dev/stdin" if path == "-" else path)
+    except HistoryError as error:
+        where = "standard input" if path == "-" else path
+        raise ConfigurationError(f"{where} is no history: {error}") from None
     ledger = Ledger()
     ledger.add_history(history)
     now_ns = None if now is None else _clock_ns(now)
@@ -196,7 +206,8 @@ def _show(findings: Findings, every_story: bool) -> None:
 def _draw(findings: Findings, path: str) -> None:
     from holdfast.report.picture import svg
 
-    Path(path).write_text(svg(findings, f"holdfast report {findings.account.name}"))
+    drawn = svg(findings, f"holdfast report {findings.account.name}")
+    write_file(path, drawn.encode(), "the picture")
 
 
 def _clock_ns(text: str) -> int:

@@ -82,12 +82,17 @@ def serve(
     policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
     price = price_of(price_per_chip_hour)
     place = RunStore.at(run_store(store))
+    is_folder = place.shown == str(place.root)  # and no bucket
+    if is_folder and place.root.is_file():
+        raise ConfigurationError(f"{place.root} is a file, and no store; name another --store")
     _warm()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
     with listening(host, port) as sock:
         shown = store or place.shown
         note = "; who looks needs the token" if access.token else ""
         click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
+        if is_folder and not place.root.exists():
+            click.echo(f"holdfast: ! there is no folder {place.root} yet", err=True)
         click.echo("holdfast: Ctrl-C ends it", err=True)
         number = sock.getsockname()[1]
 

@@ -95,7 +95,7 @@ def _outcomes(found: Sequence[Found], page: Page) -> Table:
         table.add_row(
             one.name,
             Text(percent(one.goodput.mean), f"bold {style_of('step').colour}"),
-            _between(one.goodput, page),
+            _between(one.goodput, page, len(one.outcomes)),
             percent(one.scheduling_goodput.mean),
             percent(one.runtime_goodput.mean),
             f"{one.disruptions.mean:,.0f}",
@@ -103,7 +103,9 @@ def _outcomes(found: Sequence[Found], page: Page) -> Table:
     return table
 
 
-def _between(spread: Spread, page: Page) -> str:
+def _between(spread: Spread, page: Page, runs: int) -> str:
+    if runs == 1:  # which says nothing of others
+        return page.glyph("—", "-")
     return f"{percent(spread.low)[:-2]} {page.glyph('–', '-')} {percent(spread.high)}"
 
 

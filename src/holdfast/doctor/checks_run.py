@@ -65,7 +65,9 @@ def notices(facts: Facts) -> Iterator[Finding]:
             Severity.NOTE,
             off,
             "SIGTERM alone will warn the run",
-            "on a cloud: --notice auto, or the source's name; else a file: --notice file:PATH",
+            "on a cloud, name its source: --notice gce; else a file: --notice file:PATH"
+            if facts.listens
+            else "--notice auto, or a source's name; or a file: --notice file:PATH",
         )
 
 

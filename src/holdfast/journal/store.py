@@ -288,8 +288,12 @@ class RunStore:
         from difflib import get_close_matches  # 10 ms, and needed by a mistyped name alone
 
         names = [name for name in self.names() if is_name(name)]  # others could be no answer
-        near = get_close_matches(name, names, n=3) or names[:5]
-        hint = f"did you mean {' or '.join(near)}?" if near else "the store has no runs yet"
+        hint = "the store has no runs yet; is it the right one (--store)?"
+        if near := get_close_matches(name, names, n=3):
+            hint = f"did you mean {' or '.join(near)}?"
+        elif names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            hint = f"the store has {', '.join(names[:5])}{more}"
         return f"no run is named {name!r} in {_shown_place(self.root)}: {hint}"
 
 

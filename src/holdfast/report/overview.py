@@ -130,8 +130,7 @@ def overview(sight: Sight) -> Overview:
     state = findings.state or ("done" if course.is_over else "recorded")
     is_live = state in ("running", "silent")
     incidents = stories(findings, sight.price_per_chip_hour)
-    at_ns = sight.now_ns if is_live else course.end_ns
-    rows = tiers(findings, sight.steps, sight.ranks, sight.newest, at_ns)
+    rows = tiers(findings, sight.steps, sight.ranks, sight.newest)
     hosts = host_rows(sight.ranks, sight.now_ns, sight.steps.usual_ns)
     phase = _phase(sight) if is_live else None
     age_ns = None

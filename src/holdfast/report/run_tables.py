@@ -124,11 +124,16 @@ def tiers(view: Overview) -> list[tuple[str, ...]]:
             _or_none(tier.every_ns),
             size(tier.nbytes) if tier.nbytes else MISSING,
             MISSING if tier.last_step is None else f"step {tier.last_step:,}",
-            MISSING if tier.age_ns is None else f"{duration(tier.age_ns)} ago",
+            MISSING if tier.last_ns is None else f"{_since(tier.last_ns, view)} ago",
             f"{counted(tier.at_risk_steps, 'step')}, {duration(tier.at_risk_ns)}",
         )
         for tier in view.tiers
     ]
+
+
+def _since(then_ns: int, view: Overview) -> str:
+    """As of when the page was made, like every "ago" of it, also where the run was over before."""
+    return duration(max(0, view.now_ns - then_ns))
 
 
 def _or_none(ns: int | None) -> str:

@@ -31,7 +31,8 @@ _NS_PER_CHIP_HOUR = 3_600_000_000_000
 def head(view: Overview) -> dict[str, Any]:
     """Which run it is, and its state."""
     facts = [counted(view.attempts, "attempt"), counted(view.account.chips, "chip")]
-    facts.append(f"{duration(view.account.elapsed_ns)} since it was requested")
+    since = "since it was requested" if view.is_live else "from its request to its end"
+    facts.append(f"{duration(view.account.elapsed_ns)} {since}")
     if view.unix_clock:
         facts.append(f"seen {moment(view.now_ns)}")
     return {
@@ -62,6 +63,8 @@ def cards(view: Overview) -> Iterator[dict[str, str]]:
         yield _card(f"in {clean(phase.kind)}", duration(phase.lasts_ns), usual, tone)
     yield from _pace_card(view)
     for tier in view.tiers:
+        if not view.is_live and not (tier.at_risk_steps and view.state != "done"):
+            continue  # of a run that is over nothing is at risk, but for what was never saved
         yield _card(
             f"at risk from {tier.name}",
             duration(tier.at_risk_ns),

@@ -38,7 +38,6 @@ class Tier:
     nbytes: int
     last_step: int | None
     last_ns: int | None
-    age_ns: int | None
     at_risk_steps: int
     at_risk_ns: int
 
@@ -54,7 +53,6 @@ def tiers(
     steps: StepTimes,
     ranks: Sequence[RankSeen],
     newest: Mapping[str, Newest],
-    now_ns: int,
 ) -> tuple[Tier, ...]:
     """Memory, where there is that tier, and disk; nothing where no store is known.
 
@@ -72,7 +70,7 @@ def tiers(
     if saves is not None and saves.memory:
         cost = _Cost(saves.memory, saves.memory_blocked_ns // saves.memory, None)
         memory = max((one for one in (newest.get(MEMORY), disk) if one), default=None)
-        found.append(_tier(MEMORY, "a process", cost, nbytes, memory, steps, now_ns))
+        found.append(_tier(MEMORY, "a process", cost, nbytes, memory, steps))
     blocked = max((rank.blocked_ns for rank in ranks), default=0)
     took = max((rank.took_ns for rank in ranks), default=0)
     if saves is not None and saves.drains:
@@ -82,7 +80,7 @@ def tiers(
         blocked or (0 if took else None),
         took or None,
     )
-    return (*found, _tier(DISK, "the host", cost, nbytes, disk, steps, now_ns))
+    return (*found, _tier(DISK, "the host", cost, nbytes, disk, steps))
 
 
 def _tier(
@@ -92,7 +90,6 @@ def _tier(
     nbytes: int,
     newest: Newest | None,
     steps: StepTimes,
-    now_ns: int,
 ) -> Tier:
     at_risk = max(0, steps.last_step - (0 if newest is None else newest.step))
     return Tier(
@@ -103,7 +100,6 @@ def _tier(
         nbytes,
         None if newest is None else newest.step,
         None if newest is None else newest.at_ns,
-        None if newest is None else max(0, now_ns - newest.at_ns),
         at_risk,
         at_risk * steps.usual_ns,
     )
