@@ -92,3 +92,16 @@ def test_the_end_does_not_wait_for_a_target_that_is_away() -> None:
     assert not outlet.close(0.1)
     assert outlet.counts.dropped == 3
     assert "3 samples were dropped" in said[-1]
+
+
+def test_what_fails_at_the_very_end_is_dropped_and_said() -> None:
+    class Full(FakeTarget):
+        def close(self) -> None:
+            raise OSError("disk full")
+
+    said: list[str] = []
+    outlet = Outlet(Full(), said.append)
+    outlet.put(look(1))
+    assert not outlet.close(60.0)
+    assert (outlet.counts.sent, outlet.counts.failures, outlet.counts.dropped) == (1, 1, 1)
+    assert said == ["fake: OSError: disk full", "fake: 1 samples were dropped in all"]

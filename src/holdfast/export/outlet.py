@@ -67,6 +67,7 @@ class Outlet:
         self._changed = threading.Condition()
         self._closing = False
         self._give_up_s = float("inf")
+        self._is_delivering = self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"export-{self.name}", daemon=True)
         self._thread.start()
 
@@ -88,23 +89,28 @@ class Outlet:
             self._changed.notify()
         self._thread.join(limit_s + 0.5)
         with self._changed:
-            left = len(self._queue)
+            # What is under way counts as dropped: nobody waits for what becomes of it.
+            left = len(self._queue) + self._is_delivering
             self.counts.dropped += left
             self._queue.clear()
             self.counts.waiting = 0
         if self.counts.dropped:
             self._say(f"{self.name}: {self.counts.dropped} samples were dropped in all")
-        return not left
+        elif self._thread.is_alive():
+            self._say(f"{self.name}: did not end in time; its last numbers may be missing")
+        return not left and self._is_closed
 
     def _run(self) -> None:
         retry_s = FIRST_RETRY_S
         while (look := self._next()) is not None:
             if self._deliver(look):
+                self._is_delivering = False
                 retry_s = FIRST_RETRY_S
                 continue
             with self._changed:
                 # The newest says most, and most is the same: what waited is not sent one by one.
                 self._queue.appendleft(look)
+                self._is_delivering = False
                 if len(self._queue) > QUEUE:
                     self._queue.popleft()
                     self.counts.dropped += 1
@@ -124,6 +130,7 @@ class Outlet:
             if not self._queue or time.monotonic() > self._give_up_s:
                 return None
             look = self._queue.popleft()
+            self._is_delivering = True
             self.counts.waiting = len(self._queue)
             return look
 
@@ -148,5 +155,8 @@ class Outlet:
     def _close_target(self) -> None:
         try:
             self._target.close()
-        except Exception as error:
+            self._is_closed = True
+        except Exception as error:  # it had something left to deliver
+            self.counts.failures += 1
+            self.counts.dropped += 1
             self._say(f"{self.name}: {type(error).__name__}: {error}"[:300])
