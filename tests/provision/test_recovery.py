@@ -332,6 +332,20 @@ def test_what_is_waited_for_is_put_on_record_in_pieces(house):
     assert ends[-1] == (house.now - 10**18) // S
 
 
+def test_what_looks_take_counts_as_waiting(house, monkeypatch):
+    house.cloud.there["!"] = True
+    looks = []
+
+    def slowly():
+        looks.append(house.now)
+        house.now += 60 * S
+
+    describe = house.cloud.describe
+    monkeypatch.setattr(house.cloud, "describe", lambda *words: (slowly(), describe(*words))[1])
+    house.recovery.run(every_s=10, limit_s=150)
+    assert len(looks) == 4  # at 0, 70, 140 and 210 s
+
+
 def test_who_dies_in_a_wait_leaves_the_pieces_before(house):
     house.cloud.answers = [Answer(Outcome.QUOTA, "no more")]
     house.recovery.run(every_s=10, limit_s=150)

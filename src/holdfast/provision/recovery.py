@@ -161,9 +161,13 @@ class Recovery:
         return self._carried_out(decision)
 
     def run(self, every_s: float, limit_s: float | None = None) -> Decision:
-        """Step until all is well, a person must see to it, or `limit_s` has passed."""
+        """Step until all is well, a person must see to it, or `limit_s` has passed.
+
+        What looks take counts; so does each pause, whatever becomes of the calendar.
+        """
         waited_s = 0.0
         while True:
+            began_ns = self.clock()
             decision = self.step()
             act = decision.action.act
             if act in (Act.REST, Act.ASK) or decision.action.is_forbidden:
@@ -173,7 +177,7 @@ class Recovery:
             if limit_s is not None and waited_s >= limit_s:
                 return decision
             self.pause(every_s)
-            waited_s += every_s
+            waited_s += max(every_s, (self.clock() - began_ns) / SECOND_NS)
 
     def pause(self, duration_s: float) -> None:
         """Wait, and show life meanwhile if the lease is held."""
