@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from holdfast.config.settings import Settings
+from holdfast.doctor import host
 from holdfast.doctor.ask import ask
 from holdfast.doctor.checks import examine
 from holdfast.doctor.facts import Facts
@@ -81,6 +83,13 @@ def test_a_slow_fsync_is_no_clock_that_is_behind(tmp_path, monkeypatch):
     now_s = time.time
     monkeypatch.setattr(time, "time", lambda: now_s() + next(later_s))
     assert store_place(str(tmp_path)).skew_s == 0.0
+
+
+def test_a_store_that_never_answers_is_found(tmp_path, monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(host, "filesystem_of", lambda _: str(over.wait(60)))
+    assert store_place(str(tmp_path), limit_s=0.01).trouble == "no answer within 0.01 s"
+    over.set()
 
 
 def test_sources_are_asked_and_one_that_is_deaf_is_found(tmp_path):

@@ -9,6 +9,7 @@ import resource
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from holdfast.snapshot.room import find_room
 
 PACKAGES = ("jax", "jaxlib", "torch", "numpy", "orbax-checkpoint")
 FSYNC_BYTES, FSYNC_TIMES = 64 << 10, 3
+STORE_LIMIT_S = 60.0  # a disk that is very busy answers in less
 TICK_S = 0.01  # at 100 Hz, the longest that kernels have
 LEAST_USER = 1000  # logind leaves system users alone
 TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
@@ -55,11 +57,22 @@ def host_facts(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, 
     }
 
 
-def store_place(store: str) -> Place | None:
-    """The run store, tried out in a file without a name; None for one in an object store."""
+def store_place(store: str, limit_s: float = STORE_LIMIT_S) -> Place | None:
+    """The run store, tried out in a file without a name; None for one in an object store.
+
+    A network filesystem whose server is away answers nothing, for ever: that is found, too.
+    """
     if "://" in store and not store.startswith("file://"):
         return None
     path = Path(store.removeprefix("file://")).expanduser().absolute()
+    found: list[Place] = []
+    looking = threading.Thread(target=lambda: found.append(_folder(path)), daemon=True)
+    looking.start()
+    looking.join(limit_s)
+    return found[0] if found else Place(str(path), trouble=f"no answer within {limit_s:g} s")
+
+
+def _folder(path: Path) -> Place:
     there = _there(path)
     kind = filesystem_of(there)
     place = Place(str(path), kind, is_remote(kind))
