@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.course import Course
@@ -137,26 +138,7 @@ def overview(sight: Sight) -> Overview:
     if sight.steps.last_end_ns is not None:
         age_ns = max(0, sight.now_ns - sight.steps.last_end_ns)
     save_ns = _save_ns(findings, sight.ranks)
-    condition = Condition(
-        name=clean(account.name),
-        state=state,
-        store=sight.store_flag,
-        why=clean(findings.why),
-        command=tuple(map(clean, findings.command)),
-        attempt=course.launches[-1].attempt if course.launches else None,
-        broke=incidents[-1] if incidents else None,
-        same_again=_same_again(account.disruptions),
-        phase_kind=None if phase is None else phase.kind,
-        phase_ns=0 if phase is None else phase.lasts_ns,
-        phase_usual_ns=None if phase is None else phase.usual_ns,
-        step_age_ns=age_ns,
-        usual_ns=sight.steps.usual_ns,
-        recent_ns=sight.steps.recent_ns,
-        deadline_in_ns=_deadline_in_ns(findings, sight.now_ns),
-        save_ns=save_ns,
-        straggler=next((row.rank for row in hosts if row.is_straggler), None),
-        tiers=rows,
-    )
+    standing = _Standing(state, phase, age_ns, save_ns, incidents, hosts, rows)
     return Overview(
         name=clean(account.name),
         state=state,
@@ -175,7 +157,7 @@ def overview(sight: Sight) -> Overview:
         phase=phase,
         announced=findings.announced,
         save_ns=save_ns,
-        advice=advice(condition),
+        advice=advice(_condition(sight, standing)),
         course=course,
         steps=sight.steps,
         incidents=incidents,
@@ -187,6 +169,43 @@ def overview(sight: Sight) -> Overview:
         rollbacks=tuple(clean(one.words) for one in findings.rollbacks),
         notes=tuple(map(clean, findings.notes)),
         attempts=len(course.launches) if findings.attempts is None else findings.attempts,
+    )
+
+
+class _Standing(NamedTuple):
+    """What was found out so far; ages and times in ns."""
+
+    state: str
+    phase: Phase | None
+    step_age_ns: int | None
+    save_ns: int | None
+    incidents: tuple[Incident, ...]
+    hosts: tuple[HostRow, ...]
+    tiers: tuple[Tier, ...]
+
+
+def _condition(sight: Sight, found: _Standing) -> Condition:
+    """What the advice goes by."""
+    findings, launches, phase = sight.findings, sight.course.launches, found.phase
+    return Condition(
+        name=clean(findings.account.name),
+        state=found.state,
+        store=sight.store_flag,
+        why=clean(findings.why),
+        command=tuple(map(clean, findings.command)),
+        attempt=launches[-1].attempt if launches else None,
+        broke=found.incidents[-1] if found.incidents else None,
+        same_again=_same_again(findings.account.disruptions),
+        phase_kind=None if phase is None else phase.kind,
+        phase_ns=0 if phase is None else phase.lasts_ns,
+        phase_usual_ns=None if phase is None else phase.usual_ns,
+        step_age_ns=found.step_age_ns,
+        usual_ns=sight.steps.usual_ns,
+        recent_ns=sight.steps.recent_ns,
+        deadline_in_ns=_deadline_in_ns(findings, sight.now_ns),
+        save_ns=found.save_ns,
+        straggler=next((row.rank for row in found.hosts if row.is_straggler), None),
+        tiers=found.tiers,
     )
 
 

@@ -94,6 +94,7 @@ class RunsLook:
             if name in self._known:
                 found[name] = self._known[name]
         self._known = found
+        self._alerts = {name: self._alerts.get(name, ()) for name in found}
         self._unread = tuple(name for name in listing.unread if name not in found)
         self._problems = listing.problems
 
@@ -125,8 +126,8 @@ class RunsLook:
         return known[1]
 
     def _told_alerts(self) -> str:
-        """The most urgent first; runs that are gone have none."""
-        found = [one for name in self._known for one in self._alerts.get(name, ())]
+        """The most urgent first."""
+        found = [one for told in self._alerts.values() for one in told]
         found.sort(key=lambda one: (URGENCY.index(one.kind), one.run))
         return banner(found, linked=True)
 

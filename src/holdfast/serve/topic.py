@@ -55,7 +55,6 @@ class Topic:
     executor: Executor
     every_s: float = EVERY_S
     looked_s: float = -1e9
-    looks: int = 0
     viewers: int = 0
     _version: int = 0
     _epoch: str = field(default_factory=lambda: os.urandom(6).hex())
@@ -129,7 +128,6 @@ class Topic:
             _log.exception("a look failed")
             words = f"Holdfast could not look ({type(error).__name__}); see the server's output"
             found = {**self._standing(), TROUBLE: escape(words)}
-        self.looks += 1
         self.looked_s = time.monotonic()
         self._take(found)
 

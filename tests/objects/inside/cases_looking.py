@@ -39,10 +39,8 @@ def test_a_live_page_over_a_bucket(bucket: str, proxy: Any, tmp_path: Path) -> N
         assert "50 steps kept" in server.get("/run/good", Accept="text/html").text
         events = server.events("/live")
         events.next()
-        proxy.requests.clear()
         push(place, tmp_path, "late", Made(5))
         events.until(lambda data: "row:late" in data["parts"])
-        assert len(proxy.requests) < 60  # most of them the run's that was written
         proxy.down()  # and an end does not wait for the store to come back
         assert server.end() == 0
 
