@@ -7,8 +7,9 @@ import json
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.rehearse.perform import check
+from holdfast.rehearse.perform import Plan, check, perform
 from holdfast.rehearse.script import Line, Moment, Script, read_script, script_of
+from holdfast.rehearse.story import What
 from holdfast.testing.gce import GceEmulator
 from holdfast.testing.registry import EMULATORS
 
@@ -91,3 +92,10 @@ def test_every_emulator_of_the_registry_can_do_its_events(tmp_path):
 def test_what_an_emulator_cannot_do_is_found_before_anything_starts(words):
     with GceEmulator() as gce, pytest.raises(ConfigurationError, match=f"says '{words[0]}"):
         check(Script((words,)), gce)
+
+
+def test_a_fault_that_there_is_not_is_found_before_anything_starts(tmp_path):
+    script = Script((("fail", "nonsense"),))
+    plan = Plan(What.MAINTENANCE, Moment(), script, None, 0, 1, 60.0, tmp_path)
+    with GceEmulator() as gce, pytest.raises(ConfigurationError, match="'nonsense' is no fault"):
+        perform(plan, None, gce, print)

@@ -6,7 +6,7 @@ import inspect
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from holdfast.rehearse.script import Line, Moment, Script
 from holdfast.rehearse.stage import LEAVE_LIMIT_S, Stage
 from holdfast.rehearse.story import Story, What
 from holdfast.rehearse.tale import Tale
-from holdfast.testing.told import Told
+from holdfast.testing.told import EmulatorError, Told
 
 LOOK_S, REST_FACTOR = 0.2, 10
 LEAD_S = 60.0
@@ -60,15 +60,24 @@ def check(script: Script, emulator: Told) -> None:
             raise ConfigurationError(f"the script says {' '.join(words)!r}: {error}") from None
 
 
+def _do(emulator: Told, words: Sequence[str]) -> None:
+    """Raises ConfigurationError for what only doing it shows: a fault that there is not."""
+    try:
+        emulator.do(*words)
+    except EmulatorError as error:
+        raise ConfigurationError(f"the script says {error}") from None
+
+
 def perform(plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> Story:
     """Start the run, do it, see it leave and come back; nothing is left running.
 
-    Raises ConfigurationError for what `check` finds; HoldfastError where the run's store fails.
+    Raises ConfigurationError for what the emulator cannot do; HoldfastError where the run's store
+    fails.
     """
     if emulator is not None:
         check(plan.script, emulator)
         for words in plan.script.start:
-            emulator.do(*words)
+            _do(emulator, words)
     performance = _Performance(plan, stage, emulator, say)
     try:
         stage.start()
@@ -192,8 +201,8 @@ class _Performance:
         if self.emulator is not None:
             lead_s = LEAD_S if self.plan.lead_s is None else self.plan.lead_s
             at = (datetime.now(UTC) + timedelta(seconds=lead_s)).isoformat(timespec="seconds")
-            words = (one.replace("{at}", at).replace("{in}", f"{lead_s:g}") for one in line.words)
-            self.emulator.do(*words)
+            words = [one.replace("{at}", at).replace("{in}", f"{lead_s:g}") for one in line.words]
+            _do(self.emulator, words)
         return done_ns if done_ns is not None or line.is_fault else at_ns
 
     def _wait_for_recovery(self, done_ns: int) -> None:
