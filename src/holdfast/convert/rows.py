@@ -25,7 +25,7 @@ def rows(path: Path, notes: Notes) -> Rows:
 
 
 def _rows(found: Lines, file: str, notes: Notes, *, may_be_one: bool = True) -> Rows:
-    """`may_be_one`: value of JSON, over many lines."""
+    """`may_be_one`: the first line may begin one value of JSON that goes on over many."""
     for number, text in found:
         if not text.strip() or text.startswith("#"):
             continue
