@@ -265,8 +265,8 @@ def test_the_sentence_names_both_tiers_and_the_reason_of_each() -> None:
     )
     assert saving_words(memory, durable) == (
         "saving every 10 steps to memory, every 3.4 min to disk, because a copy blocks 1 ms and "
-        "the run began 4 min ago, and a drain takes 8 s, slowing the steps by 3.1 %, and memory "
-        "may be lost every 24 h"
+        "the run began 4 min ago, and a write to disk takes 8 s, slowing the steps by 3.1 %, and "
+        "memory may be lost every 24 h"
     )
 
 

@@ -54,7 +54,9 @@ def test_alerts_stand_above_the_run(store: Path, monkeypatch: pytest.MonkeyPatch
         run.fact("announced", at_ns=run.at_ns, events=[event])
         look = RunLook(RunStore(store), "r", Sights(None, None), AlertPolicy(checkpoint_ns=S))
         told = look()[ALERTS]
-        assert re.search(r"<strong>notice</strong> <span>&lt;b&gt;taken</span> <b>in \d+ min", told)
+        assert re.search(
+            r"<strong>notice</strong>: <span>&lt;b&gt;taken</span> <b>in \d+ min", told
+        )
         assert "nothing was saved yet" in told
         assert "/run/r" not in told  # this is its page
         run.fact("announced", at_ns=run.at_ns + 1, events=[])

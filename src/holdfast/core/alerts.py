@@ -23,7 +23,7 @@ class AlertKind(StrEnum):
     CRASH_LOOP = "crash loop"
     SILENT = "silent"
     OLD_CHECKPOINT = "old checkpoint"
-    ENDED = "ended"
+    ENDED = "ended badly"
 
 
 URGENCY = tuple(AlertKind)
@@ -81,7 +81,7 @@ def alerts(vital: Vital, policy: AlertPolicy) -> tuple[tuple[Alert, ...], str]:
         return tuple(found), "it is under way" if found else "it is under way, and well"
     if vital.state in BAD_ENDS and vital.seen_age_ns is not None:
         if vital.seen_age_ns <= policy.ended_ns:
-            words = f"{vital.state}: {vital.why}" if vital.why else vital.state
+            words = vital.why or vital.state
             return (Alert(vital.name, AlertKind.ENDED, words, vital.seen_age_ns),), "it just ended"
         return (), "it ended badly, long ago"
     return (), "nobody waits for it"

@@ -345,7 +345,7 @@ class Optimal(SavePolicy):
             slows = view.slowdown_ppm
             how = "" if slows is None else f", slowing the steps by {slows / 1e4:.1f} %,"
             lost = "is lost" if view.failures_seen else "may be lost"
-            because = f"a drain takes {_time(total_s)}{how} and memory {lost} every {mtbf}"
+            because = f"a write to disk takes {_time(total_s)}{how} and memory {lost} every {mtbf}"
         else:
             because = f"a save takes {_time(total_s)} and failures come every {mtbf}"
         if view.tier is not Tier.MEMORY or view.step_time_ns <= 0:

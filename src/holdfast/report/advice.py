@@ -87,7 +87,8 @@ def advice(run: Condition) -> Advice:
     if run.state == "new":
         return Advice(_start(run), "It was never launched.")
     if run.state == "failed":
-        return Advice(_logs(run), f"It gave up: {run.why or 'see its last lines'}.", urgent=True)
+        why = f"It gave up: {run.why or 'see its last lines'}. Mend that, then start it again."
+        return Advice(_logs(run), why, urgent=True)
     if run.state in ("stopped", "interrupted"):
         why = "It was asked to stop, and waits to be started again."
         if run.state == "interrupted":
