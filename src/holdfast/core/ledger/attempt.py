@@ -122,10 +122,10 @@ class AttemptRecord:
         times = [BEFORE_ALL, *(span.start_ns for span in self.open_spans)]
         if self.fact is not None:
             times.append(_or(self.fact.end_ns, self.fact.start_ns))
-        if len(self.steps):
-            times.append(self.steps.end[len(self.steps) - 1])
-        if len(self.spans):
-            times += [self.spans.start[len(self.spans) - 1], self.spans.reach[len(self.spans) - 1]]
+        if rows := len(self.steps):
+            times.append(self.steps.end[rows - 1])
+        if spans := len(self.spans):
+            times += [self.spans.start[spans - 1], self.spans.reach[spans - 1]]
         if self.under_way is not None:
             times.append(self.under_way[1])
         return times + [_or(fault.detected_ns, fault.at_ns) for fault in self.faults]
@@ -137,6 +137,7 @@ class AttemptView:
     __slots__ = (
         "_fault",
         "_memo",
+        "_rows",
         "_under_way",
         "cut_ns",
         "fact",
@@ -156,6 +157,7 @@ class AttemptView:
         self.stop_ns = stop_ns
         self.steps = record.steps
         self.spans = record.spans
+        self._rows = len(record.steps)
         self._under_way = record.under_way
         self._fault = self._fault_that_counts(record.faults)
         # What was never closed lasts until the fault, else as long as the attempt.
@@ -174,11 +176,11 @@ class AttemptView:
     @property
     def total_steps(self) -> int:
         """How many steps were completed."""
-        return self.steps.count[len(self.steps) - 1] if len(self.steps) else 0
+        return self.steps.count[self._rows - 1] if self._rows else 0
 
     def first_step_ns(self) -> tuple[int, int] | None:
         """Start and end of the first completed step."""
-        return self.steps.first_step_ns() if len(self.steps) else None
+        return self.steps.first_step_ns() if self._rows else None
 
     def time_between(
         self, start_ns: int, end_ns: int, kept_until: tuple[int, ...]
@@ -295,14 +297,16 @@ class AttemptView:
 
     def _fault_that_counts(self, faults: Sequence[Fault]) -> Fault | None:
         """The first after which no other step was started and completed."""
-        last_ns = self.steps.last_step_start_ns() if len(self.steps) else None
+        if not faults:
+            return None
+        last_ns = self.steps.last_step_start_ns() if self._rows else None
         return next((f for f in faults if last_ns is None or last_ns < f.at_ns), None)
 
     def _last_activity_ns(self) -> int:
         """The end of the last completed step or closed span; the start if there is none."""
         times = [self.start_ns]
-        if len(self.steps):
-            times.append(self.steps.end[len(self.steps) - 1])
+        if self._rows:
+            times.append(self.steps.end[self._rows - 1])
         begun = self.spans.start.right(self.stop_ns)
         if begun:
             times.append(self.spans.reach[begun - 1])
@@ -315,14 +319,15 @@ class AttemptView:
         What is neither span nor completed step is of its zone's kind.
         """
         start_ns, stop_ns, fault = self.start_ns, self.stop_ns, self._fault
-        first_ns = self.steps.start[0] if len(self.steps) else self.cut_ns
-        tail_ns = self.left_ns if len(self.steps) else self.cut_ns
+        first_ns, tail_ns = self.cut_ns, self.cut_ns
+        if self._rows:
+            first_ns, tail_ns = self.steps.start[0], self.left_ns
         if self._under_way is None:
             zones = [(first_ns, STARTUP), (tail_ns, OTHER)]
         else:
             begun_ns = self._under_way[1]
             over_ns = max(begun_ns, self.cut_ns)
-            if not len(self.steps):
+            if not self._rows:
                 first_ns, tail_ns = begun_ns, self.left_ns
             kind = OTHER if self.fact.end_ns is None else LOST
             zones = [(min(first_ns, begun_ns), STARTUP), (begun_ns, OTHER), (over_ns, kind)]

@@ -84,7 +84,8 @@ class TimeLine:
             from_ns = max(from_ns, self._end_ns - window_ns)
         total = sum(view.total_steps for view in self._views)
         kept = sum(
-            self._count(self._parts[p][1], 0, until, from_ns) for p, until in self._kept.items()
+            self._counted(self._parts[p][1], 0, until, from_ns)[0]
+            for p, until in self._kept.items()
         )
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
@@ -232,15 +233,18 @@ class TimeLine:
             times[i].append(until_ns)
         return [tuple(row) for row in times]
 
-    def _count(self, part: Part, above: int, until: int, from_ns: int) -> int:
-        """How many steps of a part are above one number and up to another, and end in time."""
+    def _counted(self, part: Part, above: int, until: int, from_ns: int) -> tuple[int, int, int]:
+        """How many steps of a part are above one number and up to another, and end in time.
+
+        And when the last step below them ends, and the last of them.
+        """
         if part.low == part.high:
-            return 0
-        low, _ = part.steps.place(part.low, part.high, above)
-        high, _ = part.steps.place(part.low, part.high, until)
+            return 0, 0, 0
+        low, low_ns = part.steps.place(part.low, part.high, above)
+        high, high_ns = part.steps.place(part.low, part.high, until)
         if from_ns > self._run.requested_ns:
             low = max(low, part.steps.completed_until(from_ns))
-        return max(0, high - low)
+        return max(0, high - low), low_ns, high_ns
 
     def _lost_by_disruption(self, from_ns: int) -> dict[int, tuple[int, int]]:
         """Position of a disrupted attempt → (steps that it cost, their own wall time)."""
@@ -250,11 +254,9 @@ class TimeLine:
             i, part = self._parts[stretch.part]
             if blamed is None or part.low == part.high:
                 continue
-            _, low_ns = part.steps.place(part.low, part.high, stretch.above)
-            _, high_ns = part.steps.place(part.low, part.high, stretch.until)
+            count, low_ns, high_ns = self._counted(part, stretch.above, stretch.until, from_ns)
             own = self._views[i].own_between(max(low_ns, from_ns), min(high_ns, self._end_ns))
             steps, ns = lost.get(blamed, (0, 0))
-            count = self._count(part, stretch.above, stretch.until, from_ns)
             lost[blamed] = (steps + count, ns + own)
         return lost
 
