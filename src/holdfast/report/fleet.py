@@ -21,12 +21,12 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.summary import RunSummary, Spent, Window, fleet
+from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of
 from holdfast.report.terminal import WINDOW_WORDS
 from holdfast.report.words import cause_in_words, chip_hours, clean, counted, percent
 
 FORMAT = 1
-NS_PER_CHIP_HOUR = 3600 * NS_PER_S
 ROWS_SHOWN, CAUSES_SHOWN = 20, 8
 NOT_KNOWN = "n/a"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.report.charts import Table
+from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.hosts import HostRow
 from holdfast.report.kinds import style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.stories import Incident
-from holdfast.report.words import MISSING, clean, counted, duration, moment, money, size
+from holdfast.report.words import MISSING, chip_hours, clean, counted, duration, moment, money, size
 
 
 def incident(view: Overview, one: Incident) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def incident(view: Overview, one: Incident) -> dict[str, Any]:
         "cause": one.cause,
         "lost": counted(one.lost_steps, "step") if one.lost_steps else MISSING,
         "down": "not over" if one.down_ns is None else duration(one.down_ns),
-        "price": f"{one.chip_hours:,.2f}" if one.chip_hours >= 0.01 else f"{one.chip_hours:.2g}",
+        "price": chip_hours(round(one.chip_hours * NS_PER_CHIP_HOUR)),
         "money": MISSING if one.money is None else money(one.money),
         "bars": bars,
         "phases": [

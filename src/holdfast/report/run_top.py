@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import style_of
 from holdfast.report.overview import Factor, Overview
 from holdfast.report.run_tables import last_words
@@ -25,7 +26,6 @@ STATE_TONES = {"running": "good", "done": "good", "failed": "bad", "interrupted"
 CARD_CHARS = 72
 LATE = 10  # times the usual step: so old may the last one be
 SLOW = 1.5  # times the usual
-_NS_PER_CHIP_HOUR = 3_600_000_000_000
 
 
 def head(view: Overview) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _lost(view: Overview, chip_ns: int) -> str:
     """Chip-hours, and money where a price was given."""
     told = f"{chip_hours(chip_ns)} chip-hours"
     if view.price_per_chip_hour is not None:
-        cost = chip_ns / _NS_PER_CHIP_HOUR * view.price_per_chip_hour
+        cost = chip_ns / NS_PER_CHIP_HOUR * view.price_per_chip_hour
         told += f", {money(cost)} in money"
     return told
 
