@@ -54,6 +54,7 @@ class RankPages:
         self.orders = Orders(committed=resume_step)
         told = news.RankWords(step=resume_step)
         self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
+        self._asker = 0  # whose script was heard to ask for a save last
 
     def poll(self, now_ns: int, *, with_progress: bool) -> Iterator[ev.Event]:
         """Read all pages; events for what changed since the last call.
@@ -103,9 +104,23 @@ class RankPages:
             yield ev.BuffersReady(now_ns, self.attempt, view.rank, words.buffers)
         for item in news.changes(now_ns, view.rank, before, view.told):
             yield ev.Heard(now_ns, self.attempt, item)
-        if words.save_asked != view.told_save_asked:
-            view.told_save_asked = words.save_asked
+        if words.save_asked != view.told_save_asked and self._asks_anew(view, words):
             yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script", in_step=True)
+
+    def _asks_anew(self, view: RankView, words: RankWords) -> bool:
+        """Whether its script wants a save that no other rank's has asked for.
+
+        Every rank's script asks for the same saves, and one may be taken up already.
+        """
+        heard_before = words.save_asked <= max(one.told_save_asked for one in self.views)
+        view.told_save_asked = words.save_asked
+        order, verdict = word.unpack(self.orders.order), word.unpack(self.orders.verdict)
+        is_active = word.is_durable(order.flags) and order.epoch != verdict.epoch
+        ordered = max(order.step if is_active else 0, self.orders.committed)
+        if view.rank != self._asker and heard_before and ordered >= words.step:
+            return False
+        self._asker = view.rank
+        return True
 
     def new_sigterms(self) -> list[int]:
         """Ranks that have received a SIGTERM of their own since the last call."""
