@@ -13,6 +13,7 @@ from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 CLOSE_LIMIT_S = 10.0
+DONE_LIMIT_S = 60.0  # nothing presses: each program that does not come home is compiled anew
 
 
 def seed_programs(
@@ -33,6 +34,6 @@ def seed_programs(
 
     def close(finish: Finish | None) -> None:
         is_done = finish is not None and finish.exit_code == EXIT_DONE
-        homing.close(CLOSE_LIMIT_S, is_done=is_done)
+        homing.close(DONE_LIMIT_S if is_done else CLOSE_LIMIT_S, is_done=is_done)
 
     return close

@@ -25,6 +25,7 @@ FOUND = "/jax/compilation_cache/cache_hits"
 FINDING_S = "/jax/compilation_cache/cache_retrieval_time_sec"
 SAVED_S = "/jax/compilation_cache/compile_time_saved_sec"
 CLOSE_LIMIT_S = 3.0
+DONE_LIMIT_S = 60.0  # nothing presses: each program that does not come home is compiled anew
 
 
 class Compiling:
@@ -43,8 +44,8 @@ class Compiling:
         """Bring home what is new."""
         self._call_off()
         if self._homing is not None:
-            phase = self._attachment.writer.words.snapshot().phase
-            self._homing.close(CLOSE_LIMIT_S, is_done=phase is Phase.FINISHED)
+            is_done = self._attachment.writer.words.snapshot().phase is Phase.FINISHED
+            self._homing.close(DONE_LIMIT_S if is_done else CLOSE_LIMIT_S, is_done=is_done)
 
     def expect(self, key_stem: str) -> None:
         """A function of `run.compile`'s will be called, whose programs' keys begin so."""
