@@ -130,7 +130,8 @@ def test_an_evaluation_that_polls_saves_the_step_before_it(
 def test_where_no_boundary_comes_the_newest_set_stays_and_the_rest_is_said(
     house: House, script: Path, where: str, ranks: tuple[str, int]
 ) -> None:
-    run = start(house, script, where, *ranks, "--grace", 1.5)
+    nothing_else = ("--save-every", FAR, "--snapshot-every", FAR)  # in memory neither
+    run = start(house, script, where, *ranks, "--grace", 1.5, *nothing_else)
     run.saw(f"in {where}", count=ranks[1])
     assert house.saved_step() == 2
     run.send(signal.SIGTERM)
