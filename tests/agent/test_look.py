@@ -13,6 +13,8 @@ import pytest
 
 from holdfast.agent.look import LATE_NS, LONGEST_QUEUE, Wakefulness, look_at, process_state
 from holdfast.agent.ranks import RankPages
+from holdfast.core import events as ev
+from holdfast.core.word import Order, pack
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.writer import JournalWriter
 
@@ -86,3 +88,32 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     assert (look_at(pages, {})[0].span, look_at(pages, {})[0].span_ns) == ("compile", 99)
     pages.close()
     writer.close()
+
+
+def test_a_save_that_every_rank_asks_for_is_told_once(tmp_path: Path) -> None:
+    """However late the others are heard: also when they have gone on, and when it is over."""
+    paths = {rank: tmp_path / f"rank-{rank:05d}.hfj" for rank in (0, 1, 2)}
+    writers = [
+        JournalWriter.create(path, Identity("r", 0, "i", 0, "host", rank, "boot"))
+        for rank, path in paths.items()
+    ]
+    pages = RankPages(0, 0, paths)
+
+    def asked(*ranks: int) -> list[str]:
+        for rank in ranks:
+            writers[rank].words.increment(Word.SAVE_ASKED)
+        told = list(pages.poll(1, with_progress=True))
+        return [one.source for one in told if isinstance(one, ev.SaveAsked)]
+
+    assert asked() == []
+    assert asked(0) == ["rank 0's script"]
+    pages.store_order(pack(1, 1, Order.DURABLE), None)
+    writers[1].record_step(1)
+    assert asked(1) == []
+    pages.store_verdict(pack(1, 1, Order.COMMITTED))
+    assert asked(2) == []
+    assert asked(2) == ["rank 2's script"]  # another one
+    assert asked(2) == ["rank 2's script"]  # and it alone asks again
+    pages.close()
+    for writer in writers:
+        writer.close()
