@@ -86,17 +86,45 @@ class WorkingCopy:
         there = self.bucket.list(run)
         if f"{run}/{RUN_FILE}" not in there:
             self._runs.discard(run)
+            with self._lock, store_errors("keep records of the store", self.root):
+                self._remember(run)
+                if f"{run}/{RUN_FILE}" in self._seen:  # else it is being created
+                    self._put_aside(run)
             raise FileNotFoundError(f"no run is named {run!r} in {self.place}")
         version = _version_of(there)
         with self._lock, store_errors("keep records of the store", self.root):
             self._remember(run)
             if self._versions.get(run) == version:
                 return
+            self._know(run, there[f"{run}/{RUN_FILE}"].e_tag)
             for key, entry in there.items():
                 if key.split("/")[1] != PROGRAMS:
                     self._fetch(key, entry.e_tag)
             self._note(run)
             self._versions[run] = version
+
+    def _know(self, run: str, version: str) -> None:
+        """What is here may be of a run of that name that is gone: a run's first file never changes.
+
+        Then nothing here is of the one that is there now.
+        """
+        key = f"{run}/{RUN_FILE}"
+        seen = self._seen.get(key)
+        if seen and seen.version == version:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            here = read_regular(self.root / key, MAX_FILE_BYTES)
+            if here != self.bucket.get(key, MAX_FILE_BYTES):
+                self._put_aside(run)
+
+    def _put_aside(self, run: str) -> None:
+        """Take what is here of a run that is gone out of the way: some may never have come home."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.root / run).rename(self.root / f".gone-{run}-{time.time_ns()}")
+        self._note_path(run).unlink(missing_ok=True)
+        for key in [key for key in self._seen if key.startswith(f"{run}/")]:
+            del self._seen[key]
+        self._versions.pop(run, None)
 
     def version(self, run: str) -> str:
         """What all objects of a run looked like when it was last fetched; "": it never was."""

@@ -136,7 +136,7 @@ def test_a_request_from_another_host(hosts: Hosts) -> None:
 def test_journals_and_logs_are_carried(hosts: Hosts) -> None:
     here = hosts.run("a")
     log = here.logs_dir(0) / "rank-00000.log"
-    log.parent.mkdir(parents=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("one\n")
     assert remote(here).push("r") == 1
     assert remote(here).push("r") == 0, "what did not change stays"
@@ -165,7 +165,7 @@ def test_what_is_ahead_here_is_kept(hosts: Hosts) -> None:
     """A host that died before its log was home, and comes back; also without its notes."""
     here = hosts.run("a")
     log = here.logs_dir(0) / "rank-00000.log"
-    log.parent.mkdir(parents=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("one\n")
     remote(here).push("r")
     log.write_text("one\ntwo\n")
@@ -175,6 +175,28 @@ def test_what_is_ahead_here_is_kept(hosts: Hosts) -> None:
     assert (again.logs_dir(0) / log.name).read_text() == "one\ntwo\n"
     remote(again).push("r")
     assert (hosts.run("b").logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("again", ["here", "there"])
+def test_a_run_that_is_deleted_and_made_again_is_another_one(hosts: Hosts, again: str) -> None:
+    """Of the old one nothing is left in the new; what was never home is put aside."""
+    here = hosts.run("here")
+    attempt_of(here, "old")
+    log = here.logs_dir(0) / "rank-00000.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("never home\n")
+    bucket = remote(here).bucket
+    bucket.delete(list(bucket.list("r")))
+    made = hosts.run(again)
+    assert made.identity.run_id != here.identity.run_id
+    for host in ("here", "there"):
+        found = hosts.run(host)
+        assert found.identity == made.identity
+        assert list(found.path.rglob("attempt.json")) == []
+        assert not (found.logs_dir(0) / log.name).exists()
+    aside = list(here.path.parent.glob(".gone-r-*/**/rank-00000.log"))
+    assert [path.read_text() for path in aside] == ["never home\n"]
+    assert hosts.store("here").names() == ("r",)
 
 
 def test_pins_are_there_at_once(hosts: Hosts) -> None:
