@@ -28,6 +28,13 @@ class MemoryLimit:
         enter = 'echo $$ > "$0" && exec "$@"'
         return ("sh", "-c", enter, self.folder / "cgroup.procs")
 
+    @property
+    def kills(self) -> int:
+        """How many processes the kernel has killed in it, by its own count (cgroups(7))."""
+        names = ("memory.oom_control", "memory.events")
+        (counter,) = (self.folder / name for name in names if (self.folder / name).exists())
+        return int(dict(line.split() for line in counter.read_text().splitlines())["oom_kill"])
+
 
 @contextmanager
 def memory_limit() -> Iterator[MemoryLimit]:
