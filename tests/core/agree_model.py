@@ -136,7 +136,10 @@ class House:
         self.last_step = 1 + steps
         self.delays = delays
         self.between = "poll" if polls else "run"
-        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead, in_step=in_step)
+        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
+        self._ask = (
+            ev.SaveAsked(0, "the script asked for it", in_step=True) if in_step else self._save
+        )
         self.faultless = not (deaths or fails or deadline)
         self._ranks: list[Rank] = []
         self._rank_ids: dict[Rank, int] = {}
@@ -390,7 +393,7 @@ class House:
                 yield "the manifest fails", self._hear(world, less, event), False
         if rest.saves:
             less = rest._replace(saves=rest.saves - 1)
-            yield "a save", self._hear(world, less, self._save), False
+            yield "a save", self._hear(world, less, self._ask), False
         if rest.copies:
             less = rest._replace(copies=rest.copies - 1)
             yield "a save to memory", self._hear(world, less, self._copy), False

@@ -123,6 +123,22 @@ def test_a_step_under_way_is_something_to_save():
     assert state.phase is Phase.WRITING
 
 
+def test_one_that_is_ordered_far_ahead_gives_way_to_the_step_under_way():
+    asked = SaveAsked(0, "the script asked for it", in_step=True)
+    state, _ = feed(at_step(7, 7), SaveAsked(0, "every 1000 steps", lead=993))
+    state, said = feed(state, asked)
+    assert said == [
+        Abort(1, 1000, "superseded by a save: the script asked for it"),
+        PublishOrder(2, 8, 0, "the script asked for it"),
+    ]
+    near, _ = feed(at_step(7, 7), SAVE)
+    assert type(feed(near, asked)[1][0]) is Refuse
+    answered, _ = feed(
+        at_step(7, 7), SaveAsked(0, "every 41 s", lead=2), Progress(0, 0, 9), Snapped(0, 0, 1, 9)
+    )
+    assert type(feed(answered, asked)[1][0]) is Refuse
+
+
 def test_a_save_under_way_is_not_begun_twice():
     assert feed(at_step(7), SAVE, SAVE)[1][1:] == [
         Refuse("the save of step 8 is under way (collecting)")

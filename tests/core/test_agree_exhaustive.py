@@ -106,6 +106,8 @@ WALKS = [
     (2, 1, {"saves": 1, "stops": 1}),
     (1, 3, {"saves": 2, "stops": 1, "in_step": True}),
     (2, 2, {"saves": 2, "in_step": True, "delays": False}),
+    (2, 2, {"save_at_once": True, "save_lead": 3, "saves": 1, "in_step": True, "delays": False}),
+    (1, 3, {"save_at_once": True, "save_lead": 3, "saves": 1, "in_step": True, "stops": 1}),
     (2, 2, {"save_at_once": True, "stops": 1, "delays": False}),
     (2, 2, {"save_at_once": True, "save_lead": 2, "stops": 1, "delays": False}),
     (2, 2, {"stops": 1, "deadline": True}),

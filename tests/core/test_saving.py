@@ -184,6 +184,17 @@ def test_a_script_may_ask_for_the_step_right_after_a_saved_one() -> None:
     assert orders(saving.ask(SECOND, "the script asked for it", in_step=True)) == [6]
 
 
+def test_a_script_need_not_wait_for_a_save_that_is_ordered_far_ahead() -> None:
+    """As `every 1000 steps` does where steps take microseconds."""
+    saving = Saving(1, EverySteps(1000))
+    saving.begin(0, 0)
+    ordered = []
+    for step in range(1, 4):
+        ordered += orders(saving.hear(news.Progress(step * MS // 100, 0, step)))
+    assert ordered == [1000]
+    assert orders(saving.ask(MS, "the script asked for it", in_step=True)) == [4]
+
+
 def test_a_slow_copy_is_given_time_when_others_wait_for_it() -> None:
     saving = Saving(1, Never())
     saving.begin(0, 0)

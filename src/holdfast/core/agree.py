@@ -104,8 +104,12 @@ def _busy(state: Agreement, _: SaveAsked) -> Result:
 
 
 def _save_instead(state: Agreement, event: SaveAsked) -> Result:
-    """Somebody wants a durable save, and a memory save is ordered: that one can wait."""
-    if event.in_memory or not state.in_memory or _is_vain(state, event):
+    """Somebody wants a durable save, and another is ordered: in memory, or far ahead. It can wait.
+
+    As with a stop, the new order may name an earlier step than the old one: nobody waits there.
+    """
+    can_wait = state.in_memory or (event.in_step and state.is_far)
+    if event.in_memory or not can_wait or _is_vain(state, event):
         return _busy(state, event)
     state, aborted = moves.call_off(state, f"superseded by a save: {event.why}")
     state, actions = _save(state._replace(step=0), event)

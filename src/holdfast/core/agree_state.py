@@ -117,6 +117,16 @@ class Agreement(NamedTuple):
         return min([rank.step for rank in self.ranks])
 
     @property
+    def is_far(self) -> bool:
+        """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
+        return (
+            self.phase is Phase.COLLECTING
+            and not self.is_stop
+            and self.step > self.fastest_step + 1
+            and all(rank.answer is None and not rank.ended for rank in self.ranks)
+        )
+
+    @property
     def is_saved(self) -> bool:
         """Whether nothing that is known to be completed is missing from the newest set."""
         return self.fastest_step <= self.committed_step

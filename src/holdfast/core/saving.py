@@ -274,13 +274,14 @@ class Saving:
 
     def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
         agreement = self.agreement
-        idle = agreement.phase is Phase.IDLE or (
-            agreement.phase is Phase.COLLECTING and agreement.in_memory
-        )
-        idle = idle and agreement.stop is None
-        if self._request is None or not idle:
+        if self._request is None or agreement.stop is not None:
             return ()
         why, in_step = self._request
+        is_free = agreement.phase is Phase.IDLE or (
+            agreement.phase is Phase.COLLECTING and agreement.in_memory
+        )
+        if not (is_free or (in_step and agreement.is_far)):
+            return ()
         if agreement.is_saved and not in_step:
             return ()
         self._request = None

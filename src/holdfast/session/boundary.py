@@ -269,10 +269,11 @@ class Boundary:
                 return
             time.sleep(WAIT_STEP_S)
 
-    def await_order(self) -> None:
+    def await_order(self, before: int) -> None:
         """Wait until the save that was just asked for is ordered: then it is of this very step.
 
-        Without an answer in time (another save is under way) it becomes one of a later step.
+        `before`: the order that was there when it was asked for. Without an answer in time
+        (another save is under way) it becomes one of a later step.
         """
         if self.expected == NO_STEP:
             return
@@ -280,22 +281,22 @@ class Boundary:
         token = self._writer.open_span("save")
         try:
             while True:
-                order = unpack(self._words.load(Word.ORDER))
-                leaves = order.flags & (Order.STOP | Order.LEAVE)
-                if leaves or (order.step >= step and is_durable(order.flags)):
+                order = self._words.load(Word.ORDER)
+                if _answers(order, before, step):
                     self._is_answered = True
                     return
-                if now_ns() - asked_ns > self._order_limit_ns(order.epoch):
+                if now_ns() - asked_ns > self._order_limit_ns(order, step):
                     self._is_answered = False
                     return
                 time.sleep(WAIT_STEP_S)
         finally:
             self._writer.close_span(token)
 
-    def _order_limit_ns(self, epoch: int) -> int:
-        if not self._is_answered:
+    def _order_limit_ns(self, order: int, step: int) -> int:
+        ordered = unpack(order)
+        if not self._is_answered or ordered.step > step:
             return ORDER_LIMIT_NS  # who did not answer once must not slow every step
-        is_under_way = epoch not in (0, unpack(self._words.load(Word.VERDICT)).epoch)
+        is_under_way = ordered.epoch not in (0, unpack(self._words.load(Word.VERDICT)).epoch)
         # Who waits for the commit waits for the save in its way as well.
         return ORDER_LIMIT_NS if is_under_way and not self.wait_for_commit else ORDER_PATIENCE_NS
 
@@ -365,6 +366,18 @@ class Boundary:
     def _supervisor_lost(self) -> bool:
         alive_ns = self._words.load(Word.SUPERVISOR_ALIVE_AT)
         return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
+
+
+def _answers(order: int, before: int, step: int) -> bool:
+    """Whether a save of this step is ordered, or since then one of a later step, or to leave.
+
+    One of a later step that was ordered before gives way, unless a rank has answered it.
+    """
+    ordered = unpack(order)
+    if ordered.flags & (Order.STOP | Order.LEAVE):
+        return True
+    is_new = order != before
+    return is_durable(ordered.flags) and (ordered.step == step or (is_new and ordered.step > step))
 
 
 def _await_device(state: Any) -> None:

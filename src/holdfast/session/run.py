@@ -293,10 +293,11 @@ class Run:
             self._contents.tag(tag)
         if wait:
             self._boundary.wait_for_commit = True
+        before = self._writer.words.load(Word.ORDER)
         self._writer.words.increment(Word.SAVE_ASKED)
         if (tag is not None or wait) and not self._attachment.is_inert:
             self._attachment.hurry()
-            self._boundary.await_order()
+            self._boundary.await_order(before)
 
     def best(self, metric: str, value: float, mode: str = "min") -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.
