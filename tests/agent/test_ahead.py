@@ -6,9 +6,11 @@ import json
 import os
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from holdfast.agent import ahead
 from holdfast.agent.ahead import Ahead
 from holdfast.agent.tree import RankCommand, TreeMessage
 from holdfast.journal.gate import Go, encode_files, told_path, wait
@@ -51,7 +53,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path):
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "CHECK_LIMIT_S", 60)
     place = Place(tmp_path)
     yield place
     place.ahead.gate.close()
@@ -96,6 +99,37 @@ def test_what_was_read_and_has_changed(place, which, how):
         os.utime(other, ns=(PAST_NS, PAST_NS))
         other.replace(path)
     assert place.ahead.unfit_for(3) == f"{path} has changed since it was read"
+
+
+def test_a_look_that_is_under_way_may_have_passed_the_file_by(place, monkeypatch):
+    begun, go_on, mark, wait_for = Event(), Event(), ahead.mark, ahead.Check.wait
+
+    def late(path):
+        found = mark(path)
+        begun.set()
+        go_on.wait()
+        return found
+
+    def going_on(check, limit_s):
+        go_on.set()
+        return wait_for(check, limit_s)
+
+    monkeypatch.setattr(ahead, "mark", late)
+    monkeypatch.setattr(ahead.Check, "wait", going_on)
+    place.tell(0)
+    begun.wait()
+    place.script.unlink()
+    assert place.ahead.unfit_for(3) == f"{place.script} has changed since it was read"
+
+
+def test_a_disk_that_does_not_answer(place, monkeypatch):
+    answered = Event()
+    monkeypatch.setattr(ahead, "mark", lambda _path: answered.wait() and None)
+    monkeypatch.setattr(ahead, "CHECK_LIMIT_S", 0.01)
+    for _ in range(2):
+        assert place.ahead.unfit_for(3) == "whether its files have changed cannot be told"
+    answered.set()
+    assert place.ahead._check.wait(60)
 
 
 def test_a_change_before_it_was_told_of(place):

@@ -70,7 +70,7 @@ class Ahead:
     def check(self) -> None:
         """Begin to look whether a file has changed, unless that is being looked for."""
         if self._check is None or self._check.is_over:
-            self._check = Check(self._words, list(self._read.values()), self._woken_unix_ns)
+            self._check = self._look_at_files()
 
     @property
     def changed(self) -> str:
@@ -79,14 +79,24 @@ class Ahead:
 
     def unfit_for(self, attempt: int) -> str:
         """Why this cannot become that attempt; empty: it can."""
-        self.check()
         if self.lost:
             return self.lost
         if self.attempt != attempt:
             return f"it was to be attempt {self.attempt}"
-        if self._check is not None and not self._check.wait(CHECK_LIMIT_S):
+        if not self._looks_anew():
             return "whether its files have changed cannot be told"
         return f"{self.changed} has changed since it was read" if self.changed else ""
+
+    def _looks_anew(self) -> bool:
+        """Have looked at the files from now on: a look under way may have passed one by already."""
+        until_s = time.monotonic() + CHECK_LIMIT_S
+        if self._check is not None and not self._check.wait(CHECK_LIMIT_S):
+            return False
+        check = self._check = self._look_at_files()
+        return check.wait(max(0.0, until_s - time.monotonic()))
+
+    def _look_at_files(self) -> Check:
+        return Check(self._words, list(self._read.values()), self._woken_unix_ns)
 
     def free(self) -> None:
         """Nothing of the attempt before is left: whoever was held may run."""
