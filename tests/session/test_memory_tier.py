@@ -61,6 +61,10 @@ class Trainer:
     def order(self, epoch: int, step: int, buffer: int | None, flags: int = 0) -> None:
         self.words.store(Word.ORDER, pack(epoch, step, with_buffer(flags, buffer)))
 
+    def ask(self) -> None:
+        """As `run.save(tag=...)` does."""
+        self.boundary.await_order(self.words.load(Word.ORDER))
+
     def sealed(self, buffer: int, step: int) -> dict[str, Any]:
         """What another process finds in a buffer."""
         place = self.folder / buffer_name(buffer)
@@ -176,7 +180,7 @@ def test_an_asked_save_waits_for_its_own_order(
     trainer.boundary.done(1, {"w": np.zeros(3)})
     trainer.order(1, 1, 2, Order.DURABLE)
     looks = _answer_at_look(trainer, monkeypatch, 3, lambda: trainer.order(2, 2, 0, Order.DURABLE))
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert len(looks) == 3
 
 
@@ -186,7 +190,7 @@ def test_an_asked_save_is_awaited_as_long_as_no_other_is_in_its_way(
     """Who orders may wait for a slow disk: the save is of this step all the same."""
     monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
     looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(1, 1, None))
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert len(looks) == 5
 
 
@@ -197,11 +201,11 @@ def test_an_asked_save_does_not_wait_for_another_unless_the_script_does(
     trainer.boundary.done(1)
     trainer.order(1, 1, None)
     looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(2, 2, None))
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert len(looks) == 1
     trainer.boundary._is_answered = True
     trainer.boundary.wait_for_commit = True
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert len(looks) == 5
 
 
@@ -211,12 +215,12 @@ def test_who_does_not_answer_is_awaited_for_long_only_once(
     monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
     monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 0)
     looks = _answer_at_look(trainer, monkeypatch, 9, lambda: trainer.order(1, 1, None))
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 10**18)
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert len(looks) == 2
     trainer.order(1, 1, None)
-    trainer.boundary.await_order(trainer.words.load(Word.ORDER))
+    trainer.ask()
     assert trainer.boundary._is_answered
 
 

@@ -83,20 +83,22 @@ class WorkingCopy:
         One request where nothing is new, for a thousand objects each: a page that is live asks
         again and again, and requests are paid for.
         """
+        key = f"{run}/{RUN_FILE}"
+        with self._lock:
+            self._remember(run)
+            was_there = key in self._seen  # before we look: else it may be created meanwhile
         there = self.bucket.list(run)
-        if f"{run}/{RUN_FILE}" not in there:
+        if key not in there:
             self._runs.discard(run)
-            with self._lock, store_errors("keep records of the store", self.root):
-                self._remember(run)
-                if f"{run}/{RUN_FILE}" in self._seen:  # else it is being created
+            if was_there:
+                with self._lock, store_errors("keep records of the store", self.root):
                     self._put_aside(run)
             raise FileNotFoundError(f"no run is named {run!r} in {self.place}")
         version = _version_of(there)
         with self._lock, store_errors("keep records of the store", self.root):
-            self._remember(run)
             if self._versions.get(run) == version:
                 return
-            self._know(run, there[f"{run}/{RUN_FILE}"].e_tag)
+            self._know(run, there[key].e_tag)
             for key, entry in there.items():
                 if key.split("/")[1] != PROGRAMS:
                     self._fetch(key, entry.e_tag)

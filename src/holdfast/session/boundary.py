@@ -294,8 +294,10 @@ class Boundary:
 
     def _order_limit_ns(self, order: int, step: int) -> int:
         ordered = unpack(order)
-        if not self._is_answered or ordered.step > step:
+        if not self._is_answered:
             return ORDER_LIMIT_NS  # who did not answer once must not slow every step
+        if ordered.step > step:
+            return ORDER_LIMIT_NS  # other ranks may need this one to come to that step
         is_under_way = ordered.epoch not in (0, unpack(self._words.load(Word.VERDICT)).epoch)
         # Who waits for the commit waits for the save in its way as well.
         return ORDER_LIMIT_NS if is_under_way and not self.wait_for_commit else ORDER_PATIENCE_NS
