@@ -80,14 +80,17 @@ def test_sigterm_in_the_back_off_ends_it(house: House) -> None:
 
 DETACHED = """
 import os, sys, time
+said, says = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.write(1, b"orphan %d\\n" % os.getpid())
+        os.write(says, b".")
         while True:
             time.sleep(1)
     os._exit(0)
 os.wait()
+os.read(said, 1)  # the attempt does not end before its orphan is known
 os.write(1, b"up\\n")
 if sys.argv[1] == "stay":
     while True:
