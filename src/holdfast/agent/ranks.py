@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import word
+from holdfast.core.asked import Asked
 from holdfast.core.hang import Pace
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Phase, Word
@@ -39,7 +40,6 @@ class RankView:
     words: RankWords | None = None
     told: news.RankWords = field(default_factory=news.RankWords)
     told_sigterms: int = 0
-    told_save_asked: int = 0
     told_buffers: int = 0
     pace: Pace = field(default_factory=Pace)
 
@@ -54,7 +54,7 @@ class RankPages:
         self.orders = Orders(committed=resume_step)
         told = news.RankWords(step=resume_step)
         self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
-        self._asker = 0  # whose script was heard to ask for a save last
+        self._asked = Asked()
 
     def poll(self, now_ns: int, *, with_progress: bool) -> Iterator[ev.Event]:
         """Read all pages; events for what changed since the last call.
@@ -104,23 +104,17 @@ class RankPages:
             yield ev.BuffersReady(now_ns, self.attempt, view.rank, words.buffers)
         for item in news.changes(now_ns, view.rank, before, view.told):
             yield ev.Heard(now_ns, self.attempt, item)
-        if words.save_asked != view.told_save_asked and self._asks_anew(view, words):
+        count = words.save_asked
+        if not self._asked.is_heard(view.rank, count) and self._asked.is_new(
+            view.rank, count, words.step, self._ordered_step()
+        ):
             yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script", in_step=True)
 
-    def _asks_anew(self, view: RankView, words: RankWords) -> bool:
-        """Whether its script wants a save that no other rank's has asked for.
-
-        Every rank's script asks for the same saves, and one may be taken up already.
-        """
-        heard_before = words.save_asked <= max(one.told_save_asked for one in self.views)
-        view.told_save_asked = words.save_asked
+    def _ordered_step(self) -> int:
+        """The newest step that is committed, or that the ranks have a durable order for."""
         order, verdict = word.unpack(self.orders.order), word.unpack(self.orders.verdict)
         is_active = word.is_durable(order.flags) and order.epoch != verdict.epoch
-        ordered = max(order.step if is_active else 0, self.orders.committed)
-        if view.rank != self._asker and heard_before and ordered >= words.step:
-            return False
-        self._asker = view.rank
-        return True
+        return max(order.step if is_active else 0, self.orders.committed)
 
     def new_sigterms(self) -> list[int]:
         """Ranks that have received a SIGTERM of their own since the last call."""

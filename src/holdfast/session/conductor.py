@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from holdfast.core import agree_events as news
+from holdfast.core.asked import Asked
 from holdfast.core.saving import Saving
 from holdfast.core.word import Agreed, Order, pack, unpack
 from holdfast.errors import HoldfastError
@@ -112,8 +113,7 @@ class Conductor:
         self._stop_told: tuple[str, int | None] | None = None
         self._wake = threading.Event()
         self._ending = False
-        self._save_asked = [0] * saving.ranks
-        self._asker = 0
+        self._asked = Asked()
         self._waited_since_ns: int | None = None
         self._conducting = False
         self._next_upkeep_ns = 0
@@ -190,7 +190,7 @@ class Conductor:
 
     def _conduct(self, at_ns: int) -> None:
         own = Reading.of(self._words.snapshot())
-        asked = own.save_asked != self._save_asked[0]
+        asked = not self._asked.is_heard(0, own.save_asked)
         wanted, self._save_wanted = self._save_wanted, ""
         with_progress = (
             self._is_hurried() or asked or bool(wanted) or at_ns >= self._next_progress_ns
@@ -261,16 +261,12 @@ class Conductor:
 
     def _ask(self, at_ns: int, rank: int, reading: Reading) -> None:
         """A script may have asked for a save, in the step after the one that it has published."""
-        if reading.save_asked == self._save_asked[rank]:
+        if self._asked.is_heard(rank, reading.save_asked):
             return
-        heard_before = reading.save_asked <= max(self._save_asked)
-        self._save_asked[rank] = reading.save_asked
         agreement = self._saving.agreement
         ordered = max(agreement.step if self._saving.is_active else 0, agreement.committed_step)
-        if rank != self._asker and heard_before and ordered >= reading.step:
-            return  # every rank's script asks for the same save, and one was taken up already
-        self._asker = rank
-        self._do(self._saving.ask(at_ns, "the script asked for it", in_step=True))
+        if self._asked.is_new(rank, reading.save_asked, reading.step, ordered):
+            self._do(self._saving.ask(at_ns, "the script asked for it", in_step=True))
 
     def _do(self, actions: tuple[news.Action, ...]) -> None:
         page = self._words
