@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cache import home as home_module
 from holdfast.cache.entry import Entry
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import Tier
 
 LIMIT_BYTES = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _no_round_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is brought home, and when, is the test's to say; seeding takes as long as it takes."""
+    monkeypatch.setattr(home_module, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(home_module, "SEED_LIMIT_S", 3600.0)
 
 
 @pytest.fixture

@@ -268,8 +268,9 @@ def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
     for step in range(20):
         recorder.record_step_start_time(step, moment())
     monitor = monitoring.GoodputMonitor(
-        "watched", "log", str(tmp_path), 3600, True, False, True, include_step_deviation=True
-    )
+        "watched", "log", str(tmp_path), 3600, True, False, True, include_step_deviation=True,
+        step_deviation_interval_seconds=3600, final_flush_timeout_seconds=None,
+    )  # fmt: skip
     monitor.start_goodput_uploader()
     monitor.stop_goodput_uploader()
     monitor.start_rolling_window_goodput_uploader([50])
@@ -292,6 +293,7 @@ def test_on_a_network_filesystem_the_journal_is_local_and_copied(
     tmp_path, monkeypatch, log: LocalLog
 ) -> None:
     monkeypatch.setattr(tape, "is_remote", lambda kind: True)
+    monkeypatch.setattr(local, "BEAT_S", 3600.0)  # the test has it beat
     monkeypatch.setenv("HOLDFAST_SCRATCH", str(tmp_path / "scratch"))
     recorder = goodput.GoodputRecorder("job", "log", True, log)
     recorder.record_job_start_time()
