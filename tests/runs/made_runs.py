@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 
+from holdfast.journal import attempts as attempts_module
 from holdfast.journal import writer as writer_module
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import ClockPair
@@ -54,14 +56,16 @@ def make_run(
         at_ns, step = 10 * S, 0
         for number, made in enumerate(attempts):
             parent = number - 1 if step else None
-            create_attempt(
-                folder,
-                number,
-                parent=parent,
-                resume_step=step,
-                restore_set="0000-000000000001" if step else None,
-                chips=chips,
-            )
+            then = SimpleNamespace(time_ns=lambda then_ns=requested_ns + at_ns: then_ns)
+            with mock.patch.object(attempts_module, "time", then):
+                create_attempt(
+                    folder,
+                    number,
+                    parent=parent,
+                    resume_step=step,
+                    restore_set="0000-000000000001" if step else None,
+                    chips=chips,
+                )
             fact("attempt_start", attempt=number, at_ns=at_ns)
             rank = make(f"attempts/{number:04d}/journal/rank-00000.hfj", number, 0)
             at_ns += round(startup_s * S)
