@@ -7,7 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
-from holdfast.agent.stack_text import Frame, innermost_of_user, main_thread, waits_for_others
+from holdfast.agent.stack_text import (
+    Frame,
+    innermost_of_user,
+    is_whole,
+    main_thread,
+    waits_for_others,
+)
 
 FAULTHANDLER = """\
 Thread 0x00007f1 (most recent call first):
@@ -42,6 +48,15 @@ def test_the_main_thread_of_both_forms() -> None:
     assert [frame.name for frame in main_thread(PY_SPY)] == ["poll", "load", "<module>"]
 
 
+def test_it_is_whole_with_the_main_threads_last_frame() -> None:
+    for size in range(len(FAULTHANDLER)):
+        assert not is_whole(FAULTHANDLER[:size])
+    assert is_whole(FAULTHANDLER)
+    module = '  File "<frozen runpy>", line 198 in _run_module_as_main\n'
+    assert is_whole(FAULTHANDLER + module)
+    assert is_whole(FAULTHANDLER + "  ...\n")  # deeper than faulthandler goes
+
+
 def test_without_a_frame_of_the_users_own_the_innermost_is_told() -> None:
     frames = [Frame("wait", "<frozen importlib>", 3), Frame("f", "/v/site-packages/x.py", 1)]
     assert innermost_of_user(frames) == frames[0]
@@ -74,6 +89,7 @@ def test_what_this_python_writes_is_understood(tmp_path: Path) -> None:
         faulthandler.dump_traceback(file, all_threads=True)
     go.set()
     other.join()
+    assert is_whole((tmp_path / "stacks").read_text())
     frames = main_thread((tmp_path / "stacks").read_text())
     assert frames[0].name == sys._getframe().f_code.co_name
     assert frames[0].file == __file__

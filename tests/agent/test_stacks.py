@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent import stacks
 from holdfast.agent.stacks import Target, collect, py_spy
 from holdfast.journal.layout import STACKS_SUFFIX, Word
 from holdfast.journal.words import WordsPage
@@ -40,6 +43,13 @@ os.closerange(3, 100)
 others = [open(sys.argv[1] + ".other", "w") for _ in range(64)]
 """
 HANDLER_GONE = "import signal; signal.signal(words.load(Word.STACKS) & 0xFF, signal.SIG_DFL)"
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is not a failure."""
+    for limit in ("LIMIT_S", "ANSWER_LIMIT_S", "PY_SPY_LIMIT_S"):
+        monkeypatch.setattr(stacks, limit, 60.0)
 
 
 @pytest.fixture
@@ -73,6 +83,30 @@ def test_every_process_answers_for_itself(child: Callable[[str], Target]) -> Non
         assert "in where_it_stands" in str(one.traceback).splitlines()[-1]
         assert f"process {targets[rank].pid} (python" in one.text
     assert next(collect(targets[:1])).stack == first.stack  # again: only what is new is read
+
+
+def test_an_answer_that_stops_in_the_middle_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stacks"
+    file.write_text("before\n")
+    lines = [
+        "Thread 0x1 (most recent call first):\n",
+        '  File "/a/loader.py", line 3 in read\n',
+        "\nCurrent thread 0x2 (most recent call first):\n",
+        '  File "/a/train.py", line 41 in step\n',
+        '  File "/a/train.py", line 80 in <module>\n',
+    ]
+    left, looks = iter(lines), itertools.count(1)
+
+    def sleep(_s: float) -> None:
+        if next(looks) % (5 * stacks.QUIET_LOOKS) == 0:
+            with file.open("a") as stream:
+                stream.write(next(left))
+
+    clock = types.SimpleNamespace(sleep=sleep, monotonic=lambda: 0.0)
+    monkeypatch.setattr(stacks, "time", clock)
+    assert stacks._answer(file, 7) == "".join(lines)
 
 
 @pytest.mark.parametrize("does", [ALL_CLOSED, HANDLER_GONE])

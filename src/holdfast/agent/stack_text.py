@@ -15,6 +15,8 @@ _FAULTHANDLER = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<n
 _PY_SPY = re.compile(r"^    (?P<name>\S.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
 _THREAD = re.compile(r"^(Thread|Current thread) ")
 _MAIN = re.compile(r'^Thread .*"MainThread"')
+_OUTERMOST = ("<module>", "_run_module_as_main")  # of a main thread: a script's, and `-m`'s
+_TOO_DEEP = "  ..."
 _LIBRARY = ("site-packages", "dist-packages", "<frozen", "<string>")
 _COLLECTIVE = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|psum|pmean"
@@ -64,6 +66,19 @@ def main_thread(text: str) -> list[Frame]:
             threads[-1][1].append(frame)
     named = [frames for is_main, frames in threads if is_main]
     return (named or [frames for _, frames in threads] or [[]])[-1]
+
+
+def is_whole(text: str) -> bool:
+    """Whether faulthandler's text ends as it does where the main thread's frames end.
+
+    The main thread is the last one, and its outermost frame the last line. Who embeds Python may
+    have another one there.
+    """
+    if not text.endswith("\n"):
+        return False
+    last = text.splitlines()[-1]
+    found = _FAULTHANDLER.match(last)
+    return last == _TOO_DEEP or (found is not None and found["name"] in _OUTERMOST)
 
 
 def innermost_of_user(frames: list[Frame]) -> Frame | None:

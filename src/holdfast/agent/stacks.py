@@ -25,6 +25,7 @@ from holdfast.agent.ranks import RankPages
 from holdfast.agent.stack_text import (
     as_traceback,
     innermost_of_user,
+    is_whole,
     main_thread,
     waits_for_others,
 )
@@ -35,7 +36,7 @@ LIMIT_S = 10.0  # for everything
 ANSWER_LIMIT_S = 2.0  # for a rank to write its stacks
 PY_SPY_LIMIT_S = 4.0
 LOOK_EVERY_S = 0.02
-QUIET_LOOKS = 5  # so long without a new byte, and the stacks are written
+QUIET_LOOKS = 5  # so long without a new byte after what looks like the end
 MAX_CHARS = 200_000
 MAX_CHILDREN = 16
 
@@ -131,14 +132,24 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _answer(file: Path, before: int) -> str:
-    """What is written after the first `before` bytes, as soon as no more comes."""
+    """What is written after the first `before` bytes, as soon as it is whole.
+
+    On a busy host a rank may lose its turn in the middle of it: no more bytes, that alone says
+    nothing.
+    """
     end_s = time.monotonic() + ANSWER_LIMIT_S
     size, quiet = before, 0
-    while time.monotonic() < end_s and quiet < QUIET_LOOKS:
+    while time.monotonic() < end_s:
         time.sleep(LOOK_EVERY_S)
         now = file.stat().st_size
         quiet = quiet + 1 if now == size > before else 0
         size = now
+        if quiet >= QUIET_LOOKS and is_whole(_written(file, before)):
+            break
+    return _written(file, before)
+
+
+def _written(file: Path, before: int) -> str:
     with file.open("rb") as stream:
         stream.seek(before)
         return stream.read(MAX_CHARS).decode(errors="replace")
