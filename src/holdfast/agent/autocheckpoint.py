@@ -212,11 +212,13 @@ class HostAgent:
     def _released(self, is_done: bool, words: str) -> None:
         if is_done:
             self._tally.releases += 1
-            self._say("info", f"released: {words}")
         else:
             self._tally.failed_releases += 1
+        self._write()  # who reads the words may ask at once
+        if is_done:
+            self._say("info", f"released: {words}")
+        else:
             self._say("error", f"the release step failed: {words}")
-        self._write()
 
     def _settle(self, notices: Sequence[Notice]) -> None:
         if self.settle is None:
