@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from holdfast.agent.drain import Drains, Outcome
+from holdfast.agent.drain import DrainProcess, Drains, Outcome
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
@@ -99,6 +100,7 @@ def test_one_that_is_killed_over_a_drain_is_asked_again(
     eventually(lambda: asked.turn() or shard.exists(), within_s=60.0)
     (pid,) = asked.drains.pids
     os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not _runs(pid))  # it may have said meanwhile that it is done
     assert asked.heard(eventually).why is None
     assert asked.drains.pids != [pid]
     commit(place, 2)
@@ -106,16 +108,23 @@ def test_one_that_is_killed_over_a_drain_is_asked_again(
 
 
 def test_one_that_dies_again_and_again_is_given_up(
-    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+    asked: Asked,
+    buffer: Path,
+    place: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked.drain(buffer, place)
+    start = subprocess.Popen
 
-    def kill() -> bool:  # long before it has imported what it needs
-        for pid in asked.drains.pids:
-            os.kill(pid, signal.SIGKILL)
-        return asked.turn()
+    def stillborn(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **options)
+        process.kill()  # before it is told what there is to do
+        return process
 
-    eventually(kill, within_s=60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", stillborn)
+        asked.drain(buffer, place)
+        asked.heard(eventually)
     assert asked.outcome == Outcome("the drain process died 3 times over it")
     asked.drain(buffer, place)
     assert asked.heard(eventually).why is None
@@ -182,11 +191,22 @@ def test_the_seals_of_one_that_is_given_up_are_asked_again(
 
 
 def test_it_says_how_far_it_is(
-    asked: Asked, buffer: Path, place: Path, eventually: Eventually
+    asked: Asked,
+    buffer: Path,
+    place: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: set[int] = set()
+    told: list[int] = []
+    hear = DrainProcess._hear
+
+    def hear_and_look(self: DrainProcess, said: dict[str, Any]) -> None:
+        hear(self, said)  # all of it may come in one turn
+        told.append(asked.drains.nbytes)
+
+    monkeypatch.setattr(DrainProcess, "_hear", hear_and_look)
     asked.drain(buffer, place)
-    eventually(lambda: (asked.turn(), told.add(asked.drains.nbytes))[0], within_s=60.0)
+    asked.heard(eventually)
     assert max(told) > 0
     assert asked.drains.nbytes == 0
 

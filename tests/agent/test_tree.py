@@ -126,17 +126,18 @@ def test_a_command_that_does_not_exist_starts_nothing(attempt):
 
 def test_double_forked_sessions_die_with_the_last_rank(attempt):
     code = """
-import os, signal, sys
+import os, signal
+said, says = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print(os.getpid(), flush=True)
-        signal.pause()
+        os.write(says, b".")
+        while True: signal.pause()
     os._exit(0)
 os.wait()
-sys.stdin.read()
-os.kill(os.getppid(), 0)
+os.read(said, 1)  # the last rank does not leave before its orphan is known
 """
     one = attempt(python(code))
     daemon = int(one.line())
