@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 EXPORT, SERVER = 9464, 9090
+LIMIT_S = 240.0  # reached only when something is wrong
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 SCRIPT = """
 import os, signal, sys, time
@@ -34,7 +35,8 @@ run = hf.start()
 state = run.restore(init=lambda: np.zeros(4))
 for step in run.steps(40 if how == "short" else 100_000):
     state = state + 1
-    time.sleep(0.03)
+    # After the last crash it hardly comes on: the alert stays until it was seen.
+    time.sleep(5 if how == "loop" and run.attempt == 6 else 0.03)
     run.done(step, state)
     if how == "hang" and run.attempt == 0 and step == 40:
         time.sleep(3600)
@@ -122,7 +124,7 @@ class Scene:
                 process.send_signal(signal.SIGINT)
         for process in self._processes:
             try:
-                process.wait(60)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -141,7 +143,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         scene.close()
 
 
-def until(what: Callable[[], Any], within_s: float = 90.0) -> Any:
+def until(what: Callable[[], Any], within_s: float = LIMIT_S) -> Any:
     give_up_s = time.monotonic() + within_s
     while True:
         try:
@@ -155,7 +157,7 @@ def until(what: Callable[[], Any], within_s: float = 90.0) -> Any:
 
 def test_a_run_is_scraped_and_its_numbers_are_the_reports(scene: Scene) -> None:
     scene.run("quiet", "well", "--save-every-s", "1", "--ideal-step", "0.02")
-    assert scene.run("short", "short").wait(90) == 0
+    assert scene.run("short", "short").wait(LIMIT_S) == 0
     until(lambda: value('holdfast_step{run="quiet"} > 20'))
     until(lambda: value('holdfast:goodput:ratio{window="1h"}'))
     asked = [*HOLDFAST, "report", "short", "--json"]
@@ -163,7 +165,8 @@ def test_a_run_is_scraped_and_its_numbers_are_the_reports(scene: Scene) -> None:
         subprocess.run(asked, env=scene.environment, check=True, capture_output=True).stdout
     )
     until(lambda: value('holdfast_run_state{run="short",state="done"} == 1'))
-    ((_, goodput),) = value('holdfast_goodput_ratio{run="short",window="all"}')
+    # A scrape that came too late leaves no values behind, until the next one.
+    ((_, goodput),) = until(lambda: value('holdfast_goodput_ratio{run="short",window="all"}'))
     assert goodput == pytest.approx(report["goodput"], abs=1e-9)
     until(lambda: value('holdfast_program_goodput_ratio{run="quiet"}'))
     until(lambda: value('up{job="holdfast"} == 1'))
@@ -173,7 +176,9 @@ def test_a_hang_fires(scene: Scene) -> None:
     scene.run("stuck", "hang", "--hang", "2")
     until(lambda: ("HoldfastHang", "stuck") in firing())
     assert ("HoldfastHang", "quiet") not in firing()
-    until(lambda: value('holdfast_incidents_total{run="stuck",cause="hang"} == 1'))
+    # It was counted once; on a busy machine two seconds may pass without a step again.
+    counted = 'holdfast_incidents_total{run="stuck",cause="hang"} == 1'
+    until(lambda: value(f"count_over_time(({counted})[1h:100ms])"))
 
 
 def test_a_crash_loop_fires(scene: Scene) -> None:
@@ -201,7 +206,7 @@ def test_every_query_of_the_dashboard_is_answered(scene: Scene) -> None:
         if any(name in query for name in MAY_BE_EMPTY):
             value(asked)
         else:
-            until(partial(value, asked))  # a scrape that came too late leaves no values behind
+            until(partial(value, asked))
     (query,) = (one["query"] for one in board["templating"]["list"] if one["type"] == "query")
     form = re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
     assert form is not None
