@@ -20,6 +20,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+LIMIT_S = 150  # generous: only a hang comes near it
 EVIL = "<img src=x onerror=document.title='owned'>\x1b[31m"
 
 TRAIN = f"""
@@ -51,7 +52,7 @@ def running(tmp_path: Path, store: Path, eventually: Any) -> Iterator[Path]:
     eventually(lambda: pids.exists() and pids.read_text())
     yield pids
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(LIMIT_S)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def address(store: Path, tmp_path: Path) -> Iterator[str]:
     assert process.stderr is not None
     yield "http://" + process.stderr.readline().split("http://")[1].split()[0]
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(LIMIT_S) == 0
     process.stderr.close()
 
 
