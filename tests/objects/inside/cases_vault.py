@@ -250,9 +250,14 @@ def test_a_write_that_is_given_up_leaves_nothing(
     ckpt: Path, proxy: Any, moto: Any, bucket: str
 ) -> None:
     flow = Flow()
-    watch = threading.Thread(
-        target=lambda: (wait_for(lambda: begun(proxy, part=2)), flow.stop()), daemon=True
-    )
+    proxy.pause_at = "partNumber=2&"  # or all may be there before it is given up
+
+    def give_up() -> None:
+        wait_for(lambda: begun(proxy, part=2))
+        flow.stop()
+        proxy.pause.set()
+
+    watch = threading.Thread(target=give_up, daemon=True)
     watch.start()
     with pytest.raises(StoreUnavailable, match="given up"):
         open_vault(ckpt).put_data(set_name(0, 1), 0, [memoryview(bytes(512 * MIB))], flow)
@@ -273,10 +278,12 @@ def test_a_writer_that_is_killed(ckpt: Path, proxy: Any, moto: Any, bucket: str)
         f"open_vault(Path({str(ckpt)!r})).put_data({set_name(0, 1)!r}, 0, "
         "[memoryview(bytes(512 << 20))])\n"
     )
+    proxy.pause_at = "partNumber=2&"  # or all may be there before it is killed
     writer = subprocess.Popen([sys.executable, "-c", script])
     wait_for(lambda: begun(proxy, part=2))
     writer.kill()
     writer.wait()
+    proxy.pause.set()
     assert partial_sets(ckpt) == ()
     assert moto.uploads(bucket) == 1
     assert same(read_set(saved(ckpt, big(20))), big(20))

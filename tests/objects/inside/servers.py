@@ -86,7 +86,8 @@ class Proxy:
         listener.bind(("127.0.0.1", self.port))
         listener.listen(64)
         self.port = listener.getsockname()[1]
-        self._listener = listener
+        with self._lock:
+            self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def down(self) -> None:
@@ -95,7 +96,8 @@ class Proxy:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-            self._listener = None
+            with self._lock:
+                self._listener = None
         self.drop()
 
     def drop(self) -> None:
@@ -121,6 +123,10 @@ class Proxy:
                 continue
             with self._lock:
                 self._open |= {client, server}
+                is_up = self._listener is listener
+            if not is_up:  # since it was accepted: it is not among those that `down` has broken
+                self._close(client, server)
+                continue
             for pump in (self._forth, self._back):
                 threading.Thread(target=pump, args=(client, server), daemon=True).start()
 
@@ -141,10 +147,10 @@ class Proxy:
         self._close(client, server)
 
     def _noted(self, request: str) -> None:
-        self.requests.append(request)
         if self.pause_at and self.pause_at in request:
             self.pause_at = ""
             self.pause.clear()
+        self.requests.append(request)  # who sees it there may let it go on
 
     def _back(self, client: socket.socket, server: socket.socket) -> None:
         passed = 0
