@@ -127,6 +127,25 @@ def test_a_stopped_holder_still_holds(folder: RunFolder) -> None:
         os.waitpid(pid, 0)
 
 
+def test_a_holder_that_goes_between_two_looks_is_gone(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object]
+) -> None:
+    pid = os.fork()
+    if pid == 0:
+        acquire(folder)
+        signal.pause()
+        os._exit(0)
+    eventually(lambda: view(folder).state is LeaseState.HELD)
+
+    def goes(holder: Holder) -> bool:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return is_dying(holder)
+
+    monkeypatch.setattr(leases, "is_dying", goes)
+    assert acquire(folder).epoch == 2
+
+
 def test_a_reused_pid_is_not_the_holder(folder: RunFolder) -> None:
     me = Holder.current()
     acquire(folder, replace(me, start_ticks=me.start_ticks - 1))
@@ -238,11 +257,12 @@ def test_a_vanished_store_is_not_a_lost_lease(folder: RunFolder, tmp_path: Path)
 # Races
 
 PLAYERS, ROUNDS = 8, 50
+LIMIT_S = 60.0  # where one player has died, the others end, too
 
 
 def test_of_simultaneous_acquirers_exactly_one_wins(folder: RunFolder) -> None:
     """50 rounds of 8 processes that start at a barrier; winners release, or die holding."""
-    gate, results = FORK.Barrier(PLAYERS + 1), FORK.SimpleQueue()
+    gate, results = FORK.Barrier(PLAYERS + 1, timeout=LIMIT_S), FORK.Queue()
 
     def play() -> None:
         for round_ in range(ROUNDS):
@@ -262,7 +282,7 @@ def test_of_simultaneous_acquirers_exactly_one_wins(folder: RunFolder) -> None:
         player.start()
     for round_ in range(ROUNDS):
         gate.wait()
-        answers = [results.get() for _ in players]
+        answers = [results.get(timeout=LIMIT_S) for _ in players]
         gate.wait()
         assert {answer[0] for answer in answers} == {round_}
         assert [epoch for _, _, epoch in answers if epoch is not None] == [round_ + 1]
@@ -276,7 +296,7 @@ def test_the_heirs_of_killed_holders_race_too(folder: RunFolder) -> None:
     """As above, but every winner dies by SIGKILL: all losers judge the same corpse at once."""
     for round_ in range(12):
         # A queue of this round's own: a player may be killed while it holds the queue's lock.
-        gate, alive = FORK.Barrier(4), FORK.SimpleQueue()
+        gate, alive = FORK.Barrier(4, timeout=LIMIT_S), FORK.Queue()
 
         def play(gate=gate, alive=alive) -> None:
             gate.wait()
@@ -291,7 +311,8 @@ def test_the_heirs_of_killed_holders_race_too(folder: RunFolder) -> None:
         players = [FORK.Process(target=play) for _ in range(4)]
         for player in players:
             player.start()
-        assert [epoch for epoch in (alive.get() for _ in players) if epoch] == [round_ + 1]
+        epochs = [alive.get(timeout=LIMIT_S) for _ in players]
+        assert [epoch for epoch in epochs if epoch] == [round_ + 1]
         for player in players:
             player.kill()
             player.join()

@@ -214,7 +214,9 @@ def _watch_dying(
     began = clock()
     sleep(DYING_EVERY_S)  # between taking its signal and beginning to exit it shows no sign of it
     while (state := _state(folder, epoch, holder)) is LeaseState.HELD:
-        if not is_dying(holder) or clock() - began > DYING_LIMIT_S:
+        if not is_dying(holder):
+            return _state(folder, epoch, holder)  # it may have gone just now
+        if clock() - began > DYING_LIMIT_S:
             break
         sleep(DYING_EVERY_S)
     return state
