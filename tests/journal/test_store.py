@@ -122,7 +122,7 @@ def test_an_unknown_run_names_its_neighbours(tmp_path: Path) -> None:
 
 def test_everyone_opens_the_same_run(tmp_path: Path) -> None:
     context = mp.get_context("fork")
-    gate, ids = context.Barrier(6), context.SimpleQueue()
+    gate, ids = context.Barrier(6, timeout=60), context.Queue()
 
     def opener() -> None:
         gate.wait()
@@ -131,7 +131,7 @@ def test_everyone_opens_the_same_run(tmp_path: Path) -> None:
     players = [context.Process(target=opener) for _ in range(6)]
     for player in players:
         player.start()
-    found = {ids.get() for _ in players}
+    found = {ids.get(timeout=60) for _ in players}
     for player in players:
         player.join()
     assert found == {RunStore(tmp_path).get("r").identity.run_id}

@@ -76,11 +76,11 @@ def _rewrite(path: Path, versions: list[bytes]) -> None:
 def test_of_many_creators_one_wins_and_all_read_its_content(tmp_path: Path) -> None:
     context = mp.get_context("fork")
     for game in range(10):
-        path, gate, results = tmp_path / str(game), context.Barrier(4), context.SimpleQueue()
+        path, gate, results = tmp_path / str(game), context.Barrier(4, timeout=60), context.Queue()
         players = [context.Process(target=_create, args=(path, gate, results, i)) for i in range(4)]
         for player in players:
             player.start()
-        answers = [results.get() for _ in players]
+        answers = [results.get(timeout=60) for _ in players]
         for player in players:
             player.join()
         winners = [i for i, won, _ in answers if won]

@@ -89,7 +89,7 @@ def test_a_fenced_off_creator_is_told(folder: RunFolder) -> None:
 def test_of_many_creators_one_wins(folder: RunFolder) -> None:
     context = mp.get_context("fork")
     for number in range(10):
-        gate, results = context.Barrier(4), context.SimpleQueue()
+        gate, results = context.Barrier(4, timeout=60), context.Queue()
 
         def create(number=number, gate=gate, results=results) -> None:
             gate.wait()
@@ -102,7 +102,8 @@ def test_of_many_creators_one_wins(folder: RunFolder) -> None:
         players = [context.Process(target=create) for _ in range(4)]
         for player in players:
             player.start()
-        winners = [pid for pid in (results.get() for _ in players) if pid is not None]
+        told = [results.get(timeout=60) for _ in players]
+        winners = [pid for pid in told if pid is not None]
         for player in players:
             player.join()
         assert [attempts(folder).newest.incarnation] == [str(pid) for pid in winners]
