@@ -37,14 +37,13 @@ TRAINER = """
         attempt, step, orders = line.split()
         attempt, step = int(attempt), int(step)
         if (life := os.fork()):
-            print("life", life, flush=True)
             os.waitpid(life, 0)
             print("died", flush=True)
             continue
         buffers = Buffers(Path(sys.argv[1]), wanted=3, rank=0, world_size=1, local_world_size=1)
         tree = {"state": {"w": np.zeros(5_000_000, np.float32), "s": "", "n": 0}}
         buffers.prepare(buffers.measure(tree))
-        print("ready", flush=True)
+        print("ready", os.getpid(), flush=True)
         orders = open(orders)
         while order := orders.readline():
             # The size changes a little, as a data stream's position does.
@@ -91,9 +90,9 @@ class Nursery:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{attempt} {step} {orders}\n")
         self.process.stdin.flush()
-        life = int(self.hear()[1])
-        assert self.hear() == ["ready"]
-        return Life(life, orders)
+        word, life = self.hear()
+        assert word == "ready"
+        return Life(int(life), orders)
 
     def hear(self) -> list[str]:
         assert self.process.stdout is not None
