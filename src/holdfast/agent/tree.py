@@ -211,8 +211,12 @@ class Tree:
 
 
 def _below_us(spare: Collection[int]) -> list[int]:
-    spared = {pid for root in spare for pid in (root, *reaper.descendants(root))}
-    return [pid for pid in reaper.descendants(os.getpid()) if pid not in spared]
+    """All below us but those who are spared, and what is below these."""
+    for _ in range(2):  # a look does not see the children of who ends while it looks
+        spared = {pid for root in spare for pid in (root, *reaper.descendants(root))}
+        if below := [pid for pid in reaper.descendants(os.getpid()) if pid not in spared]:
+            return below
+    return []
 
 
 def _fields(rank: RankCommand) -> dict[str, Any]:
