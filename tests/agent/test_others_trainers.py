@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 from processes import Process
+
+from holdfast.agent.launch import free_ports
 
 IS_WHOLE = os.environ.get("TRAINERS") == "whole"
 DEVICE = "device = open(sys.argv[1])\n"  # as a driver's library holds one
@@ -158,8 +159,8 @@ def test_pytorch_with_a_handler_of_its_own(host):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_orbax_with_jax_distributed(host, processes):
     def trainers() -> list[Process]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        (port,) = free_ports(1)
+        address = f"127.0.0.1:{port}"
         return [host.trainer(ORBAX, address, processes, one) for one in range(processes)]
 
     saved = warned(host, trainers())

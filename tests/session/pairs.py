@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from processes import FAR, House, Process
 
+from holdfast.agent.launch import free_ports
+
 HERE = Path(__file__).parent
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Pair:
@@ -32,7 +26,7 @@ class Pair:
 
     def start(self, steps: int, **env: object) -> list[Process]:
         """Both ranks."""
-        port = free_port()
+        (port,) = free_ports(1)
         return [self.rank(rank, port, steps, **env) for rank in (0, 1)]
 
     def rank(self, rank: int, port: int, steps: int, **env: object) -> Process:

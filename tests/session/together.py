@@ -16,13 +16,14 @@ from pairs import (
     Pair,
     ends,
     finals,
-    free_port,
     goes_on,
     holds_at,
     nothing_of,
     starts,
 )
 from processes import EXIT_SAVED, FAR, House
+
+from holdfast.agent.launch import free_ports
 
 FULL = os.environ.get("FAULTS") == "full"
 
@@ -36,7 +37,7 @@ class Together:
     @pytest.mark.parametrize("stuck", [0, 1] if FULL else [0])
     def test_at_the_deadline_all_are_gone(self, house: House, pair: Pair, stuck: int) -> None:
         """One rank never comes to the boundary: what is durable already is what is kept."""
-        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=5)
+        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=10)
         saved = house.saved_step()
         ranks[1].send(signal.SIGTERM)
         house.allow(FAR)
@@ -64,7 +65,7 @@ class Together:
         assert finals(outputs) == self.straight(9)
 
     def test_ranks_of_two_names_are_told_so(self, pair: Pair) -> None:
-        port = free_port()
+        (port,) = free_ports(1)
         one = pair.rank(0, port, 3, HOLDFAST_NAME="left")
         other = pair.rank(1, port, 3, HOLDFAST_NAME="right")
         for process in (one, other):
@@ -75,7 +76,7 @@ class Together:
         assert "of run 'right', and rank 0 of run 'left'" in one.text + other.text
 
     def test_ranks_of_two_stores_are_told_so(self, house: House, pair: Pair) -> None:
-        port = free_port()
+        (port,) = free_ports(1)
         one = pair.rank(0, port, 3)
         other = pair.rank(1, port, 3, HOLDFAST_STORE=house.folder / "elsewhere")
         one.wait()

@@ -13,6 +13,7 @@ import optax
 import pytest
 import torch
 
+from holdfast.agent.launch import free_ports
 from holdfast.errors import StateMismatch, Unstorable
 from holdfast.snapshot.parts import load_part, part_state
 from holdfast.snapshot.restore import load_path, read_set
@@ -306,11 +307,7 @@ def tell(ranks: list[subprocess.Popen[str]], words: str) -> None:
 
 
 def test_global_arrays_of_two_processes(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     place = tmp_path / "0000-000000000001"
     ranks = [
         subprocess.Popen(
