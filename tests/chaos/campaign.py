@@ -53,11 +53,17 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One blow: what it was aimed at, when, and which attempt's processes were there."""
+    """One blow: what it was aimed at, and which attempt's processes were there.
+
+    It fell between `at_unix_ns` and `over_unix_ns`. `struck`: the attempts that its victims were
+    of, or were to be of, by their environment: ranks may wait for one that is not on record yet.
+    """
 
     target: str
     at_unix_ns: int
+    over_unix_ns: int
     attempt: int | None
+    struck: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -141,6 +147,7 @@ class Run:
         if not aimed:
             return False
         attempt = max(attempts.values(), default=None)
+        struck = frozenset(number for pid in aimed if (number := attempt_of(pid)) is not None)
         at_unix_ns = time.time_ns()
         hit = 0
         for pid in aimed:
@@ -148,7 +155,7 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
                 hit += 1
         if hit:
-            self.night.kills.append(Kill(target, at_unix_ns, attempt))
+            self.night.kills.append(Kill(target, at_unix_ns, time.time_ns(), attempt, struck))
         return hit > 0
 
     def finish(self) -> int:

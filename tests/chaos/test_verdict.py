@@ -44,8 +44,8 @@ def rank_missing(night: Night) -> Night:
 
 def kill_untold(night: Night) -> Night:
     """An attempt ended that, as far as anybody knows, nobody killed."""
-    last = night.kills[-1].at_unix_ns
-    return replace(night, kills=[Kill("tree", last + 10**15, None)])
+    later = night.kills[-1].over_unix_ns + 10**15
+    return replace(night, kills=[Kill("tree", later, later, None, frozenset())])
 
 
 def first_attempt(night: Night) -> Path:

@@ -76,10 +76,14 @@ def _judge_incidents(
 
 
 def _struck(night: Night, record: AttemptRecord) -> bool:
-    """Whether a kill fell between its creation and its end, before it had any process."""
+    """Whether a kill hit what was to be its rank, or fell between its creation and its end."""
     ended_unix_ns = record.end.ended_unix_ns if record.end else 0
     return any(
-        record.created_unix_ns - BLIND_NS <= kill.at_unix_ns <= ended_unix_ns
+        record.attempt in kill.struck
+        or (
+            record.created_unix_ns - BLIND_NS <= kill.over_unix_ns
+            and kill.at_unix_ns <= ended_unix_ns
+        )
         for kill in night.kills
     )
 
