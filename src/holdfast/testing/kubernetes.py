@@ -38,6 +38,7 @@ class KubernetesEmulator(Emulator):
         self.version = 1
         self.oldest = 0  # the last version whose events are forgotten
         self.ended = 0  # how often the watches were ended
+        self.watching: list[str] = []  # the paths of those that are open
         self.events: list[Event] = []
         self.objects: dict[str, dict[str, Any]] = {
             f"{PODS}/{POD}": {
@@ -144,14 +145,18 @@ class KubernetesEmulator(Emulator):
             yield _line({"type": "ERROR", "object": error})
             return
         end_s = self.elapsed() + float(request.query.get("timeoutSeconds", "1800"))
-        while self.ended == ended and not self.is_closed and self.elapsed() < end_s:
-            news = lambda: self.version > seen or self.ended != ended  # noqa: B023, E731
-            yield Pause(news, end_s - self.elapsed())
-            for event in self._after(seen):
-                seen, fields = event.version, json.loads(event.fields)
-                is_theirs = fields["metadata"].get("name") == name or event.kind == "BOOKMARK"
-                if event.folder == request.path and is_theirs:
-                    yield _line({"type": event.kind, "object": fields})
+        self.watching.append(request.path)
+        try:
+            while self.ended == ended and not self.is_closed and self.elapsed() < end_s:
+                news = lambda: self.version > seen or self.ended != ended  # noqa: B023, E731
+                yield Pause(news, end_s - self.elapsed())
+                for event in self._after(seen):
+                    seen, fields = event.version, json.loads(event.fields)
+                    is_theirs = fields["metadata"].get("name") == name or event.kind == "BOOKMARK"
+                    if event.folder == request.path and is_theirs:
+                        yield _line({"type": event.kind, "object": fields})
+        finally:
+            self.watching.remove(request.path)
 
     def _after(self, seen: int) -> list[Event]:
         """What has happened since that version."""

@@ -42,14 +42,10 @@ def watching(cluster, account, listening, tmp_path):
     def begin(folders=frozenset({PODS, NODES}), **more):
         option = f"kubernetes:{cluster.url}"
         ears = listening(option, environment={"HOSTNAME": POD}, root=tmp_path, naps=True, **more)
-        ears.until(lambda: watches(cluster) >= folders)
+        ears.until(lambda: set(cluster.watching) >= folders)
         return ears
 
     return begin
-
-
-def watches(cluster):
-    return {request.path for request in cluster.requests if "watch" in request.query}
 
 
 def left_s(told):
@@ -178,7 +174,7 @@ def test_a_cluster_is_believed_by_its_own_authority_alone(account, listening, tm
         assert "certificate verify failed" in ears.said[0][1]
         assert cluster.requests == []
         (account / "ca.crt").write_bytes((tmp_path / "ca.pem").read_bytes())
-        ears.until(lambda: watches(cluster) >= {PODS, NODES})
+        ears.until(lambda: set(cluster.watching) >= {PODS, NODES})
         cluster.do("taint", IMPENDING)
         ears.heard(1)
 
