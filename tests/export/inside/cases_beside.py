@@ -28,9 +28,20 @@ for step in run.steps(2_000):
 """
 
 
-# The command, which says how the runs stand when its exporters are to tell the last numbers.
-HOLDFAST = """
+# The exporters, which have all the time there is for the last numbers: they give way to the rest
+# of a busy machine.
+EXPORT = f"""
 import sys
+from holdfast.cli.main import main
+from holdfast.export.loop import Exporters
+
+Exporters.close.__defaults__ = ({LIMIT_S},)
+sys.exit(main())
+"""
+# The command, which says how the runs stand when its exporters are to tell the last numbers.
+HOLDFAST = f"""
+import sys
+from holdfast.agent import exporter
 from holdfast.agent.exporter import ExportProcess
 from holdfast.cli.main import main
 from holdfast.config import run_store
@@ -40,10 +51,16 @@ from holdfast.runs.listing import RunList
 def close(self):
     if not self._closed:
         for run in RunList(RunStore.at(run_store(None))).look().runs:
-            print(f"{run.name} at the last look: {run.state}", file=sys.stderr)
+            print(f"{{run.name}} at the last look: {{run.state}}", file=sys.stderr)
     real(self)
 
+def start(self):
+    self._argv[2:4] = ["-c", {EXPORT!r}]
+    begin(self)
+
 real, ExportProcess.close = ExportProcess.close, close
+begin, ExportProcess._start = ExportProcess._start, start
+exporter.CLOSE_LIMIT_S = {LIMIT_S}
 sys.exit(main())
 """
 
