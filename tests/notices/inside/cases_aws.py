@@ -17,10 +17,6 @@ def aws():
         yield emulator
 
 
-def left_s(told):
-    return (told.deadline_ns - told.received_ns) / S
-
-
 def test_what_spot_and_the_calendar_say_is_told_once_and_withdrawn(aws, listening):
     ears = listening(f"aws:{aws.url}", naps=True)
     ears.answered()
@@ -29,11 +25,11 @@ def test_what_spot_and_the_calendar_say_is_told_once_and_withdrawn(aws, listenin
     aws.do("spot", "terminate", "120")
     told = ears.heard(2)[1]
     assert (told.action, told.words) == (NoticeAction.TERMINATE, "Spot interruption: terminate")
-    assert left_s(told) == pytest.approx(120, abs=5)
+    assert ears.leaves(told, 120)
     aws.do("scheduled", "system-reboot", "7200")
     told = ears.heard(3)[2]
     assert (told.action, told.event_id) == (NoticeAction.REBOOT, "instance-event-1")
-    assert left_s(told) == pytest.approx(7200, abs=5)
+    assert ears.leaves(told, 7200)
     aws.do("scheduled", "system-reboot", "7200", "instance-event-1", "canceled")
     assert (ears.heard(4)[3].key, ears.heard(4)[3].state) == (told.key, GONE)
     aws.do("spot", "none")
@@ -69,8 +65,9 @@ def test_an_event_that_is_on_and_was_never_announced_has_no_date(aws, listening)
 
 def test_a_date_is_put_on_our_clock_by_the_servers_calendar(aws, listening):
     aws.do("spot")
-    (told,) = listening(f"aws:{aws.url}", naps=True, skew_ns=-3600 * S).heard(1)
-    assert left_s(told) == pytest.approx(120, abs=5)
+    ears = listening(f"aws:{aws.url}", naps=True, skew_ns=-3600 * S)
+    (told,) = ears.heard(1)
+    assert ears.leaves(told, 120)
 
 
 @pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])

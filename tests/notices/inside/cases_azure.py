@@ -88,10 +88,6 @@ def azure():
         yield emulator
 
 
-def left_s(told):
-    return (told.deadline_ns - told.received_ns) / S
-
-
 def test_events_of_this_machine_are_told_once_started_and_withdrawn(azure, listening):
     azure.do("event", "Reboot", "900", "other", "trainer_1,trainer_2")
     ears = listening(f"azure:{azure.url}", naps=True)
@@ -99,7 +95,7 @@ def test_events_of_this_machine_are_told_once_started_and_withdrawn(azure, liste
     azure.do("event", "Preempt", "30", "mine", "trainer_1,TRAINER_0")
     (told,) = ears.heard(1)
     assert (told.action, told.event_id, told.words) == (NoticeAction.TERMINATE, "mine", "Preempt")
-    assert left_s(told) == pytest.approx(30, abs=5)
+    assert ears.leaves(told, 30)
     azure.do("event", "Freeze", "900", "pause")
     told = ears.heard(2)[1]
     assert (told.action, told.action.is_end) == (NoticeAction.FREEZE, False)
@@ -130,7 +126,7 @@ def test_dates_are_put_on_our_clock_and_where_none_is_told_the_lead_counts(azure
     azure.do("event", "Redeploy", "", "E2")
     ears = listening(f"azure:{azure.url}", naps=True, skew_ns=86400 * S)
     dated, undated = ears.heard(2)
-    assert left_s(dated) == pytest.approx(600, abs=5)
+    assert ears.leaves(dated, 600)
     assert (undated.deadline_ns, undated.lead_ns) == (None, 600 * S)
 
 

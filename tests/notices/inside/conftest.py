@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +20,11 @@ sys.path.remove(_HERE)
 def listening() -> Iterator[Callable[..., Listening]]:
     """`listening("gce:http://…")`: begins to listen; ends with the test."""
     begun: list[Listening] = []
+    began_s = time.monotonic()  # before anything was announced
 
     def begin(text: str, **surroundings: object) -> Listening:
         begun.append(Listening(text, **surroundings))
+        begun[-1].began_s = began_s
         return begun[-1]
 
     yield begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from holdfast.notices.registry import wanted
 
 HASTE = Backoff(shortest_ns=1_000_000, cap_ns=20_000_000)
 LIMIT_S = 60.0  # reached only when something is wrong
+NEAR_S = 5.0  # calendars are told in whole seconds, and the emulator takes its time
 LET_GO_S = 30.0  # shorter than what a metadata server or a watch may take to answer
 
 
@@ -38,6 +40,7 @@ class Listening:
         *,
         naps: bool = False,
     ) -> None:
+        self.began_s = time.monotonic()
         self.slept_ns = 0
         self.notices: list[Notice] = []
         self.said: list[tuple[str, str]] = []
@@ -77,6 +80,13 @@ class Listening:
         """The first so many notices, when they are there."""
         self.until(lambda: len(self.notices) >= count)
         return self.notices[:count]
+
+    def leaves(self, told: Notice, announced_s: float) -> bool:
+        """Whether a notice leaves what was announced, less what may have passed since."""
+        assert told.deadline_ns is not None
+        left_s = (told.deadline_ns - told.received_ns) / 10**9
+        passed_s = time.monotonic() - self.began_s
+        return announced_s - NEAR_S - passed_s <= left_s <= announced_s + NEAR_S
 
     @property
     def standing(self) -> listener.Standing:
