@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
@@ -276,8 +277,12 @@ def guard_of(supervisor: Process) -> int:
 
 
 def guards_of(supervisor: Process) -> list[int]:
-    """The same, and after it that of the tree which is prepared for the next attempt."""
-    return [pid for pid in children(supervisor.pid) if "reaper.py" in command_line(pid)]
+    """The same, and after it that of the tree which is prepared for the next attempt.
+
+    The guard of an attempt that is over may be there for a moment more: nobody is below it.
+    """
+    guards = [pid for pid in children(supervisor.pid) if "reaper.py" in command_line(pid)]
+    return list(dropwhile(lambda guard: not any(map(children, children(guard))), guards))
 
 
 def reaper_of(supervisor: Process) -> int:
