@@ -45,11 +45,12 @@ SAVE_AT = "3,5,8"
 
 
 def at_step_8(house: House, **env: object) -> Process:
-    """A run that has saved steps 3, 5 and 8, and waits after that one."""
+    """A run that has saved steps 3, 5 and 8, and waits after that one; gone back, after step 5."""
     house.allow(8)
     run = house.run(*KEEP_ALL, steps=FAR, SAVE_AT=SAVE_AT, **env)
     run.saw("did 8$")
     house.eventually(lambda: [step_of(path) for path in house.sets()] == [3, 5, 8])
+    house.allow(5)  # else a new branch would come to step 8, and save it
     return run
 
 
@@ -102,6 +103,7 @@ def test_what_was_given_up_never_comes_back(house: House) -> None:
     run.saw("from 5$")
     run.send(signal.SIGKILL)  # before the new branch has saved anything
     run.wait(-signal.SIGKILL)
+    house.allow(FAR)
     out = house.run(*KEEP_ALL, steps=7).wait(EXIT_DONE)
     assert "from 5\n" in out
     assert f"final {expected_digest(7)}" in out
@@ -142,6 +144,8 @@ def test_a_supervisor_killed_right_after_the_request(house: House) -> None:
         n for n in range(1, 3) if (house.store / f"r/attempts/{n:04d}/attempt.json").exists()
     ]
     assert [n for n in granted if attempt(house, n)["rollback"] is not None] == [1]
+    house.allow(8)
+    run.saw("did 8$")
     ends_like(house, run, {5: 1})
 
 
@@ -245,7 +249,8 @@ def test_two_ranks_give_up_at_once(house: House) -> None:
 
 
 def test_the_controller_dies_between_the_failure_and_the_next_attempt(house: House) -> None:
-    run = at_step_8(house, FAIL_AT=10, FAIL_TO=5, FAIL_SKIP=1)
+    # Once: should the controller not be dead in time, the next attempt is at step 10, and waits.
+    run = at_step_8(house, FAIL_AT=10, FAIL_TO=5, FAIL_SKIP=1, FAIL_ONCE=house.folder / "failed")
     report = house.store / "r/attempts/0000/ranks/rank-00000.json"
     house.allow(10)
     house.eventually(report.exists)
