@@ -61,7 +61,8 @@ def start(place):
 
 place = Place(folder / "place", folder / "data", ranks, evidence=folder)
 in_a_row = [Fault(0.05, rank) for rank in range(ranks)]
-rules = phases.Rules(0.5, [Fault(0.1, ranks - 1)], in_a_row, never_s)
+# Long enough that the kill is due before the end, though this process may be late.
+rules = phases.Rules(3.0, [Fault(0.1, ranks - 1)], in_a_row, never_s)
 result = Result(told, json.loads(told.read_text()))
 phases.turn(System("toy", "a toy", "none", start), place, rules, result, names, print)
 assert not family.descendants()
