@@ -16,6 +16,7 @@ from holdfast.journal.lease import acquire
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
+from holdfast.runs import listing as listing_module
 from holdfast.runs.cache import outside
 from holdfast.runs.listing import Listing, RunList
 
@@ -128,7 +129,10 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(stored: RunStore, tmp_path
     assert len(look(stored, tmp_path / "file" / "cache").runs) == 4
 
 
-def test_a_supervised_run_is_always_read_and_followed(stored: RunStore, tmp_path: Path) -> None:
+def test_a_supervised_run_is_always_read_and_followed(
+    stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "SETTLED_NS", 600 * S)  # two looks may take two seconds
     folder = stored.get("old")
     lease = acquire(folder)
     runs = RunList(stored, cache=tmp_path / "cache")
@@ -137,7 +141,7 @@ def test_a_supervised_run_is_always_read_and_followed(stored: RunStore, tmp_path
     assert by_name(runs.look(NOW, whole))["old"].state == "running"
     lease.release()
     assert [runs.look(NOW, whole).read for _ in range(2)] == [1, 1]  # that was just now
-    age(folder.path, 10)
+    age(folder.path, 700)
     assert [runs.look(NOW, whole).read for _ in range(2)] == [1, 0]
 
 
