@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -30,17 +29,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _trained_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with several sets, stopped by SIGTERM: copied for each test."""
     folder = tmp_path_factory.mktemp("trained")
-    for name in ("work", "store"):
-        (folder / name).mkdir()
-    before = {name: os.environ.get(name) for name in ("HOLDFAST_STORE", "HOLDFAST_SCRATCH")}
-    os.environ.update(HOLDFAST_STORE=str(folder / "store"), HOLDFAST_SCRATCH=str(folder / "local"))
-    house = House(folder / "work", folder / "store")
-    try:
-        house.trained()
-    finally:
-        house.close()
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("work", "store", "memory"):
+            (folder / name).mkdir()
+        patch.setenv("HOLDFAST_STORE", str(folder / "store"))
+        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
+        patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
+        patch.setenv("HOLDFAST_NOTICE", "off")
+        house = House(folder / "work", folder / "store")
+        try:
+            house.trained()
+        finally:
+            house.close()
     return folder / "store"
 
 

@@ -57,6 +57,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
         patch.setenv("HOLDFAST_STORE", str(folder / "store"))
         patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
         patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
+        patch.setenv("HOLDFAST_NOTICE", "off")
         house = House(folder / "work", folder / "store")
         try:
             _, saved = train(house, 2, until=3)
