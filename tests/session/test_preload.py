@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cache.entry import Entry
+from holdfast.cache.tier import Tier
+from holdfast.session.compile_cache import ProgramCache
+
 pytest.importorskip("jax")
 
 Python = Callable[..., str]
@@ -15,7 +19,10 @@ Python = Callable[..., str]
 TRAIN = """
 import sys
 import jax, jax.numpy as jnp
+from holdfast.cache import home
+from holdfast.session import compile_cache
 from holdfast.session.preload import Preload
+home.SEED_LIMIT_S = compile_cache.SEED_WAIT_S = 60.0  # a busy machine is not a failure
 rows = int(sys.argv[1])
 run = hf.start()
 take = Preload.take
@@ -40,6 +47,28 @@ for n in run.steps(run.resume_step + 2):
     run.done(n, state)
 print("sum", float(state.sum()).hex())
 """
+
+
+class LateSeeds:
+    """Stands in for the homing: what the store has is here when it is waited for."""
+
+    def __init__(self, tier: Tier, entry: Entry) -> None:
+        self.tier, self.entry, self.waited = tier, entry, 0
+
+    def wait_seeded(self, _limit_s: float) -> bool:
+        self.waited += 1
+        self.tier.put(self.entry)
+        return True
+
+
+def test_what_the_store_has_is_waited_for_before_it_is_looked_for(tmp_path: Path) -> None:
+    tier, entry = Tier(tmp_path / "local"), Entry("step_f-1", b"program")
+    seeds = LateSeeds(tier, entry)
+    cache = ProgramCache(tier, seeds)  # type: ignore[arg-type]
+    assert cache.tier.get(entry.key) is None
+    assert cache.seeded().get(entry.key) == entry
+    assert cache.seeded() is tier
+    assert seeds.waited == 1
 
 
 def test_what_was_used_last_is_loaded_ahead(python: Python) -> None:

@@ -54,12 +54,12 @@ class Homing:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            self._lower_priority()
         try:
             self._seed()
         finally:
             self._seeded.set()
+        with contextlib.suppress(OSError):
+            self._lower_priority()  # from now on nobody waits for it
         while not self._closing.wait(PERIOD_S):
             self._round()
         self._round()

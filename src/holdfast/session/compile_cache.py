@@ -65,12 +65,17 @@ class ProgramCache:
         program: LastProgram = self._last.program
         return program
 
+    def seeded(self) -> Tier:
+        """The tier, with what the store had, unless that takes too long: to look for something."""
+        homing = self._homing
+        if homing is not None:
+            homing.wait_seeded(SEED_WAIT_S)
+            self._homing = None  # waited for once, by each thread that is here already
+        return self.tier
+
     def get(self, key: str) -> bytes | None:
         """The program as JAX gave it to `put`; None: it is not there."""
-        if self._homing is not None:
-            self._homing.wait_seeded(SEED_WAIT_S)
-            self._homing = None  # waited for once
-        entry = self.tier.get(f"{KIND}-{key}")
+        entry = self.seeded().get(f"{KIND}-{key}")
         last = self.last
         last.key, last.is_found, last.compile_ns = key, entry is not None, 0
         if entry is None:

@@ -195,7 +195,7 @@ class CompiledStep:
 
     def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> Any:
         """The program of this key; None: there is none. Raises UnkeptError if it is of no use."""
-        entry = cache.tier.get(key)
+        entry = cache.seeded().get(key)
         if entry is None:
             return None
         words = entry.words

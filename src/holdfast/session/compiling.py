@@ -51,7 +51,7 @@ class Compiling:
         """A function of `run.compile`'s will be called, whose programs' keys begin so."""
         if self.cache is not None:
             if self._preload is None:
-                self._preload = Preload(self.cache.tier)
+                self._preload = Preload(self.cache)
             self._preload.add(key_stem)
             if self._is_awaited:
                 self._preload.begin()

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.cache.entry import stem
-from holdfast.cache.tier import Tier
 from holdfast.session import executables
 from holdfast.session.compile_cache import KIND as XLA_KIND
+from holdfast.session.compile_cache import ProgramCache
 
 MOST_LOOKED_AT = 8  # entries of one function, the last used first: other ranks' lie among them
 
@@ -32,8 +32,8 @@ class Loaded:
 class Preload:
     """Of one session. Nothing here ever raises: what was not loaded ahead is loaded when called."""
 
-    def __init__(self, tier: Tier) -> None:
-        self._tier = tier
+    def __init__(self, cache: ProgramCache) -> None:
+        self._cache = cache
         self._names: list[str] = []
         self._loaded: dict[str, Loaded] = {}
         self._thread: threading.Thread | None = None
@@ -70,12 +70,13 @@ class Preload:
         import jax
 
         backend = jax.devices()[0].client
-        kept = [one for one in self._tier.entries() if one.name.startswith(f"{stem(name)}-")]
+        tier = self._cache.seeded()
+        kept = [one for one in tier.entries() if one.name.startswith(f"{stem(name)}-")]
         for one in kept[:MOST_LOOKED_AT]:
-            entry = self._tier.look(one.name)
+            entry = tier.look(one.name)
             if entry is None or entry.words.get("process") != backend.process_index():
                 continue
-            stored = self._tier.get(f"{XLA_KIND}-{entry.words.get('xla_key')}")
+            stored = tier.get(f"{XLA_KIND}-{entry.words.get('xla_key')}")
             if stored is not None:
                 executable = executables.load(entry.words["program"], stored.program, backend)
                 self._loaded[entry.key] = Loaded(backend, executable)
