@@ -85,7 +85,7 @@ class Together:
 
     def test_a_rank_that_dies_while_another_waits_for_it(self, house: House, pair: Pair) -> None:
         """The other has copied the ordered step and waits for the set: it leaves, with 75."""
-        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1)
+        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1, ANSWER_LIMIT_S=600)
         ranks[0].send(signal.SIGTERM)
         house.allow(FAR)
         held = holds_at(ranks[1])
