@@ -2,8 +2,7 @@
 
 `ALLOW`: a file with the last step that may begin. `TAG_AT`: a step at which all ask for a save.
 `CRASH_AT`: `rank:step` at which to raise. `HOLD_AT_THE_STOP`: this rank never comes to the boundary
-at which a stop is ordered. `ANSWER_LIMIT_S`: so long others wait for it there, until the stop is
-ordered for a later step.
+at which a stop is ordered.
 """
 
 from __future__ import annotations
@@ -13,13 +12,9 @@ import time
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.core import agree_events
 from holdfast.core.word import Order, unpack
 from holdfast.journal.layout import Word
 from holdfast.session import boundary
-
-if "ANSWER_LIMIT_S" in os.environ:
-    agree_events.DEFAULT_ANSWER_LIMIT_NS = int(os.environ["ANSWER_LIMIT_S"]) * 10**9
 
 
 def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B006 - remembered

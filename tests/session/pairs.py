@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from pathlib import Path
 from processes import FAR, House, Process
 
 from holdfast.agent.launch import free_ports
+from holdfast.core.word import Order, unpack
+from holdfast.journal.layout import Word
+from holdfast.journal.words import WordsPage
 
 HERE = Path(__file__).parent
 
@@ -102,3 +106,13 @@ def nothing_of(step: int, house: House, saved: int) -> None:
 def starts(outputs: list[str]) -> list[int]:
     """From which step each resumed."""
     return [int(re.search(r"from (\d+)", out).group(1)) for out in outputs]
+
+
+def stop_is_ordered() -> bool:
+    """Whether both ranks know at which step they are to stop, by their live journals."""
+    orders = []
+    for live in Path(os.environ["HOLDFAST_SCRATCH"]).rglob("rank-*.hfj"):
+        page = WordsPage.open(live)
+        orders.append(unpack(page.load(Word.ORDER)))
+        page.detach()
+    return len(orders) == 2 and all(order.flags & Order.STOP for order in orders)

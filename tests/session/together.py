@@ -20,6 +20,7 @@ from pairs import (
     holds_at,
     nothing_of,
     starts,
+    stop_is_ordered,
 )
 from processes import EXIT_SAVED, FAR, House
 
@@ -85,8 +86,9 @@ class Together:
 
     def test_a_rank_that_dies_while_another_waits_for_it(self, house: House, pair: Pair) -> None:
         """The other has copied the ordered step and waits for the set: it leaves, with 75."""
-        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1, ANSWER_LIMIT_S=600)
+        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1)
         ranks[0].send(signal.SIGTERM)
+        house.eventually(stop_is_ordered)  # before a rank can pass the step by
         house.allow(FAR)
         held = holds_at(ranks[1])
         saved = house.saved_step()
