@@ -6,11 +6,13 @@ all the writing and waits there; the supervisor never does, neither while it run
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable
 
 
@@ -54,6 +56,7 @@ class Printer:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._taken = 0  # jobs that are done
         self._thread = threading.Thread(target=self._run, name="holdfast-screen", daemon=True)
         self._thread.start()
 
@@ -66,15 +69,19 @@ class Printer:
         """Do this after everything else; never blocks."""
         self._jobs.put(job)
 
-    def close(self, limit_s: float = 2.0) -> bool:
-        """Finish; False when the terminal does not take what is left in time."""
+    def close(self, limit_s: float = 2.0, total_s: float = 30.0) -> bool:
+        """Finish; False when the terminal takes nothing for `limit_s`, or not all in `total_s`."""
         self._jobs.put(None)
-        self._thread.join(limit_s)
+        end_s = time.monotonic() + total_s
+        before = -1
+        while self._thread.is_alive() and self._taken != before and time.monotonic() < end_s:
+            before = self._taken
+            self._thread.join(limit_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
+            # A closed or broken terminal must not end the supervisor.
+            with contextlib.suppress(OSError, ValueError):
                 job()
-            except (OSError, ValueError):
-                continue  # a closed or broken terminal must not end the supervisor
+            self._taken += 1
