@@ -117,7 +117,7 @@ def test_a_device_that_is_never_ready_is_a_hang_however_far_the_host_goes(house:
 
 
 def test_what_is_declared_is_no_hang(house: House) -> None:
-    run = start(house, "evaluation", "--hang", 1)
+    run = start(house, "evaluation", "--hang", 2)
     run.saw("hangs in")
     watched(house, run, looks=4)
     house.go()
@@ -151,7 +151,7 @@ print("sum", int(state[0]))
 def test_a_compilation_is_no_hang(house: House) -> None:
     script = house.script(COMPILES)
     command = (sys.executable, script)
-    run = house.holdfast("run", "--name", "r", "--hang", 1, "--", *command, GO=house.go_file)
+    run = house.holdfast("run", "--name", "r", "--hang", 2, "--", *command, GO=house.go_file)
     run.saw("compiles")
     watched(house, run, looks=4)
     house.go()

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.journal.regular import open_regular
+from holdfast.journal.scratch import claim_folders
+from holdfast.snapshot import ram_folder
 from holdfast.snapshot.ram_folder import OLD_S, claim_ram, reclaim
 
 
@@ -170,3 +173,50 @@ def test_a_folder_under_reclaim_is_made_anew_by_its_run(base: Path) -> None:
         (base.parent / "end").touch()
         remover.wait()
     assert (base.parent / "removed").exists()
+
+
+@pytest.mark.parametrize("gone", ["ram", "run", "holdfast"])
+def test_a_folder_that_goes_while_it_is_claimed_is_made_again(
+    base: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """At its worst: after it was checked, and before anything is in it."""
+    first = []
+
+    def removed_before(path: Path, flags: int) -> int:
+        if not first:
+            first.append(path)
+            folder = path.parent
+            names = {"ram": 1, "run": 2, "holdfast": 3}[gone]
+            for _ in range(names):
+                folder.rmdir()
+                folder = folder.parent
+        return open_regular(path, flags)
+
+    monkeypatch.setattr(ram_folder, "open_regular", removed_before)
+    folder = claim_ram(base, "run")
+    assert first
+    assert (folder.path / "owner.json").exists()
+    folder.remove()
+
+
+def test_a_folder_that_goes_between_two_of_a_chain_is_made_again(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, asked = os.access, []
+
+    def removed_before(path: Path, mode: int) -> bool:
+        asked.append(path)
+        if asked == [base / "own", base / "own" / "key"]:
+            path.rmdir()
+            path.parent.rmdir()
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", removed_before)
+    assert claim_folders(os.getuid(), base / "own", base / "own" / "key") == ""
+    assert (base / "own" / "key").is_dir()
+    assert len(asked) == 4
+
+
+def test_where_nothing_can_be_made_it_is_said(base: Path) -> None:
+    words = claim_folders(os.getuid(), base / "none" / "own", base / "none" / "own" / "key")
+    assert words == f"{base / 'none' / 'own'} is not there (any more)"

@@ -22,6 +22,7 @@ from holdfast.journal.store import RunFolder
 
 OWNER_FILE = "owner.json"
 CACHE_FOLDER = "cache"  # compiled programs, for all attempts of the run on this host
+_TRIES = 100  # each but the last is one of another run's ends
 BASES = (Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - checked for owner, mode and links
 
 # Types in mountinfo that reach over a network or through a process; `fuse.*` comes on top.
@@ -49,7 +50,7 @@ def scratch_dir(key: str, *, uid: int | None = None, bases: Sequence[Path] | Non
         reason = _unfit(base)
         if not reason:
             own = base / f"holdfast-{uid}"
-            reason = claim_folder(own, uid) or claim_folder(own / key, uid)
+            reason = claim_folders(uid, own, own / key)
         if not reason:
             return own / key
         refused.append(reason)
@@ -141,12 +142,37 @@ def _unfit(base: Path) -> str:
     return f"{base} is on {kind}, which is not local" if is_remote(kind) else ""
 
 
+def claim_folders(uid: int, *folders: Path) -> str:
+    """`claim_folder` for each, which lies in the one before it; the words say what is wrong.
+
+    Other runs remove what they leave empty, perhaps just before something is put into it: then all
+    are made once more.
+    """
+    reason = ""
+    for _ in range(_TRIES):
+        try:
+            return next((words for folder in folders if (words := _claim(folder, uid))), "")
+        except FileNotFoundError as error:
+            reason = f"{error.filename} is not there (any more)"
+    return reason
+
+
 def claim_folder(folder: Path, uid: int) -> str:
     """Create a private folder, or check the one that is there; the words say what is wrong."""
+    try:
+        return _claim(folder, uid)
+    except FileNotFoundError:
+        return f"{folder} cannot be created (the one that it lies in is not there)"
+
+
+def _claim(folder: Path, uid: int) -> str:
+    """The words; raises FileNotFoundError where it, or the one that it lies in, is removed."""
     try:
         folder.mkdir(PRIVATE_FOLDER)
     except FileExistsError:
         pass
+    except FileNotFoundError:
+        raise
     except OSError as error:
         return f"{folder} cannot be created ({error.strerror})"
     try:
@@ -157,9 +183,14 @@ def claim_folder(folder: Path, uid: int) -> str:
             return f"{folder} belongs to user id {info.st_uid}"
         if info.st_mode & 0o077:
             folder.chmod(PRIVATE_FOLDER)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            folder.lstat()  # no access because it is gone is another matter
+            return f"{folder} cannot be written"
+    except FileNotFoundError:
+        raise
     except OSError as error:
         return f"{folder} cannot be checked ({error.strerror})"
-    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+    return ""
 
 
 def _unescape(field: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.journal.holder import Holder, Sign, look
 from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.journal.scratch import (
     OWNER_FILE,
-    claim_folder,
+    claim_folders,
     filesystem_of,
     is_remote,
     owner_of,
@@ -82,8 +82,7 @@ def claim_ram(base: Path, key: str, uid: int | None = None) -> RamFolder:
     own = base / f"holdfast-{uid}"
     path = own / key / FOLDER
     for _ in range(_TRIES):
-        reason = claim_folder(own, uid) or claim_folder(own / key, uid) or claim_folder(path, uid)
-        if reason:
+        if reason := claim_folders(uid, own, own / key, path):
             raise StoreUnavailable(f"no snapshots in memory: {reason}")
         lock = _locked(path)
         if lock is not None:
@@ -165,10 +164,13 @@ def _take(path: Path) -> bool:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of the folder; None when another process does."""
+    """A descriptor that holds the lock of the folder; None when another process does, or did."""
     place = path / LOCK_FILE
     with store_errors("hold the snapshots in memory", place):
-        descriptor = open_regular(place, os.O_RDWR | os.O_CREAT)
+        try:
+            descriptor = open_regular(place, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            return None  # the folder was removed this moment
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Whoever removed the folder held the lock of a file that is no longer there.
