@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.agent import standbys as standbys_module
 from holdfast.agent.reaper import descendants
-from holdfast.agent.standbys import Prepared, Standbys
+from holdfast.agent.standbys import Ending, Prepared, Standbys
 from holdfast.agent.tree import RankCommand
 
 WAITING = [sys.executable, str(Path(__file__).with_name("waiting.py"))]
@@ -344,3 +344,53 @@ def test_a_tree_that_was_killed_is_not_taken(keeper):
     os.kill(reaper, signal.SIGKILL)
     wait_dead(guard)
     assert keeper.take(1) is None
+
+
+class Given:
+    """A tree that was given up: it is asked whether it has ended, and has after so many times."""
+
+    pid = 123456789
+
+    def __init__(self, asked: int) -> None:
+        self.asked = asked
+
+    def ended(self) -> bool:
+        self.asked -= 1
+        return self.asked < 0
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2, 5])
+def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(tmp_path, asked):
+    """However late what waited for it is gone: what it then makes itself is its own."""
+    folder = tmp_path / "attempt-0001"
+    folder.mkdir()
+    (folder / "of one that waited").touch()
+    with selectors.DefaultSelector() as selector:
+        keeper = Standbys(1, WAITING, selector, say=print)
+        keeper._ending = [Ending(Given(asked), folder), Ending(Given(9), None)]
+        assert keeper.take(1) is None
+        assert not folder.exists()
+        folder.mkdir()
+        (folder / "its own").touch()
+        for _ in range(20):
+            keeper.look()
+        assert (folder / "its own").exists()
+        assert keeper.are_wanted
+
+
+def test_the_folder_of_an_attempt_is_its_own_though_what_waited_cannot_be_killed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(standbys_module, "CLEAR_LIMIT_S", 0.0)
+    folder = tmp_path / "attempt-0001"
+    folder.mkdir()
+    with selectors.DefaultSelector() as selector:
+        keeper = Standbys(1, WAITING, selector, say=print)
+        tree = Given(1 << 60)
+        keeper._ending = [Ending(tree, folder)]
+        keeper.take(1)
+        assert [path.name for path in tmp_path.iterdir()] == [f"given-up-{tree.pid}"]
+        folder.mkdir()
+        tree.asked = 0
+        keeper.look()
+        assert list(tmp_path.iterdir()) == [folder]

@@ -129,6 +129,15 @@ class Ending:
             shutil.rmtree(self.folder, ignore_errors=True)
         return True
 
+    def out_of_the_way(self) -> Ending:
+        """It survives SIGKILL: its folder goes by another name, for its attempt is to have one."""
+        if self.folder is None:
+            return self
+        place = self.folder.with_name(f"given-up-{self.tree.pid}")
+        with contextlib.suppress(OSError):
+            self.folder.rename(place)
+        return Ending(self.tree, place)
+
 
 class Standbys:
     """Keeps one tree prepared while an attempt runs, and hands it to the next."""
@@ -178,7 +187,7 @@ class Standbys:
 
     def look(self) -> None:
         """Take what the interpreters say; a tree that has ended by itself is let go of."""
-        self._ending = [one for one in self._ending if not one.is_over()]
+        self._let_go()
         prepared = self._prepared
         if prepared is None or prepared.read():
             return
@@ -230,14 +239,18 @@ class Standbys:
     def _clear(self) -> None:
         """See to it that nobody who was given up is in the place of the attempt that starts now."""
         end_s = time.monotonic() + CLEAR_LIMIT_S
-        while any(one.folder is not None and not one.is_over() for one in self._ending):
-            if time.monotonic() > end_s:  # it survives SIGKILL: out of the way at least
-                for one in self._ending:
-                    if one.folder is not None:
-                        with contextlib.suppress(OSError):
-                            one.folder.rename(one.folder.with_name(f"given-up-{one.tree.pid}"))
+        while any(one.folder is not None for one in self._ending):
+            # Each is asked until it is over, and never again: the folder is the attempt's then.
+            self._let_go()
+            if time.monotonic() > end_s:
+                self._ending = [one.out_of_the_way() for one in self._ending]
                 return
-            time.sleep(LOOK_S)
+            if self._ending:
+                time.sleep(LOOK_S)
+
+    def _let_go(self) -> None:
+        """Forget those of which nothing is left."""
+        self._ending = [one for one in self._ending if not one.is_over()]
 
     def give_up(self, why: str) -> None:
         """What was woken is out of date; it is prepared anew."""
