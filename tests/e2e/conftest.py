@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from distributed import FULL
-from processes import House
+from processes import House, house_in
 
 sys.path.pop(0)
 
@@ -29,18 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _trained_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with several sets, stopped by SIGTERM: copied for each test."""
     folder = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("work", "store", "memory"):
-            (folder / name).mkdir()
-        patch.setenv("HOLDFAST_STORE", str(folder / "store"))
-        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
-        patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
-        patch.setenv("HOLDFAST_NOTICE", "off")
-        house = House(folder / "work", folder / "store")
-        try:
-            house.trained()
-        finally:
-            house.close()
+    with house_in(folder) as house:
+        house.trained()
     return folder / "store"
 
 

@@ -21,6 +21,7 @@ from processes import (
     FAR,
     House,
     Process,
+    house_in,
     is_alive,
     kill,
     ranks_of,
@@ -151,18 +152,8 @@ class Distributed:
     @classmethod
     def undisturbed(cls, tmp_path_factory: pytest.TempPathFactory) -> Digests:
         folder = tmp_path_factory.mktemp("undisturbed")
-        for name in ("work", "scratch", "memory"):
-            (folder / name).mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("HOLDFAST_STORE", str(folder / "store"))
-            patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
-            patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
-            patch.setenv("HOLDFAST_NOTICE", "off")
-            house = House(folder / "work", folder / "store")
-            try:
-                return Ranks(house, cls.trainer).learn()
-            finally:
-                house.close()
+        with house_in(folder) as house:
+            return Ranks(house, cls.trainer).learn()
 
     @pytest.fixture
     def ranks(self, house: House, undisturbed: Digests) -> Ranks:

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 TRAINER = Path(__file__).with_name("trainer.py")
 LIMIT_S = 150.0  # generous: only a hang comes near it, even where ten others want the cores
@@ -304,3 +305,20 @@ def ranks_of(supervisor: Process) -> list[int]:
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to any process."""
     os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def house_in(folder: Path) -> Iterator[House]:
+    """A house for several tests: its store, scratch and memory lie in `folder`, which is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("work", "store", "scratch", "memory"):
+            (folder / name).mkdir()
+        patch.setenv("HOLDFAST_STORE", str(folder / "store"))
+        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
+        patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
+        patch.setenv("HOLDFAST_NOTICE", "off")  # the machine that tests run on may have some
+        house = House(folder / "work", folder / "store")
+        try:
+            yield house
+        finally:
+            house.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from processes import EXIT_DONE, EXIT_FAILED, House, Process
+from processes import EXIT_DONE, EXIT_FAILED, House, Process, house_in
 
 pytest.importorskip("jax")
 
@@ -51,19 +51,9 @@ def nobody_stands_by() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
     folder = tmp_path_factory.mktemp("before")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("store", "scratch", "memory", "work"):
-            (folder / name).mkdir()
-        patch.setenv("HOLDFAST_STORE", str(folder / "store"))
-        patch.setenv("HOLDFAST_SCRATCH", str(folder / "scratch"))
-        patch.setenv("HOLDFAST_MEMORY_DIR", str(folder / "memory"))
-        patch.setenv("HOLDFAST_NOTICE", "off")
-        house = House(folder / "work", folder / "store")
-        try:
-            _, saved = train(house, 2, until=3)
-            _, undisturbed = train(house, 1, until=6, name="undisturbed")
-        finally:
-            house.close()
+    with house_in(folder) as house:
+        _, saved = train(house, 2, until=3)
+        _, undisturbed = train(house, 1, until=6, name="undisturbed")
     return Before(folder / "store" / "r", saved, undisturbed)
 
 

@@ -18,8 +18,8 @@ from holdfast.agent.tree import RankCommand, Tree, TreeMessage
 from holdfast.journal.gate import Gate, Go, Mark, mark, read_files, told_path
 
 CHECK_EVERY_S = 2.0
-# Of a restart: then the files are on a disk that does not answer. Less than a cold start costs, and
-# more than a busy host may keep the thread that looks from its turn.
+# Of a restart: then the files are on a disk that does not answer. Less than a cold start with a
+# framework takes, and more than a busy host may keep the thread that looks from its turn.
 CHECK_LIMIT_S = 2.0
 
 NEWS = ("launched", "standby")  # what the attempt itself is to hear when it begins
