@@ -192,10 +192,10 @@ def test_the_reaper_ignores_signals_meant_for_others(attempt):
     one.until("launched")
     guard = one.tree._process.pid
     for pid in (guard, reaper_of(guard)):
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
-            os.kill(pid, number)
-    one.tree.kill()
-    assert one.until("exit").fields["signal"] == 9
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGQUIT"):
+            os.kill(pid, signal.Signals[name])
+    one.tree.signal(signal.SIGUSR2)  # the reaper hears it after all of those
+    assert one.until("exit").fields["signal"] == signal.SIGUSR2
     one.until("gone")
 
 

@@ -20,6 +20,8 @@ from processes import (
     reaper_of,
 )
 
+from holdfast.agent.reaper import descendants
+
 RANKS = pytest.mark.parametrize("ranks", [1, 2])
 
 
@@ -52,6 +54,21 @@ def test_a_signal_saves_and_stops(books: Books, name: str, ranks: int) -> None:
     assert story["cause"] == ("preempted" if is_notice else "stopped")
     assert story["words"].startswith(f"{name if is_notice else 'Ctrl-C'}: stopped; step ")
     assert story["exits"] == [EXIT_SAVED] * ranks
+    assert f"from {books.house.saved_step()}\n" in books.finishes(ranks)
+    assert books.account(disruptions=1).lost_steps == 0
+
+
+@RANKS
+def test_a_signal_to_every_process_saves_and_stops(books: Books, ranks: int) -> None:
+    """As a service manager sends it that stops a whole cgroup."""
+    run = running(books, ranks)
+    for pid in (run.pid, *descendants(run.pid)):
+        os.kill(pid, signal.SIGTERM)
+    run.saw("saving, then stopping")
+    books.go_on()
+    run.wait(EXIT_SAVED)
+    books.nobody_left()
+    assert books.incident()["exits"] == [EXIT_SAVED] * ranks
     assert f"from {books.house.saved_step()}\n" in books.finishes(ranks)
     assert books.account(disruptions=1).lost_steps == 0
 

@@ -199,7 +199,8 @@ class Standby:
 class Reaper:
     """The loop's state: which pids are ranks, and whether the tree is being killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: int) -> None:
+        self.guard = guard
         self.ranks: dict[int, int] = {}  # pid -> rank
         self.standbys: dict[int, Standby] = {}  # by rank; those that were not woken yet
         self.held: list[Standby] = []  # woken, and to be freed
@@ -349,9 +350,11 @@ class Reaper:
             wait_ms = RESCAN_S * 1000 if self.killing_since is not None else None
             for fd, _ in poll.poll(wait_ms):
                 if fd == wakeup_fd:
-                    for number in os.read(wakeup_fd, 512):
-                        if number == signal.SIGTERM:
-                            self.kill()
+                    os.read(wakeup_fd, 512)
+                    # The kernel says SIGTERM when our parent dies; so does who stops a service by
+                    # a signal to each of its processes, and then the ranks are about to save.
+                    if os.getppid() != self.guard:
+                        self.kill()
                 elif fd in self.speaking:
                     if not self.speaking[fd].read():
                         poll.unregister(fd)
@@ -455,7 +458,7 @@ def main(agent_pid: int) -> NoReturn:
         stand_guard(reaper_pid, wakeup_fd)
     else:
         os.close(wakeup_fd)
-        Reaper().run(take_place(guard_pid, "hf-reaper"))
+        Reaper(guard_pid).run(take_place(guard_pid, "hf-reaper"))
     os._exit(0)
 
 
