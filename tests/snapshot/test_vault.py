@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, StoreUnavailable
-from holdfast.journal.elsewhere import elsewhere, keep_elsewhere
+from holdfast.journal import objects
+from holdfast.journal.elsewhere import elsewhere
 from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, is_object_url, parse_place
 from holdfast.snapshot.restore import read_set
@@ -25,12 +27,14 @@ STATE = {"state": {"w": np.arange(300_000.0), "n": 3}}
 
 
 @pytest.fixture(params=["folder", "memory"])
-def ckpt(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def ckpt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of sets, which are in it or elsewhere."""
     folder = tmp_path / "ckpt"
     folder.mkdir()
     if request.param == "memory":
-        keep_elsewhere(folder, parse_place(f"memory://{tmp_path.name}/run/ckpt"))
+        told = {"folder": str(folder), "url": f"memory://{tmp_path.name}/run/ckpt"}
+        told_json = json.dumps(told | {"instance_credentials": False})
+        monkeypatch.setenv("HOLDFAST_WORKING_COPY", told_json)
     return folder
 
 
@@ -118,6 +122,32 @@ def test_a_damaged_word_on_where_sets_are(said: str, tmp_path: Path) -> None:
     for look in (elsewhere, list_sets):
         with pytest.raises(StoreUnavailable, match=r"elsewhere\.json"):
             look(tmp_path)
+
+
+@pytest.mark.parametrize("instance", [True, False])
+def test_a_store_does_not_say_where_its_sets_are(
+    instance: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes into a shared folder chooses no other place, and no credentials."""
+    opened: list[str] = []
+    monkeypatch.setattr(objects, "_connect", lambda place, *_: opened.append(str(place)))
+    ckpt = tmp_path / "store" / "lm" / "ckpt"
+    ckpt.mkdir(parents=True)
+    said = {"url": "s3://evil/runs/lm/ckpt", "instance_credentials": instance}
+    (ckpt / "elsewhere.json").write_text(json.dumps(said))
+    for look in (list_sets, save, partial_sets):
+        with pytest.raises(StoreUnavailable, match=r"name it yourself: --store s3://evil/runs;"):
+            look(ckpt)
+    assert opened == []
+
+
+@pytest.mark.parametrize("said", ["[]", "rubbish", "{}", '{"folder": 3, "url": 4}'])
+def test_a_changed_variable_about_the_working_copy(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_WORKING_COPY", said)
+    with pytest.raises(StoreUnavailable, match=r"HOLDFAST_WORKING_COPY is .*pass it on unchanged"):
+        elsewhere(tmp_path)
 
 
 def test_without_credentials_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import now_ns, read_clock_pair
 from holdfast.journal.control import ControlInbox
+from holdfast.journal.elsewhere import telling
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
@@ -88,8 +89,9 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         for sentence in adopt(folder, scratch):
             screen.say("warning", sentence)
         memory = _memory(settings, folder, screen)
+        told = listens(bool(sources)) | telling(folder.path.parent)
         job = Job(
-            command=Command(command, place, inherited_environment() | listens(bool(sources))),
+            command=Command(command, place, inherited_environment() | told),
             policy=run_policy(settings, around),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
@@ -103,7 +105,7 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
             cache_bytes=settings.compile_cache_bytes,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
-        exporter = beside(settings, folder, inherited_environment(), screen)
+        exporter = beside(settings, folder, inherited_environment() | told, screen)
         ears = Ears(sources, around)
         return _run(folder, lease, job, screen, carrier, ears, exporter, look)
     finally:

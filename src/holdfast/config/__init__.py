@@ -28,6 +28,7 @@ TPU_VARIABLE = "HOLDFAST_TPU_ENDPOINT"
 LISTENS_VARIABLE = "HOLDFAST_LISTENS"
 LISTENS_MARK = f"{LISTENS_VARIABLE}=1".encode()  # as /proc shows it
 STARTED_VARIABLE = "HOLDFAST_MACHINE_STARTED"
+WORKING_COPY_VARIABLE = "HOLDFAST_WORKING_COPY"
 SERVE_TOKEN_VARIABLE = "HOLDFAST_SERVE_TOKEN"  # noqa: S105 - a name
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
@@ -48,7 +49,7 @@ def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
     known = {row.variable for row in TABLE} | set(_RANK_VARIABLES.values())
     known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
-    known |= {LISTENS_VARIABLE, STARTED_VARIABLE, SERVE_TOKEN_VARIABLE}
+    known |= {LISTENS_VARIABLE, STARTED_VARIABLE, SERVE_TOKEN_VARIABLE, WORKING_COPY_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)
 
@@ -225,6 +226,11 @@ def debugging() -> bool:
 def serve_token() -> str | None:
     """What `holdfast serve` demands of who looks, where no file was named; None: nothing."""
     return os.environ.get(SERVE_TOKEN_VARIABLE) or None
+
+
+def told_working_copy() -> str | None:
+    """What a supervisor tells its processes of the folder that its store is copied to."""
+    return os.environ.get(WORKING_COPY_VARIABLE) or None
 
 
 def tpu_endpoint() -> str | None:

@@ -61,6 +61,20 @@ def register(root: Path, remote: Remote) -> None:
     _remotes[root] = remote
 
 
+def copied_from(path: Path) -> Place | None:
+    """Where exactly the file or folder comes from; None when it is nobody's copy."""
+    remote, parts = remote_of(path), []
+    if remote is None:
+        return None
+    while path not in _remotes:
+        parts.append(path.name)
+        path = path.parent
+    place = remote.place
+    for part in reversed(parts):
+        place /= part
+    return place
+
+
 def remote_of(path: Path) -> Remote | None:
     """Where the file or folder comes from; None when it is nobody's copy."""
     if not _remotes:

@@ -35,7 +35,7 @@ from holdfast.journal.atomic import (
     store_errors,
 )
 from holdfast.journal.clocks import boot_id, now_ns
-from holdfast.journal.elsewhere import keep_elsewhere
+from holdfast.journal.elsewhere import note_elsewhere
 from holdfast.journal.fields import text, texts, whole
 from holdfast.journal.names import check_name, is_name, new_id, shown
 from holdfast.journal.regular import refuse_link
@@ -237,10 +237,10 @@ class RunStore:
         return folder
 
     def _place_sets(self, folder: RunFolder) -> None:
-        """Of sets in an object store nothing is copied: their folder says where they are."""
+        """Of sets in an object store nothing is copied: a note says where they are."""
         if self._remote is not None:
             folder.complete(durable=False)
-            keep_elsewhere(folder.ckpt_dir, self._remote.place / folder.name / folder.ckpt_dir.name)
+            note_elsewhere(folder.ckpt_dir, self._remote.place / folder.name / folder.ckpt_dir.name)
 
     def create(
         self, name: str, *, command: Sequence[str] = (), requested_unix_ns: int | None = None

@@ -3,8 +3,8 @@
 What must hold is the same in both: whoever sees a receipt can rely on the shard, whoever sees a
 manifest can rely on all of the set, and nothing partial is ever read as a set.
 
-A run that lives in an object store has a working copy of its records on this host; the `ckpt`
-folder there holds no sets, only `elsewhere.json`, which says where they are.
+A run that lives in an object store has a working copy of its records on this host; its sets are in
+the object store alone (`journal.elsewhere`).
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class Vault(Protocol):
 
 
 def open_vault(place: Path | str) -> Vault:
-    """The vault at a folder of sets or a URL; a folder may say that its sets are elsewhere.
+    """The vault at a folder of sets or a URL; of a working copy, where its sets are.
 
     Raises ConfigurationError for a URL that cannot be meant, or whose library or credentials are
-    not there, StoreUnavailable when a folder's word on where its sets are cannot be read.
+    not there, StoreUnavailable when only the folder itself says that its sets are elsewhere.
     """
     if isinstance(place, str) and "://" in place:
         from holdfast.journal.objects import parse_place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -14,7 +15,6 @@ import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal import objects
-from holdfast.journal.elsewhere import keep_elsewhere
 from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.snapshot import vault as vaults
@@ -45,11 +45,13 @@ def fresh() -> None:
 
 
 @pytest.fixture
-def ckpt(tmp_path: Path, bucket: str) -> Path:
+def ckpt(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of sets that are in the bucket."""
     folder = tmp_path / "ckpt"
     folder.mkdir()
-    keep_elsewhere(folder, parse_place(f"s3://{bucket}/team/run/ckpt"))
+    told = {"folder": str(folder), "url": f"s3://{bucket}/team/run/ckpt"}
+    told_json = json.dumps(told | {"instance_credentials": False})
+    monkeypatch.setenv("HOLDFAST_WORKING_COPY", told_json)
     return folder
 
 
@@ -84,7 +86,7 @@ def test_a_set_comes_back_as_it_was(ckpt: Path, bucket: str, moto: Any) -> None:
     assert verify(place) == ()
     ((found,), damage) = list_sets(ckpt)
     assert (found.attempt, found.step, found.path, damage) == (0, 1, place, {})
-    assert [path.name for path in ckpt.iterdir()] == ["elsewhere.json"], "nothing lies here"
+    assert not list(ckpt.iterdir()), "nothing lies here"
     assert moto.uploads(bucket) == 0
 
 
