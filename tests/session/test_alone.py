@@ -9,7 +9,15 @@ import signal
 import sys
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, EXIT_UNAVAILABLE, FAR, House, expected_digest
+from processes import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SAVED,
+    EXIT_UNAVAILABLE,
+    FAR,
+    House,
+    expected_digest,
+)
 
 
 def test_more_steps_continue_a_run_that_was_done(house: House) -> None:
@@ -167,20 +175,84 @@ def test_an_exit_before_the_end_is_not_done(house: House) -> None:
     assert "exited 0 before the run was done" in out
 
 
-def test_finish_after_a_break_is_done(house: House) -> None:
+LEAVES = """
+import sys
+import holdfast as hf
+run = hf.start('r')
+state = run.restore(init=lambda: {'x': 0})
+for step in run.steps(int(sys.argv[1])):
+    if step == 6 and sys.argv[2] == 'in the step': break
+    state = {'x': state['x'] * 2 + step}
+    run.done(step, state)
+    if step == 5 and sys.argv[2] == 'after it': break
+    if step == 5 and sys.argv[2] == 'by finish': run.finish()
+    if step == 5 and sys.argv[2] == 'twice': run.finish({'x': 1}); run.finish({'x': 2})
+state = {} if sys.argv[3] == 'its own' else state
+run.finish(*[{'x': 7}] if sys.argv[3] == 'given' else [])
+print('x', hf.load(str(run._attachment.folder.path))['x'])
+"""
+
+
+@pytest.mark.parametrize(
+    ("leaves", "state", "saved"),
+    [
+        ("after it", "its own", 57),
+        ("after it", "given", 7),
+        ("by finish", "its own", 57),
+        ("in the step", "given", 7),
+        ("twice", "its own", 1),
+    ],
+)
+def test_a_loop_left_early_saves_the_last_step_done(
+    house: House, leaves: str, state: str, saved: int
+) -> None:
+    script = house.script(LEAVES)
+    out = house.start(sys.executable, script, 10, leaves, state).wait(EXIT_DONE)
+    assert f"x {saved}" in out
+    assert house.saved_step() == 5
+    # And the run goes on from there, with as many steps as it had left, or with none.
+    expected = saved
+    for step in range(6, 9):
+        expected = expected * 2 + step
+    assert f"x {expected}" in house.start(sys.executable, script, 8, "not", "-").wait(EXIT_DONE)
+    assert f"x {expected}" in house.start(sys.executable, script, 8, "not", "-").wait(EXIT_DONE)
+
+
+def test_in_the_middle_of_a_step_finish_needs_its_state(house: House) -> None:
+    """The last state may be changed already, or its memory given away."""
+    script = house.script(LEAVES)
+    out = house.start(sys.executable, script, 10, "in the step", "-").wait(EXIT_FAILED)
+    assert "run.finish() was called in the middle of step 6: leave the loop right" in out
+    assert house.saved_step() == 0
+
+
+def test_finish_before_any_step_saves_nothing(house: House) -> None:
     script = house.script(
         "import holdfast as hf\n"
         "run = hf.start('r')\n"
-        "state = run.restore(init=lambda: {'x': 1})\n"
+        "run.restore(init=lambda: {'x': 1})\n"
+        "run.finish()\n"
+        "print('over')\n"
+    )
+    assert "over" in house.start(sys.executable, script).wait(EXIT_DONE)
+    assert house.sets() == []
+
+
+def test_a_last_state_that_was_given_away_is_the_scripts_fault(house: House) -> None:
+    pytest.importorskip("jax")
+    script = house.script(
+        "import jax, jax.numpy as jnp\n"
+        "import holdfast as hf\n"
+        "run = hf.start('r')\n"
+        "state = run.restore(init=lambda: {'x': jnp.zeros(2)})\n"
         "for step in run.steps(10):\n"
         "    run.done(step, state)\n"
-        "    if step == 4: break\n"
-        "run.finish({'x': 2})\n"
+        "    if step == 3: break\n"
+        "jax.jit(lambda s: s['x'] + 1, donate_argnums=0)(state)\n"
+        "run.finish()\n"
     )
-    house.start(sys.executable, script).wait(EXIT_DONE)
-    assert house.saved_step() == 4
-    assert house.holdfast("run", "--name", "s", "--", sys.executable, script).wait(EXIT_DONE)
-    assert house.saved_step("s") == 4
+    out = house.start(sys.executable, script).wait(EXIT_FAILED)
+    assert "Unstorable: state/x: a jax array that was donated" in out.splitlines()[-1]
 
 
 def test_each_step_may_be_saved_under_a_name(house: House) -> None:

@@ -177,7 +177,7 @@ state = run.restore(init=lambda: {"x": np.zeros(3)})
 for step in run.steps(int(sys.argv[1])):
     state["x"] += 1
     loss = [9, 8, 7, 3, 4, 5, 6, 3, 8, 9, 9, 9, 9, 9][step - 1]
-    if step <= 14: print(step, run.best("loss", loss))
+    if step <= 14: print(step, run.best("loss", loss, "min"))
     if step == 2: run.save("early", wait=True)
     run.done(step, state)
 """
@@ -207,12 +207,24 @@ def test_the_best_is_remembered_over_a_restart(python: Python) -> None:
         "run = hf.start()\n"
         "state = run.restore(init=lambda: {})\n"
         "for step in run.steps(int(sys.argv[1])):\n"
-        "    print(run.best('loss', float(sys.argv[2])))\n"
+        "    print(run.best('loss', float(sys.argv[2]), 'min'))\n"
         "    run.done(step, state)\n"
     )
     assert python(text, 1, 3.0) == "True"
     assert python(text, 2, 4.0) == "False"
     assert python(text, 3, 2.0) == "True"
+
+
+def test_the_best_is_the_highest_or_the_lowest_and_never_nan(python: Python) -> None:
+    out = python(
+        "run = hf.start()\n"
+        "run.restore(init=dict)\n"
+        "for n in (float('nan'), 0.5, 0.7, float('nan'), 0.6, np.float32(0.75)):\n"
+        "    print(run.best('accuracy', n, 'max'), run.best('loss', n, 'min'))\n"
+    )
+    told = [line.split() for line in out.splitlines()]
+    assert [highest for highest, _ in told] == ["False", "True", "True", "False", "False", "True"]
+    assert [lowest for _, lowest in told] == ["False", "True", *["False"] * 4]
 
 
 def test_load_a_part_of_the_state(python: Python, house: House) -> None:

@@ -104,6 +104,62 @@ def test_a_state_that_becomes_unstorable_costs_the_save_and_not_the_training(
     assert house.saved_step() == 40
 
 
+def test_a_state_that_done_was_not_given_fails_at_the_first_step(
+    python: Python, house: House
+) -> None:
+    """Every checkpoint would be empty, and the work lost at the first restart."""
+    out = python(START + "for s in run.steps(9): run.done(s); print('did', s)\n", code=EXIT_FAILED)
+    assert "did 1" not in out
+    assert "run.done was given none: call run.done(step, state)" in out.splitlines()[-1]
+    assert house.sets() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run.restore()\nfor s in run.steps(3): run.done(s)\n",
+        "run.track(part=np.random.default_rng(1))\nrun.restore()\n"
+        "for s in run.steps(3): run.done(s)\n",
+        "run.restore(init=dict)\nfor s in run.steps(3): run.done(s, commit=print)\n",
+    ],
+)
+def test_nothing_is_missing_where_the_state_is_kept_otherwise(
+    python: Python, house: House, text: str
+) -> None:
+    python("run = hf.start()\n" + text)
+    assert house.saved_step() == 3
+
+
+def test_a_state_that_is_missing_later_costs_that_save_and_the_end(
+    python: Python, house: House
+) -> None:
+    text = START + (
+        "for s in run.steps(9):\n"
+        "    if s in (3, 6): run.save(wait=True)\n"
+        "    run.done(s, state if s < 5 else None)\n"
+    )
+    out = python(text, code=EXIT_FAILED, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    assert "step 6 could not be saved: state: run.restore returned a state" in out
+    assert "Unstorable: state: run.restore returned a state" in out.splitlines()[-1]
+    assert house.saved_step() == 3
+
+
+def test_a_last_state_that_cannot_be_stored_is_not_the_stores_fault(python: Python) -> None:
+    text = START + "for s in run.steps(3): run.done(s, state if s < 3 else {'x': object()})\n"
+    assert "Unstorable: state/x" in python(text, code=EXIT_FAILED).splitlines()[-1]
+
+
+def test_checkpoints_of_ones_own_are_made_of_the_last_step_too(python: Python) -> None:
+    text = (
+        "run = hf.start()\nmade = []\n"
+        "for s in run.steps(9):\n"
+        "    run.done(s, commit=made.append)\n"
+        "    if s == 4: break\n"
+        "run.finish()\nprint(made)\n"
+    )
+    assert python(text, HOLDFAST_SAVE_EVERY_STEPS=1000) == "[4]"
+
+
 @pytest.mark.parametrize(
     ("init", "told"),
     [
@@ -151,6 +207,18 @@ def test_ranks_that_the_launcher_did_not_number(python: Python) -> None:
 @pytest.mark.parametrize("keep", ["Keep(last=0)", "Keep(every=0)", "Keep(last=True)"])
 def test_a_retention_that_keeps_nothing(python: Python, keep: str) -> None:
     assert keep.split("(")[1][:4] in python(f"hf.{keep}\n", code=EXIT_FAILED).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("'acc', 1.0", "missing 1 required positional argument: 'mode'"),
+        ("'acc', 1.0, 'up'", "'up'"),
+    ],
+)
+def test_the_best_of_what_nobody_said(python: Python, given: str, told: str) -> None:
+    code = 78 if "up" in given else EXIT_FAILED
+    assert told in python(START + f"run.best({given})\n", code=code).splitlines()[-1]
 
 
 def test_the_script_gives_up(python: Python) -> None:

@@ -42,7 +42,7 @@ NO_STEP = -1
 class Saves(Protocol):
     """What a boundary needs of `session.saver.Saver`."""
 
-    def prepare(self, state: Any) -> None:
+    def prepare(self, state: Any, *, is_external: bool) -> None:
         """Check that the state can be stored, and make room for its copy; raises Unstorable."""
 
     def save(self, state: Any, epoch: int, step: int, flags: int) -> None:
@@ -58,14 +58,15 @@ class Boundary:
         self._saves = saves
         self._answered_epoch = 0
         self._last_step = NO_STEP  # after this one the loop is over
-        self._last_state: Any = None
         self._state: Any = None  # of the last boundary; the loop holds it as long as this does
+        self._commit: Callable[[int], None] | None = None  # likewise
         self._drawing: int | None = None  # the user's number of the step that drew its data last
         self._is_external = False  # checkpoints are the script's own
         self._prepared = False
         self.resume_step = 0
         self.shift = 0  # the user's number + shift = our number, which starts at 1
         self.expected = NO_STEP  # the user's number of the step under way
+        self.begun = NO_STEP  # the user's number of the step that the loop was given last
         self.stop_reason = ""
         self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
@@ -98,6 +99,7 @@ class Boundary:
             order = record_step(step + self.shift, tokens or 0)
             self.expected = step + 1
             self._state = state
+            self._commit = commit
             if ready is not None:
                 self.watch(step + self.shift, ready)
             if order != settled or step == self.slow_step:
@@ -116,13 +118,10 @@ class Boundary:
         if not self._prepared:
             self._prepared = True
             self._is_external = commit is not None
-            self._saves.prepare(state)
+            self._saves.prepare(state, is_external=self._is_external)
             self.stepped()
-        if step == self._last_step:
-            self._last_state = state
-            self.slow_step = NO_STEP
-        else:
-            self.slow_step = self._last_step - self.shift if self._last_step > 0 else NO_STEP
+        is_last = step == self._last_step
+        self.slow_step = NO_STEP if is_last else self._last_step - self.shift
         answer, reason = at_boundary(step, order, self._answered_epoch)
         if answer is Answer.LEAVE_UNSAVED:
             self._leave(reason)
@@ -163,11 +162,15 @@ class Boundary:
 
     def finish(self, state: Any = None) -> None:
         """The loop is over: the last state is saved, and only then is the run done."""
+        words = self._words
         if self.failure is not None:
             raise self.failure
-        words = self._words
+        if words.load(Word.PHASE) == Phase.FINISHED:
+            return
+        if state is None:
+            self._refuse_in_step()
+            state = self._state
         step = words.load(Word.STEP) or self.resume_step
-        state = self._last_state if state is None else state
         self._writer.end_steps(None)
         self.expected = NO_STEP
         words.store(Word.PHASE, Phase.LOOP_ENDED)
@@ -177,8 +180,17 @@ class Boundary:
             self._await_last_commit(step, state)
         finally:
             self._writer.close_span(token)
-        self._last_state = self._state = None
+        self._state = self._commit = None
         words.store(Word.PHASE, Phase.FINISHED)
+
+    def _refuse_in_step(self) -> None:
+        """In the middle of a step the last state may be changed already, or given away."""
+        if self.begun == self.expected != NO_STEP:
+            raise StepOrderError(
+                f"run.finish() was called in the middle of step {self.begun}: leave the loop right "
+                "after run.done(step), or give the state of the last step that was done, "
+                "run.finish(state)"
+            )
 
     def _await_last_commit(self, step: int, state: Any) -> None:
         words = self._words
@@ -193,7 +205,11 @@ class Boundary:
             if answer is Answer.LEAVE_UNSAVED:
                 self._leave_last(step, reason)
             if answer is Answer.SNAPSHOT:
-                self._copy(step, state, unpack(order).epoch, unpack(order).flags)
+                if self._commit is not None:
+                    self._commit(step)
+                unstorable = self._copy(step, state, unpack(order).epoch, unpack(order).flags)
+                if unstorable is not None:
+                    raise unstorable  # another try would find the same
             time.sleep(WAIT_STEP_S)
 
     def _leave_last(self, step: int, reason: str) -> NoReturn:
@@ -224,8 +240,11 @@ class Boundary:
         finally:
             self._writer.close_span(token)
 
-    def _copy(self, step: int, state: Any, epoch: int, flags: int) -> None:
-        """Answer an order. A failure is said and counted, and the training goes on."""
+    def _copy(self, step: int, state: Any, epoch: int, flags: int) -> Unstorable | None:
+        """Answer an order. A failure is said and counted, and the training goes on.
+
+        Returns what was wrong with the state itself.
+        """
         self._answered_epoch = epoch
         words = self._words
         started_ns = now_ns()
@@ -237,10 +256,13 @@ class Boundary:
             words.store(Word.SNAP, pack(epoch, step))
             self.hurry()
             say(f"step {step} could not be saved: {error}; training goes on")
-            if isinstance(error, Unstorable) and step <= self.resume_step + 1:
+            if not isinstance(error, Unstorable):
+                return None
+            if step <= self.resume_step + 1:
                 raise
-            return
+            return error
         self._publish_copy(step, epoch, started_ns)
+        return None
 
     def _publish_copy(self, step: int, epoch: int, started_ns: int) -> None:
         self._answered_epoch = epoch

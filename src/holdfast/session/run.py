@@ -7,6 +7,7 @@ without (`python train.py`).
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -203,11 +204,14 @@ class Run:
             return
         boundary.begin(first, last, base)
         for step in range(first - boundary.shift, last + 1 - boundary.shift):
+            boundary.begun = step
             yield step
             if boundary.expected == step:
                 raise StepOrderError(
                     f"step {step} was not finished: call run.done({step}) before the next one"
                 )
+            if boundary.expected == NO_STEP:
+                break  # finished in the loop, or given up
         self.finish()
 
     def _begin(self, after: int | None) -> None:
@@ -232,10 +236,12 @@ class Run:
         self._attachment.ready(self._boundary.resume_step)
 
     def finish(self, state: Any = None) -> None:
-        """End the loop before `until`: save this state (or the last one given), the run is done.
+        """End the loop before `until`: save the last step that was done, and the run is done.
 
         `steps` calls it at its end. After a `break`, call it yourself; a script that ends without
-        it counts as a failure, and is started again.
+        it counts as a failure, and is started again. `state`: that step's, in place of the one that
+        `done` was given. In the middle of a step it is needed, for that one may be changed already;
+        raises StepOrderError without it. Again: no effect.
         """
         if not self._attachment.is_inert:
             self._boundary.finish(state)
@@ -252,6 +258,7 @@ class Run:
         """Step `step` has been dispatched: the boundary at which saves and stops happen.
 
         `state`: the tree to save if a save is due here; its buffers may be donated right after.
+        It is needed at each step if `restore` returned one, unless checkpoints are your own.
         `ready`: an array of this step, whose completion on the device is watched from a thread.
         `tokens`: how many the step trained on. `commit`: for checkpoints of your own
         (`checkpoints="external"`), called with the step when one is due, and returns when it is
@@ -299,17 +306,20 @@ class Run:
             self._attachment.hurry()
             self._boundary.await_order(before)
 
-    def best(self, metric: str, value: float, mode: str = "min") -> bool:
+    def best(self, metric: str, value: float, mode: str) -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.
 
-        Call it before `done`; `mode` is min or max. Tells whether it is the best.
+        Call it before `done`; `mode` is min (a loss) or max (an accuracy). Tells whether it is the
+        best; NaN never is.
         """
         if mode not in ("min", "max"):
             raise ConfigurationError(f"run.best's mode is 'min' or 'max', not {mode!r}")
-        known = self._contents.bests.get(metric)
+        value, known = float(value), self._contents.bests.get(metric)
+        if math.isnan(value):
+            return False
         if known is not None and (value >= known if mode == "min" else value <= known):
             return False
-        self._contents.bests[metric] = float(value)
+        self._contents.bests[metric] = value
         self.save(tag="best")
         return True
 

@@ -22,7 +22,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 from holdfast.session.boundary import say
-from holdfast.session.contents import Contents
+from holdfast.session.contents import STATE, Contents
 
 if TYPE_CHECKING:
     from holdfast.session.memory import MemoryTier
@@ -63,6 +63,7 @@ class Saver:
         self._world_size = world_size
         self._before_write = before_write
         self._memory = memory
+        self._needs_state = False
         self._is_told = False
         self._telling: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
@@ -84,13 +85,18 @@ class Saver:
         What is said of it counts only at the first boundary (`prepare`): parts that a script tracks
         later, and what an optimizer makes in its first step, are not there yet.
         """
+        self._needs_state = state is not None
         if self._memory is not None:
             with contextlib.suppress(Unstorable):
                 self._memory.expect(self._contents.gather(state), self._contents.shared())
 
-    def prepare(self, state: Any) -> None:
-        """Check that everything can be stored (raises Unstorable) and start warming the memory."""
-        tree = self._contents.gather(state)
+    def prepare(self, state: Any, *, is_external: bool) -> None:
+        """Check that everything can be stored (raises Unstorable) and start warming the memory.
+
+        `is_external`: the script keeps its state in checkpoints of its own.
+        """
+        self._needs_state = self._needs_state and not is_external
+        tree = self._gather(state)
         reserve = functools.partial(self._staging.reserve, self._staging.measure(tree))
         if self._memory is not None:
             self._memory.prepare(tree, self._contents.shared(), otherwise=reserve)
@@ -115,7 +121,7 @@ class Saver:
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
         captured = self._staging.capture(
-            self._contents.gather(state),
+            self._gather(state),
             rank=self._rank,
             world_size=self._world_size,
             shared=self._contents.shared(),
@@ -136,12 +142,23 @@ class Saver:
         # Tags are for a set that becomes durable; most of those in memory never do.
         tags = self._contents.take_tags() if is_asked else ()
         try:
-            tree, shared = self._contents.gather(state), self._contents.shared()
+            tree, shared = self._gather(state), self._contents.shared()
             self._memory.save(buffer, tree, self._attempt(), step, shared, tags)
         except BaseException:
             self._contents.give_back(tags)
             raise
         self._tagged = (epoch, tags) if tags else None
+
+    def _gather(self, state: Any) -> dict[str, Any]:
+        """All that a set holds; without the state that was restored it would be of no use."""
+        if state is None and self._needs_state:
+            raise Unstorable(
+                STATE,
+                "run.restore returned a state, and run.done was given none: call "
+                "run.done(step, state); for objects that are restored in place, call "
+                "run.track(name=object) and run.restore() without init",
+            )
+        return self._contents.gather(state)
 
     def _tell_first(self, *, waits: bool) -> None:
         """What must be known before a set is drained, and could not be told at the start.
