@@ -105,6 +105,27 @@ def test_states(lease: LeaseState, end: str | None, state: str) -> None:
     assert state_of(LeaseView(lease, 1, None, 0), attempt, 10**12)[0] == state
 
 
+@pytest.mark.parametrize(
+    ("restart_after_s", "alike", "words"),
+    [
+        (None, 0, ""),
+        (0, 0, "restarting"),
+        (300, 0, "restarting in 290 s"),
+        (300, 8, "restarting in 290 s, 8 failures in the same way"),
+        (5, 8, "restarting, 8 failures in the same way"),
+    ],
+)
+def test_between_two_attempts_the_restart_is_told(
+    restart_after_s: int | None, alike: int, words: str
+) -> None:
+    after_ns = None if restart_after_s is None else restart_after_s * 10**9
+    ended = AttemptEnd("failed", "ValueError", (1,), 10**12, after_ns, alike)
+    attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0, end=ended)
+    now_ns = 10**12 + 10 * 10**9
+    assert state_of(LeaseView(LeaseState.HELD, 1, None, 0), attempt, now_ns) == ("running", words)
+    assert state_of(LeaseView(LeaseState.DEAD, 1, None, 0), attempt, now_ns)[0] == "failed"
+
+
 def test_a_supervisor_elsewhere_is_silent_after_a_while() -> None:
     far = replace(Holder.current(), boot_id="other")
     lease = LeaseView(LeaseState.UNKNOWN, 1, far, 10**12)

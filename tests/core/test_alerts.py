@@ -23,6 +23,12 @@ def test_a_run_that_is_well_is_no_news() -> None:
 def test_each_trouble_is_told() -> None:
     assert kinds(is_suspected=True) == [AlertKind.HANG]
     assert kinds(loops=3) == [AlertKind.CRASH_LOOP]
+    loop = {"alike": 8, "alike_words": "MemoryError at train.py:41", "alike_age_ns": MIN}
+    assert kinds(**loop, loops=9) == [AlertKind.CRASH_LOOP]
+    assert alerts(replace(WELL, **loop), POLICY)[0][0].words == (  # type: ignore[arg-type]
+        "8 failures in the same way: MemoryError at train.py:41"
+    )
+    assert kinds(**{**loop, "alike_age_ns": 61 * MIN}) == []
     assert kinds(save_age_ns=10 * MIN + 1) == [AlertKind.OLD_CHECKPOINT]
     assert kinds(announced=(("the host is taken", MIN), ("another", None))) == [
         AlertKind.NOTICE, AlertKind.NOTICE,

@@ -16,6 +16,7 @@ from holdfast.core.exits import (
     ExitCause,
     RankReport,
     classify,
+    is_from_script,
     root_cause,
     signal_name,
     signature,
@@ -161,6 +162,22 @@ def test_out_of_memory_is_one_failure_wherever_it_struck():
     assert sign(raised("MemoryError", where="a.py:1")) == sign(
         raised("MemoryError", where="b.py:2")
     )
+
+
+def test_what_the_script_does_itself_is_its_own_and_what_is_done_to_it_is_not():
+    own = [BUG, raised("MemoryError"), Exit(code=3), Exit(code=0)]
+    others = [
+        Exit(signal=9),
+        Exit(signal=9, oom_killed=True),
+        Exit(code=1, report=raised("MemoryError").report, oom_killed=True),
+        Exit(signal=11),
+        Exit(hang=True),
+        Exit(host_lost=True),
+        raised("StoreUnavailable"),
+        raised("XlaRuntimeError", "gloo: connection reset by peer"),
+    ]
+    assert [is_from_script(classify(end)[0], end) for end in own] == [True] * len(own)
+    assert [is_from_script(classify(end)[0], end) for end in others] == [False] * len(others)
 
 
 def test_another_broken_set_is_another_failure():

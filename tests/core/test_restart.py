@@ -14,6 +14,7 @@ from holdfast.core.restart import (
     SECOND_NS,
     BackOff,
     Budget,
+    CrashLoop,
     Failure,
     GiveUp,
     HopelessCauses,
@@ -25,11 +26,23 @@ from holdfast.core.restart import (
 )
 
 
-def history(*ends: tuple[ExitCause, str, int]) -> list[Failure]:
+def history(*ends: tuple[ExitCause, str, int], every_s: float = 0) -> list[Failure]:
     """(cause, signature, new steps) of each attempt in a row."""
     failures, reached = [], 0
     for attempt, (cause, signature, steps) in enumerate(ends):
-        failures.append(Failure(attempt, cause, signature, reached, reached + steps, attempt))
+        at_ns = round(attempt * every_s * SECOND_NS)
+        is_from_script = cause is ExitCause.USER_ERROR
+        failures.append(
+            Failure(
+                attempt,
+                cause,
+                signature,
+                reached,
+                reached + steps,
+                at_ns,
+                is_from_script=is_from_script,
+            )
+        )
         reached += steps
     return failures
 
@@ -49,7 +62,7 @@ OOM = (ExitCause.OUT_OF_MEMORY, "out_of_memory: SIGKILL", 0)
 def test_progress_restarts_at_once():
     decision, reason = decide(DEFAULT, BUG_AFTER_STEPS)
     assert decision == Restart(0)
-    assert reason == "at once, since attempt 0 completed 90 new steps"
+    assert reason == "attempt 0 made 90 new steps"
 
 
 def test_the_same_bug_twice_without_progress_gives_up_and_says_where():
@@ -129,13 +142,13 @@ def test_delays_double_up_to_the_cap():
 
 def test_the_longest_delay_wins_and_gives_its_reason():
     both = BackOff(1) | BackOff(7)
-    assert both.decide(history(KILL), 0) == (Restart(7 * SECOND_NS), "no new step was completed")
+    assert both.decide(history(KILL), 0) == (Restart(7 * SECOND_NS), "attempt 0 made no new step")
     assert (BackOff(7) | BackOff(1)).decide(history(KILL), 0)[0] == Restart(7 * SECOND_NS)
 
 
 def test_a_part_that_has_nothing_to_say_leaves_the_reason_to_another():
     policy = SameFailure() | BackOff()
-    assert decide(policy, BUG_AFTER_STEPS)[1].startswith("at once")
+    assert decide(policy, BUG_AFTER_STEPS)[1].startswith("attempt 0 made 90")
     assert (HopelessCauses() | SameFailure()).decide(history(KILL), 0) == (Restart(), "")
 
 
@@ -144,6 +157,7 @@ def test_a_part_that_has_nothing_to_say_leaves_the_reason_to_another():
     [
         (lambda: Budget(0), "budget of 0"),
         (lambda: SameFailure(1), "times is 1"),
+        (lambda: CrashLoop(1), "times is 1"),
         (lambda: BackOff(10, cap_s=1), "from 10 s"),
         (lambda: BackOff(factor=0.5), "factor of 0.5"),
     ],
@@ -151,6 +165,46 @@ def test_a_part_that_has_nothing_to_say_leaves_the_reason_to_another():
 def test_impossible_settings_are_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# --- a crash loop: progress does not end it ----------------------------------------------------
+
+
+def looped(*ends: tuple[ExitCause, str, int], every_s: float = 30) -> tuple[object, str]:
+    failures = history(*ends, every_s=every_s)
+    return (BackOff() | CrashLoop()).decide(failures, failures[-1].at_ns)
+
+
+def test_the_same_failure_again_and_again_costs_longer_and_longer_waits_whatever_the_progress():
+    delays = [looped(*[BUG_AFTER_STEPS] * n)[0] for n in range(1, 12)]
+    assert delays[:4] == [Restart(0)] * 4
+    assert delays[4:] == [
+        Restart(s * SECOND_NS, n) for n, s in enumerate((15, 30, 60, 120, 240, 300, 300), 5)
+    ]
+    reason = looped(*[BUG_AFTER_STEPS] * 8)[1]
+    assert reason == (
+        "the script failed 8 times in 210 s in the same way (ValueError at train.py:41)"
+    )
+
+
+def test_what_comes_from_outside_is_no_crash_loop_and_does_not_hide_one():
+    kill = (*KILL[:2], 9)
+    assert looped(*[kill] * 50)[0] == Restart(0)
+    assert looped(*[(*OOM[:2], 9)] * 50)[0] == Restart(0)
+    assert looped(*[BUG_AFTER_STEPS, kill] * 4)[0] == Restart(0)
+    assert looped(*[BUG_AFTER_STEPS, kill] * 4, BUG_AFTER_STEPS)[0] == Restart(15 * SECOND_NS, 5)
+
+
+def test_failures_of_different_places_or_long_ago_are_no_crash_loop():
+    other = (*OTHER_BUG[:2], 9)
+    assert looped(*[BUG_AFTER_STEPS] * 4, *[other] * 4)[0] == Restart(0)
+    assert looped(*[BUG_AFTER_STEPS] * 50, every_s=1200)[0] == Restart(0)
+    assert looped(*[BUG_AFTER_STEPS] * 50, every_s=800)[0] == Restart(15 * SECOND_NS, 5)
+
+
+def test_a_crash_loop_is_told_also_where_another_part_waits_longer():
+    both = BackOff(first_s=100) | CrashLoop(2)
+    assert both.decide(history(BUG, BUG), 0)[0] == Restart(200 * SECOND_NS, 2)
 
 
 ends = st.lists(
@@ -191,18 +245,24 @@ def test_the_default_by_a_plain_reading_of_its_rules(ends):
     else:
         at_once = row == 0 or last.cause is ExitCause.BAD_CHECKPOINT
         expected_s = 0 if at_once else min(300, 2 ** (row - 1))
-        assert decision == Restart(expected_s * SECOND_NS)
+        alike = sum(f.signature == last.signature and f.cause is last.cause for f in failures)
+        if last.cause is not ExitCause.USER_ERROR or alike < 5:
+            alike = 0
+        else:
+            expected_s = max(expected_s, min(300, 15 * 2 ** (alike - 5)))
+        assert decision == Restart(expected_s * SECOND_NS, alike)
 
 
-@given(ends)
-def test_what_is_kept_of_the_failures_decides_as_all_of_them_would(ends):
+@given(ends, st.sampled_from([1, 300, 2000]))
+def test_what_is_kept_of_the_failures_decides_as_all_of_them_would(ends, every_s):
     kept: tuple[Failure, ...] = ()
     for known in range(1, len(ends) + 1):
-        failures = history(*ends[:known])
-        kept = still_judged((*kept, failures[-1]))
-        assert DEFAULT.decide(kept, 0) == DEFAULT.decide(failures, 0)
+        failures = history(*ends[:known], every_s=every_s)
+        now_ns = failures[-1].at_ns
+        kept = still_judged((*kept, failures[-1]), now_ns - DEFAULT.looks_back_ns)
+        assert DEFAULT.decide(kept, now_ns) == DEFAULT.decide(failures, now_ns)
 
 
 def test_a_run_that_fails_and_gets_on_keeps_one_failure() -> None:
     failures = history(*[(ExitCause.KILLED, "killed: SIGKILL", 1)] * 1000)
-    assert still_judged(failures) == (failures[-1],)
+    assert still_judged(failures, -1) == (failures[-1],)

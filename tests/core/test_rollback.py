@@ -213,7 +213,7 @@ def test_progress_is_counted_anew_after_a_rollback() -> None:
     for reached in (500, 600):
         run.runs(AT_400, reached)
         run.ends(Exit(signal=9))
-        assert run.said[-1].startswith("restarting: at once, since attempt"), run.said
+        assert run.said[-1].startswith("Restarting now; attempt"), run.said
     assert run.machine.high_water == 600
 
 

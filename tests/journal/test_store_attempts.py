@@ -51,7 +51,7 @@ def test_attempts_and_their_ends_round_trip(folder: RunFolder) -> None:
     second = create_attempt(
         folder, 1, parent=0, resume_step=40, restore_set="0000-000000000040", epoch=3
     )
-    end = AttemptEnd("failed", "rank 1 was killed by SIGKILL", (0, -9, None), 12)
+    end = AttemptEnd("failed", "rank 1 was killed by SIGKILL", (0, -9, None), 12, 15 * 10**9, 5)
     assert end_attempt(folder, 0, end) == end
     records, damage = attempts(folder)
     assert damage == ()

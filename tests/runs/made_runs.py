@@ -24,6 +24,7 @@ class Made(NamedTuple):
     steps: int
     step_s: float = 10.0
     cause: str | None = "done"
+    alike: int = 0
 
 
 def make_run(
@@ -86,7 +87,8 @@ def make_run(
                 at_ns += 2 * S
             fact("attempt_end", attempt=number, at_ns=at_ns, cause=made.cause)
             exits = (0,) if made.cause == "done" else (1,)
-            end = AttemptEnd(made.cause, f"it {made.cause}", exits, requested_ns + at_ns)
+            ended_ns, after_ns = requested_ns + at_ns, None if made.cause == "done" else 0
+            end = AttemptEnd(made.cause, f"it {made.cause}", exits, ended_ns, after_ns, made.alike)
             end_attempt(folder, number, end)
             if made.cause == "done":
                 fact("run_end", at_ns=at_ns)

@@ -163,6 +163,8 @@ class Script:
             elif key == "budget":
                 parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
                 policy = replace(policy, restart=parts)
+            elif key == "crash_loop":
+                policy = replace(policy, restart=restart.DEFAULT | restart.CrashLoop(int(value)))
             elif key == "hang":
                 policy = replace(policy, hang=_hang_policy(value))
             elif key in ("on_notice", "migration_ends"):

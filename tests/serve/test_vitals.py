@@ -11,6 +11,7 @@ from made_runs import Made, make_run
 from under_way import UnderWay, under_way
 
 from holdfast.core.alerts import AlertKind, AlertPolicy, Vital, alerts
+from holdfast.export.sample import sample_of
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunStore
@@ -83,6 +84,22 @@ def test_attempts_that_got_nowhere_are_a_loop(store: Path) -> None:
     lease.release()
     assert (told.loops, told.last_cause) == (4, "the command failed")
     assert AlertKind.CRASH_LOOP in kinds(told)
+
+
+def test_the_scripts_own_failure_again_and_again_is_a_loop_however_far_it_gets(
+    store: Path,
+) -> None:
+    attempts = [Made(5, cause="failed", alike=n if n > 4 else 0) for n in range(9)]
+    attempts.append(Made(5, cause=None))
+    folder, _ = make_run(RunStore(store), "loops", attempts, requested_ns=time.time_ns() - 900 * S)
+    lease = acquire(folder)
+    reading = Reading(folder)
+    told = vital(reading)
+    numbers = sample_of(reading.summary(()), reading, time.time_ns())
+    lease.release()
+    assert (told.loops, told.alike, told.alike_words) == (0, 8, "it failed")
+    assert kinds(told) == [AlertKind.CRASH_LOOP]
+    assert numbers.alike == 8
 
 
 def test_of_a_run_that_is_over_only_its_end_is_told(store: Path) -> None:

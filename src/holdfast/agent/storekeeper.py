@@ -170,7 +170,14 @@ class Storekeeper:
             in_memory = resumed.buffer is not None
             self._catalog.reject(resumed.set_name, action.words, in_memory=in_memory)
 
-        end = AttemptEnd(action.cause, action.words, exits, time.time_ns())
+        end = AttemptEnd(
+            action.cause,
+            action.words,
+            exits,
+            time.time_ns(),
+            restart_after_ns=action.restart.delay_ns if action.restart else None,
+            alike=action.restart.alike if action.restart else 0,
+        )
 
         def record() -> None:
             if action.is_incident:

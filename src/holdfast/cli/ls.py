@@ -147,7 +147,7 @@ def _table(rows: list[Row], now_unix_ns: int) -> Table:
             "–" if row.saved_step is None else f"{row.saved_step:,}",
             str(row.attempts),
             _ago(row.seen_unix_ns, now_unix_ns),
-            Text(" ".join((row.holder or row.why).split()), style="dim"),
+            Text(" ".join((row.why or row.holder or "").split()), style="dim"),
         )
     return table
 

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 @click.option("--memory", metavar="N", help="Snapshots held in memory: auto, off, or 1 to 3.")
 @click.option("--memory-dir", metavar="FOLDER", help="The memory folder that holds them.")
 @click.option("--max-failures", type=int, metavar="N", help="Failures without progress.")
+@click.option("--crash-loop", type=int, metavar="N", help="Failures in the same way that are one.")
+@click.option(
+    "--crash-loop-within", "crash_loop_within_s", type=float, metavar="S", help="In that time."
+)
 @click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
 @click.option(
     "--standby",

@@ -172,6 +172,19 @@ class Settings:
         count(1),
         "Give up after that many failures in a row without a new step.",
     )
+    crash_loop: int = _setting(
+        5,
+        "--crash-loop",
+        count(2),
+        "So many failures of the script in the same way are a crash loop, whatever the progress: "
+        "an alert, and longer and longer waits before the restart.",
+    )
+    crash_loop_within_s: float = _setting(
+        3600.0,
+        "--crash-loop-within",
+        PERIOD,
+        "They are one if they happen within that time.",
+    )
     hang: str | float = _setting(
         AUTO,
         "--hang",
@@ -264,6 +277,7 @@ class Settings:
             | restart.SAME_HANG
             | restart.Budget(self.max_failures)
             | restart.BackOff()
+            | restart.CrashLoop(self.crash_loop, self.crash_loop_within_s)
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core import agree_events
 from holdfast.core.events import Resume
 from holdfast.core.notices import Notice
+from holdfast.core.restart import Restart
 from holdfast.core.rollback import Rollback, Wish
 
 
@@ -153,13 +154,18 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class EndAttempt:
-    """Write how the attempt ended beside its record; an incident if it was a disruption."""
+    """Write how the attempt ended beside its record; an incident if it was a disruption.
+
+    `restart`: when the next one starts, and whether this end is one of a crash loop; None: the run
+    is over, or somebody wanted it to go back.
+    """
 
     attempt: int
     cause: str
     words: str
     rank: int | None
     is_incident: bool
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class AlertPolicy:
 
     checkpoint_ns: int | None = 3600 * SECOND_NS
     loop: int = 3  # attempts in a row that ended with no step
+    alike_ns: int = 3600 * SECOND_NS  # so long the last failure of a crash loop is news
     ended_ns: int = 3600 * SECOND_NS  # so long a bad end is news
 
 
@@ -44,8 +45,10 @@ class Vital:
 
     `since_step_ns`: since all its ranks last came to a step; `is_suspected`: its steps stay away
     longer than its own pace explains. `loops`: attempts in a row, up to now, that ended with no
-    step completed. `save_age_ns`: of the newest checkpoint of any tier, or of the first step where
-    there is none yet; `announced`: words and the time left of what was announced.
+    step completed. `alike`: failures in the same way that the run's restart policy called a crash
+    loop; `alike_age_ns`: since the last of them. `save_age_ns`: of the newest checkpoint of any
+    tier, or of the first step where there is none yet; `announced`: words and the time left of what
+    was announced.
     """
 
     name: str
@@ -55,6 +58,9 @@ class Vital:
     is_suspected: bool = False
     loops: int = 0
     last_cause: str = ""
+    alike: int = 0
+    alike_words: str = ""
+    alike_age_ns: int = 0
     save_age_ns: int | None = None
     has_saved: bool = True
     announced: tuple[tuple[str, int | None], ...] = ()
@@ -95,7 +101,10 @@ def _of_live(vital: Vital, policy: AlertPolicy) -> Iterator[Alert]:
         yield Alert(name, AlertKind.SILENT, vital.why or "no sign of life", vital.seen_age_ns)
     if vital.is_suspected:
         yield Alert(name, AlertKind.HANG, "seems to hang: no step", vital.since_step_ns)
-    if vital.loops >= policy.loop:
+    if vital.alike and vital.alike_age_ns <= policy.alike_ns:
+        words = f"{vital.alike} failures in the same way: {vital.alike_words}"
+        yield Alert(name, AlertKind.CRASH_LOOP, words, None)
+    elif vital.loops >= policy.loop:
         cause = f", the last: {vital.last_cause}" if vital.last_cause else ""
         words = f"{vital.loops} attempts in a row ended with no step{cause}"
         yield Alert(name, AlertKind.CRASH_LOOP, words, None)

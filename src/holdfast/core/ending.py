@@ -19,6 +19,7 @@ class Verdict(NamedTuple):
     words: str
     rank: int | None
     signature: str  # what two ends must share to be the same failure
+    is_from_script: bool  # as of `exits.is_from_script`
 
 
 @dataclass(slots=True)
@@ -34,10 +35,12 @@ class Ending:
         """The first of these that is so: host lost, gone back, hung, broken, stopped."""
         cause, words, rank = self._cause(hung, stop, saved)
         if hung is not None:
-            return Verdict(cause, words, rank, hung.signature)
+            return Verdict(cause, words, rank, hung.signature, is_from_script=False)
         root = self.by_rank.get(rank) if rank is not None else None
-        signature = exits.signature(cause, root.exit) if root else cause.value
-        return Verdict(cause, words, rank, signature)
+        if root is None:
+            return Verdict(cause, words, rank, cause.value, is_from_script=False)
+        signature = exits.signature(cause, root.exit)
+        return Verdict(cause, words, rank, signature, exits.is_from_script(cause, root.exit))
 
     def _cause(
         self, hung: HangVerdict | None, stop: StopIntent | None, saved: str

@@ -234,14 +234,26 @@ def signature(cause: ExitCause, end: Exit) -> str:
     """What two ends must share to be "the same failure".
 
     The exception's type and place, not its text, which often carries a step or a value; but a bad
-    checkpoint's text, which names the set: another set is another failure.
+    checkpoint's text, which names the set: another set is another failure. Where memory runs out is
+    chance: its type alone.
     """
+    if end.report is not None and cause is ExitCause.OUT_OF_MEMORY and not end.oom_killed:
+        return f"{cause.value}: {end.report.type}"
     if end.report is not None and cause is not ExitCause.OUT_OF_MEMORY:
         what = end.report.message if cause is ExitCause.BAD_CHECKPOINT else end.report.where
         return f"{cause.value}: {end.report.type} at {what}"
     if _signal_of(end):
         return f"{cause.value}: {signal_name(_signal_of(end))}"
     return f"{cause.value}: exit {end.code}"
+
+
+def is_from_script(cause: ExitCause, end: Exit) -> bool:
+    """Whether the script itself ended so, by an exception or an exit: it may do so again for ever.
+
+    What came from outside is not: a signal, the kernel's lack of memory, a host, a store, a peer.
+    """
+    own = (ExitCause.USER_ERROR, ExitCause.EXITED_EARLY)
+    return cause in own or (cause is ExitCause.OUT_OF_MEMORY and not end.oom_killed)
 
 
 # How much an end explains: the smallest counts. Victims of a collapse, what the supervisor kills

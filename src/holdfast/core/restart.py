@@ -1,10 +1,11 @@
 """When a failed run starts again: small policies that compose with `|`.
 
-    policy = HopelessCauses() | SameFailure(times=2) | Budget(failures=10) | BackOff(cap_s=300)
+    policy = HopelessCauses() | SameFailure(times=2) | Budget(failures=10) | BackOff() | CrashLoop()
 
 Each part looks at the failures so far, oldest first, and answers with a decision and a reason.
-Of several parts, one that gives up wins; else the longest delay does. Progress refills everything:
-what counts is the row of failures since a step was last completed that no attempt had before.
+Of several parts, one that gives up wins; else the longest delay does. Progress refills everything
+but `CrashLoop`: what counts is the row of failures since a step was last completed that no attempt
+had before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.core.exits import ExitCause
+from holdfast.core.notices import in_words
 
 SECOND_NS = 1_000_000_000
 
@@ -24,6 +26,7 @@ class Failure:
     `completed_before` and `completed_after`: the highest step that any attempt had completed when
     this one began, and when it ended. `signature` as of `core.exits.signature`. `asked_rollback`:
     the script gave up and asked to go back; the attempts after it count from there.
+    `is_from_script` as of `core.exits.is_from_script`.
     """
 
     attempt: int
@@ -33,18 +36,29 @@ class Failure:
     completed_after: int
     at_ns: int
     asked_rollback: bool = False
+    is_from_script: bool = False
 
     @property
     def made_progress(self) -> bool:
         """Whether it completed a step that no attempt had completed before it."""
         return self.completed_after > self.completed_before
 
+    @property
+    def how(self) -> str:
+        """Its signature without the cause, for people: `ValueError at train.py:41`."""
+        return self.signature.partition(": ")[2] or self.signature
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start the next attempt in `delay_ns` nanoseconds."""
+    """Start the next attempt in `delay_ns` nanoseconds.
+
+    `alike`: so many failures in the same way are a crash loop, that somebody should know of; 0: it
+    is none.
+    """
 
     delay_ns: int = 0
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,11 @@ class RestartPolicy:
 
     __slots__ = ()
 
+    @property
+    def looks_back_ns(self) -> int:
+        """How old the failures with progress may be that it looks at; 0: at none of them."""
+        return 0
+
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:
         """What to do after the last of `failures` (oldest first, not empty)."""
         raise NotImplementedError
@@ -94,17 +113,26 @@ class AllOf(RestartPolicy):
 
     parts: tuple[RestartPolicy, ...]
 
+    @property
+    def looks_back_ns(self) -> int:
+        """As far as any part does."""
+        return max((part.looks_back_ns for part in self.parts), default=0)
+
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:
         """The first part that gives up; else the longest delay, the earlier part's on a tie."""
         best: tuple[Restart, str] | None = None
+        alike = 0
         for part in self.parts:
             decision, reason = part.decide(failures, now_ns)
             if isinstance(decision, GiveUp):
                 return decision, reason
+            alike = max(alike, decision.alike)
             better = best is None or decision.delay_ns > best[0].delay_ns
             if better or (best and not best[1] and decision.delay_ns == best[0].delay_ns):
                 best = decision, reason
-        return best or (Restart(), "nothing speaks against it")
+        if best is None:
+            return Restart(), "nothing speaks against it"
+        return Restart(best[0].delay_ns, alike), best[1]
 
 
 def _parts(policy: RestartPolicy) -> tuple[RestartPolicy, ...]:
@@ -121,14 +149,21 @@ def without_progress(failures: Sequence[Failure]) -> Sequence[Failure]:
     return failures[len(failures) - count :]
 
 
-def still_judged(failures: Sequence[Failure]) -> tuple[Failure, ...]:
+def still_judged(failures: Sequence[Failure], since_ns: int) -> tuple[Failure, ...]:
     """Those that any later decision may look at: the others need only be counted.
 
     They are the row without progress, the failure before it, which got as far as the place where
-    all of them fail, and those whose scripts asked to go back (`rollback.progress_from`).
+    all of them fail, those whose scripts asked to go back (`rollback.progress_from`), and the
+    scripts' own since a moment.
     """
     first = len(failures) - len(without_progress(failures)) - 1
-    return tuple([one for n, one in enumerate(failures) if n >= first or one.asked_rollback])
+    return tuple(
+        [
+            one
+            for n, one in enumerate(failures)
+            if n >= first or one.asked_rollback or (one.is_from_script and one.at_ns > since_ns)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +175,7 @@ class HopelessCauses(RestartPolicy):
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """Look at the last failure alone."""
         if failures[-1].cause in self.causes:
-            return GiveUp(), f"starting again cannot help: {failures[-1].signature}"
+            return GiveUp(), f"starting again cannot help: {failures[-1].how}"
         return NOTHING_AGAINST_IT
 
 
@@ -174,7 +209,7 @@ class SameFailure(RestartPolicy):
             return NOTHING_AGAINST_IT
         attempts = ", ".join(str(f.attempt) for f in same)
         return GiveUp(), (
-            f"attempts {attempts} failed in the same way ({last.signature}) "
+            f"attempts {attempts} failed in the same way ({last.how}) "
             f"and none got past step {last.completed_after}"
         )
 
@@ -224,20 +259,73 @@ class BackOff(RestartPolicy):
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """The delay follows from the row's length alone."""
         count = len(without_progress(failures))
+        last = failures[-1]
         if count == 0:
-            last = failures[-1]
             done = last.completed_after - last.completed_before
-            return Restart(), f"at once, since attempt {last.attempt} completed {done} new steps"
-        if failures[-1].cause is ExitCause.BAD_CHECKPOINT:
-            return Restart(), "at once, from another checkpoint"
-        # The exponent is bounded so that a float never overflows; the cap is long reached then.
-        delay_s = min(self.cap_s, self.first_s * self.factor ** min(count - 1, 60))
-        ordinal = "" if count == 1 else f", {count} times in a row"
-        return Restart(round(delay_s * SECOND_NS)), f"no new step was completed{ordinal}"
+            steps = "1 new step" if done == 1 else f"{done} new steps"
+            return Restart(), f"attempt {last.attempt} made {steps}"
+        if last.cause is ExitCause.BAD_CHECKPOINT:
+            return Restart(), "the next attempt starts from another checkpoint"
+        who = f"attempt {last.attempt}" if count == 1 else f"the last {count} attempts"
+        delay_ns = _grown_ns(self.first_s, self.factor, count - 1, self.cap_s)
+        return Restart(delay_ns), f"{who} made no new step"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashLoop(RestartPolicy):
+    """Wait longer and longer while the script fails in the same way, however far it gets each time.
+
+    `times` such failures within `within_s` are a crash loop. Ends from outside in between neither
+    count nor clear the count. It never gives up: the run makes progress, at a price.
+    """
+
+    times: int = 5
+    within_s: float = 3600.0
+    first_s: float = 15.0
+    factor: float = 2.0
+    cap_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.times < 2:
+            raise ValueError(f"times is {self.times}; a crash loop needs at least two failures")
+
+    @property
+    def looks_back_ns(self) -> int:
+        """Older failures do not count."""
+        return round(self.within_s * SECOND_NS)
+
+    def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:
+        """Count the last failure's likes of late, it included."""
+        last = failures[-1]
+        if not last.is_from_script:
+            return NOTHING_AGAINST_IT
+        alike = [
+            one
+            for one in failures
+            if one.is_from_script
+            and one.signature == last.signature
+            and one.at_ns > now_ns - self.looks_back_ns
+        ]
+        more = len(alike) - self.times
+        if more < 0:
+            return NOTHING_AGAINST_IT
+        delay_ns = _grown_ns(self.first_s, self.factor, more, self.cap_s)
+        span = in_words(now_ns - alike[0].at_ns)
+        return Restart(delay_ns, len(alike)), (
+            f"the script failed {len(alike)} times in {span} in the same way ({last.how})"
+        )
+
+
+def _grown_ns(first_s: float, factor: float, times: int, cap_s: float) -> int:
+    """The first wait, grown so often, and no longer than the cap."""
+    # The exponent is bounded so that a float never overflows; the cap is long reached then.
+    return round(min(cap_s, first_s * factor ** min(times, 60)) * SECOND_NS)
 
 
 # A deadlock of the program's own comes back at the same place; so does a network that is away for
 # an hour. A hang therefore gets one chance more than a bug, and each time a longer deadline.
 SAME_HANG = SameFailure(times=3, causes=(ExitCause.HANG,))
 
-DEFAULT: RestartPolicy = HopelessCauses() | SameFailure() | SAME_HANG | Budget() | BackOff()
+DEFAULT: RestartPolicy = (
+    HopelessCauses() | SameFailure() | SAME_HANG | Budget() | BackOff() | CrashLoop()
+)

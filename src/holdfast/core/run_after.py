@@ -6,10 +6,11 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records, restart, rollback
 from holdfast.core.ending import Verdict, exit_code
+from holdfast.core.notices import in_words
 from holdfast.core.run_before import choose
 from holdfast.core.run_course import Course
 from holdfast.core.run_over import over, over_in_a_gap
-from holdfast.core.run_state import SECOND_NS, State, Timer
+from holdfast.core.run_state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
@@ -42,26 +43,32 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     """Put the end on record; then the run is over, or it goes back, or it restarts."""
     saved = run.saving.what_is_saved if run.stop is not None else ""
     verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
-    cause, words, rank, _ = verdict
+    cause, words, rank = verdict.cause, verdict.words, verdict.rank
     ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
     run.saving.end(at_ns)
     done = cause is exits.ExitCause.DONE
+    stops = run.stop is not None or cause is exits.ExitCause.STOPPED
+    if done or stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
+        decision, reason = None, ""
+    else:
+        decision, reason = _judge(run, at_ns, verdict, asks)
+    again = decision if isinstance(decision, restart.Restart) else None
     answer: list[act.Action] = [*TIMERS_OVER]
     answer.append(records.attempt_end(run.attempt, at_ns, cause))
     history_cause = exits.HISTORY_CAUSE[cause]
-    answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done))
+    answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done, again))
     if done:
         answer.append(records.run_end(at_ns))
         return answer + over(run, at_ns, EXIT_DONE, "done")
-    if run.stop is not None or cause is exits.ExitCause.STOPPED:
+    if stops:
         fault = words if run.ending.is_faulty else None
         last_words = run.stopping.last_words(run.saving.what_is_saved, fault)
         return answer + over(run, at_ns, run.stopping.exit_code, last_words)
-    if run.rollbacks.asked_by_person:  # who has looked, and knows what to do next
-        return answer + choose(run, at_ns)
-    return answer + _restart(run, at_ns, verdict, asks)
+    if isinstance(decision, restart.GiveUp):
+        return answer + over(run, at_ns, exit_code(cause), f"{words}; {reason}")
+    return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
 
 
 def restarts_at_once(run: Course, at_ns: int) -> bool:
@@ -88,20 +95,24 @@ def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restar
         completed_after=run.high_water,
         at_ns=at_ns,
         asked_rollback=asks,
+        is_from_script=verdict.is_from_script,
     )
 
 
-def _restart(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> list[act.Action]:
-    """Start again, now or after a while, unless the restart policy gives up."""
+def _judge(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> tuple[restart.Decision, str]:
+    """Start again, now or after a while, or give up: the restart policy's decision."""
     run.failures = (*run.failures, _failure(run, at_ns, verdict, asks=asks))
-    run.judge_by(restart.still_judged(run.failures))
-    decision, reason = run.policy.restart.decide(run.failures, at_ns)
-    if isinstance(decision, restart.GiveUp):
-        return over(run, at_ns, exit_code(verdict.cause), f"{verdict.words}; {reason}")
+    policy = run.policy.restart
+    run.judge_by(restart.still_judged(run.failures, at_ns - policy.looks_back_ns))
+    return policy.decide(run.failures, at_ns)
+
+
+def _restart(run: Course, at_ns: int, decision: restart.Restart, reason: str) -> list[act.Action]:
+    level = "warning" if decision.alike else "info"
     if decision.delay_ns == 0:
-        return [act.Say("info", f"restarting: {reason}"), *choose(run, at_ns)]
+        return [act.Say(level, f"Restarting now; {reason}"), *choose(run, at_ns)]
     run.state = State.WAITING
     return [
-        act.Say("info", f"restarting in {decision.delay_ns / SECOND_NS:.1f} s: {reason}"),
+        act.Say(level, f"Restarting in {in_words(decision.delay_ns)}; {reason}"),
         act.SetTimer(Timer.RESTART, at_ns + decision.delay_ns),
     ]

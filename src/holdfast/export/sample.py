@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.core.alerts import AlertPolicy
 from holdfast.core.hang import Experience, HangPolicy, step_limit
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.summary import ALL, RunSummary
+from holdfast.journal.attempts import Attempts, crash_loop
 from holdfast.journal.heard import DISK, MEMORY, Kept
 from holdfast.journal.layout import Phase
 from holdfast.journal.statements import SavesStated
@@ -48,7 +50,8 @@ class Sample:
     `notice_s`: until the earliest announced deadline, below 0 when it is over; None: none is
     announced, or nobody says when. `since_seen_s`: since the supervisor last showed life, while the
     run counts as supervised. `save_s`, by tier: what a save takes on the average; to memory the
-    training stands still for it, to disk it does not.
+    training stands still for it, to disk it does not. `alike`: failures in the same way that are a
+    crash loop, of which the last was in the last hour.
     """
 
     run: RunSummary
@@ -66,6 +69,7 @@ class Sample:
     started_s: tuple[tuple[int, float], ...] = ()
     save_s: Mapping[str, float] = field(default_factory=dict)
     records_dropped: int = 0
+    alike: int = 0
 
     @property
     def is_running(self) -> bool:
@@ -139,7 +143,13 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
         started_s=tuple((one.attempt, one.created_unix_ns / NS_PER_S) for one in records),
         save_s=_save_s(facts.saves()),
         records_dropped=sum(one.words.dropped for one in facts.newest_ranks()),
+        alike=_alike(reading.known, now_ns) if is_running else 0,
     )
+
+
+def _alike(known: Attempts, now_ns: int) -> int:
+    end = crash_loop(known)
+    return end.alike if end and now_ns - end.ended_unix_ns <= AlertPolicy().alike_ns else 0
 
 
 def _since_step_s(reading: Reading) -> float | None:

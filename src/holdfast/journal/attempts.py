@@ -42,12 +42,18 @@ END_FILE = "end.json"
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended. `exits[r]` is rank r's exit code, -signal, or None if not known."""
+    """How an attempt ended. `exits[r]` is rank r's exit code, -signal, or None if not known.
+
+    `restart_after_ns`: how long after it the next one was to start; None: nobody planned one.
+    `alike`: how many failures in the same way made it one of a crash loop; 0: it was none.
+    """
 
     cause: str
     words: str
     exits: tuple[int | None, ...]
     ended_unix_ns: int
+    restart_after_ns: int | None = None
+    alike: int = 0
 
     @property
     def done(self) -> bool:
@@ -205,6 +211,12 @@ def attempts(folder: RunFolder) -> Attempts:
             damage.append(str(error))
         records.append(record)
     return Attempts(tuple(records), tuple(damage))
+
+
+def crash_loop(known: Attempts) -> AttemptEnd | None:
+    """The last failure that the supervisor counted to a crash loop; None: there was none."""
+    ends = (record.end for record in reversed(known.records))
+    return next((end for end in ends if end is not None and end.alike), None)
 
 
 def launched_and_ended(folder: Path, number: int) -> tuple[int | None, str | None]:
@@ -367,6 +379,8 @@ def _end_to_json(end: AttemptEnd) -> dict[str, Any]:
         "words": end.words,
         "exits": list(end.exits),
         "ended_unix_ns": end.ended_unix_ns,
+        "restart_after_ns": end.restart_after_ns,
+        "alike": end.alike,
     }
 
 
@@ -381,6 +395,10 @@ def _read_end(path: Path) -> AttemptEnd | None:
             words=text(raw, "words"),
             exits=_exits(raw),
             ended_unix_ns=whole(raw, "ended_unix_ns"),
+            restart_after_ns=whole_or_none(raw, "restart_after_ns")
+            if "restart_after_ns" in raw
+            else None,
+            alike=whole(raw, "alike") if "alike" in raw else 0,
         )
     except ValueError as error:
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.notices import in_words
 from holdfast.journal.attempts import AttemptRecord, Attempts
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
 
@@ -19,11 +20,11 @@ def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -
     host cannot be watched in passing, and nothing but a word on a screen depends on it.
     """
     if lease.state is LeaseState.HELD:
-        return RUNNING, ""
+        return RUNNING, _restarting(newest, now_unix_ns)
     if lease.state is LeaseState.UNKNOWN and lease.seen_unix_ns is not None:
         silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
         if silent_s < SILENT_AFTER_S:
-            return RUNNING, ""
+            return RUNNING, _restarting(newest, now_unix_ns)
         return SILENT, "its supervisor, on another host, shows no life"
     if newest is None:
         return NEW, "it was never launched"
@@ -32,6 +33,16 @@ def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -
     if newest.end.done:
         return DONE, ""
     return (STOPPED if newest.end.cause in RESUMABLE_CAUSES else FAILED), newest.end.words
+
+
+def _restarting(newest: AttemptRecord | None, now_unix_ns: int) -> str:
+    """`restarting in 120 s, 8 failures in the same way`; "": an attempt is under way."""
+    end = newest.end if newest is not None else None
+    if end is None or end.restart_after_ns is None:
+        return ""
+    left_ns = end.ended_unix_ns + end.restart_after_ns - now_unix_ns
+    words = f"restarting in {in_words(left_ns)}" if left_ns > 0 else "restarting"
+    return f"{words}, {end.alike} failures in the same way" if end.alike else words
 
 
 def is_held(lease: LeaseView) -> bool:

@@ -6,6 +6,7 @@ from holdfast.core.alerts import LIVE_STATES, SECOND_NS, Vital
 from holdfast.core.summary import RunSummary
 from holdfast.errors import HoldfastError
 from holdfast.export.sample import Sample, sample_of
+from holdfast.journal.attempts import crash_loop
 from holdfast.report.words import cause_in_words
 from holdfast.runs.reading import Reading
 
@@ -18,6 +19,7 @@ def vital_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Vital:
     sample = sample_of(run, reading, now_ns)
     loops, cause = _loops(reading)
     age_ns = _save_age_ns(run, sample, reading)
+    end = crash_loop(reading.known)
     return Vital(
         name=run.name,
         state=run.state,
@@ -26,6 +28,9 @@ def vital_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Vital:
         is_suspected=sample.hang_suspected,
         loops=loops,
         last_cause=cause,
+        alike=end.alike if end else 0,
+        alike_words=end.words if end else "",
+        alike_age_ns=max(0, now_ns - end.ended_unix_ns) if end else 0,
         save_age_ns=age_ns,
         has_saved=bool(sample.tiers) or run.saved_step is not None,
         announced=tuple(
