@@ -22,14 +22,14 @@ sys.path.pop(0)
 
 from holdfast.core.autocheckpoint_events import Outcome
 from holdfast.core.notices import Notice, NoticeState
+from holdfast.notices.registry import SOURCES
 
 if TYPE_CHECKING:
     from maintenance_host import Host
 
 # How long a source that fails may need to be itself again: a request that hangs, and the longest
-# wait between two tries (`core.backoff`).
+# wait between two tries (`notices.registry`).
 HANGS_S = {"gce": 75, "azure": 150, "aws": 15, "kubernetes": 60, "slurm": 21, "tpu": 21}
-LONGEST_WAIT_S = 60
 READING_S = 2.5  # a date cut to whole seconds, on a clock that may be two off
 LEAVING_S = 2.0
 # What a path or an answer is of, for evidence that the truth was served.
@@ -70,7 +70,8 @@ def _known_s(host: Host, event: Event, step: Step, slot: str, lag_s: float) -> f
     """By when the source had to have told it, whatever went wrong: by law, or by evidence."""
     source, row, told_s = slot.partition(".")[0], SLOTS[slot], step.at_s + lag_s
     faults = [one for one in host.story.faults if one.source == source]
-    troubled_s = HANGS_S.get(source, 0) + LONGEST_WAIT_S + row.within_s
+    longest_wait_s = SOURCES[source].longest_wait_s
+    troubled_s = HANGS_S.get(source, 0) + longest_wait_s + row.within_s
     law_s = told_s + row.within_s
     for fault in sorted(faults, key=lambda one: one.at_s):
         if fault.at_s <= law_s and told_s <= fault.until_s + troubled_s:

@@ -46,7 +46,7 @@ SLOTS = {
     "file.seconds": Slot(("write {in}",), ("remove",), within_s=1),
     "signal.usr1": Slot(("send",), lead_s=45, within_s=1),
     # Ends with a date.
-    "gce.upcoming": Slot(("upcoming {at}",), ("upcoming",), ("upcoming {at} ONGOING",)),
+    "gce.upcoming": Slot(("upcoming {at}",), ("upcoming",), ("upcoming {at} ONGOING",), within_s=6),
     "azure.reboot": Slot(("event Reboot {in} {id}",), ("remove {id}",), ("start {id}",)),
     "azure.terminate": Slot(("event Terminate {in} {id}",), ("remove {id}",), ("start {id}",)),
     "aws.scheduled": Slot(

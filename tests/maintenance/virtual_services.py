@@ -125,7 +125,7 @@ class _End(ServerEnd):
     async def _serve(self) -> None:
         emulator, request = self._emulator, self._request()
         emulator.requests.append(request)
-        fault, what = emulator.next_fault()
+        fault, what = emulator.next_fault(request)
         if emulator.delay_s:
             await asyncio.sleep(emulator.delay_s)
         if fault is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.notices import fetch, listener, registry
-from holdfast.notices.protocol import Clocks, Surroundings, Tools, Trouble
+from holdfast.notices import fetch, listener, protocol, registry
+from holdfast.notices.protocol import Clocks, News, Surroundings, Tools, Trouble
 
 S = 10**9
 GRACE_NS = 30 * S
@@ -59,8 +59,7 @@ class Ears:
             luck=lambda: 0.5,
         )
         self.standing = lambda: watched.standing
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(watched.run())
+        asyncio.run(watched.run())
 
 
 @pytest.fixture
@@ -162,9 +161,11 @@ def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
     source.arrived(signal.SIGUSR2)
 
     async def hear() -> list[Notice]:
-        told = []
-        async for notice in source.watch():
-            told.append(notice)
+        told: list[Notice] = []
+        async for news in source.watches[0]():
+            if not news:
+                continue
+            told += news
             time.now_ns += 10 * S
             source.arrived(signal.SIGUSR2)  # Slurm sends two
             time.now_ns += 200 * S
@@ -202,27 +203,35 @@ class Broken:
 
     name = "broken"
 
-    def __init__(self, tools: Tools) -> None:
-        self.tools, self.tries = tools, 0
+    def __init__(self) -> None:
+        self.watches, self.tries = (self._watch,), 0
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    async def _watch(self) -> News:
         self.tries += 1
         if self.tries in (1, 2):
             raise Trouble("nobody is there")
         if self.tries == 5:
             raise asyncio.CancelledError
-        self.tools.answered()
-        yield Notice("broken", NoticeAction.REBOOT, self.tries)
+        yield (Notice("broken", NoticeAction.REBOOT, self.tries),)
         raise RuntimeError("a bug")
 
 
-def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(ears: Ears) -> None:
-    class Wanted(registry.Wanted):
-        def make(self, tools: Tools, around: Surroundings) -> Broken:  # type: ignore[override]
-            return Broken(tools)
+class Wanted(registry.Wanted):
+    """A source that is already there."""
 
+    source: protocol.Source
+
+    def make(self, tools: Tools, around: Surroundings) -> protocol.Source:
+        return self.source
+
+
+def watched_until_cancelled(ears: Ears, source: protocol.Source) -> listener.Watched:
+    class This(Wanted):
+        pass
+
+    This.source = source
     watched = listener.Watched(
-        Wanted("broken", "", "as set"),
+        This("gce", "", "as set"),
         Surroundings(),
         clock=ears.time.clock,
         heard=ears.notices.append,
@@ -230,12 +239,64 @@ def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(ears: Ears
         sleep=ears.time.sleep,
         luck=lambda: 1.0 - 1e-9,
     )
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(watched.run())
+    asyncio.run(watched.run())
+    return watched
+
+
+def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(ears: Ears) -> None:
+    watched = watched_until_cancelled(ears, Broken())
     assert len(ears.notices) == 1
     assert [level for level, _ in ears.said] == ["warning", "info", "warning", "info", "warning"]
     assert "nobody is there" in ears.said[0][1]
     assert "RuntimeError: a bug" in ears.said[2][1]
     assert watched.standing.failures == 4
     # Each wait is longer, and the first after an answer short again.
-    assert ears.time.sleeps == pytest.approx([3, 9, 3, 3], rel=1e-6)
+    assert ears.time.sleeps == pytest.approx([3, 5, 3, 3], rel=1e-6)
+
+
+class HalfBroken:
+    """Two of its keys never work, and say so with the same words; the third is in order."""
+
+    name = "half-broken"
+
+    def __init__(self, time: Time) -> None:
+        self.time, self.asked = time, 0
+        self.watches = (self._broken, self._fine, lambda: self._broken())
+
+    async def _broken(self) -> News:
+        raise Trouble("it answers with status 500")
+        yield ()
+
+    async def _fine(self) -> News:
+        while True:
+            self.asked += 1
+            yield (Notice("gce", NoticeAction.REBOOT, self.time.now_ns, event_id=str(self.asked)),)
+            await self.time.sleep(0.5)
+
+
+def test_the_trouble_of_one_watch_stops_no_other_and_is_said_once(ears: Ears) -> None:
+    source = HalfBroken(ears.time)
+    watched = watched_until_cancelled(ears, source)
+    assert source.asked >= 8  # of 30 sleeps in all
+    assert len(ears.notices) == source.asked
+    assert [level for level, _ in ears.said] == ["warning"]
+    assert watched.standing.has_answered
+    assert watched.standing.trouble == "it answers with status 500"
+
+
+@pytest.mark.parametrize("name", ["aws", "azure", "gce"])
+def test_a_metadata_server_in_trouble_is_asked_again_within_the_shortest_warning(
+    ears: Ears, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_ns: list[int] = []
+
+    async def no_answer(*_: object, **__: object) -> fetch.Answer:
+        asked_ns.append(ears.time.now_ns)
+        raise Trouble("nobody is there")
+
+    monkeypatch.setattr(fetch, "fetch", no_answer)
+    ears.listen(f"{name}:http://127.0.0.1:9")
+    assert len(asked_ns) > 10
+    assert max(ears.time.sleeps) <= 5
+    assert min(ears.time.sleeps) >= 1
+    assert len(set(ears.time.sleeps)) > 1

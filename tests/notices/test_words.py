@@ -12,6 +12,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.notices import aws, azure, file, gce, kubernetes, registry, slurm
 from holdfast.notices.fetch import Server
 from holdfast.notices.protocol import Surroundings, Trouble
+from holdfast.testing.gce import NONE_YET
 
 S = 10**9
 END, MOVE = NoticeAction.TERMINATE, NoticeAction.LIVE_MIGRATION
@@ -28,6 +29,22 @@ def test_every_way_of_saying_nothing(text: str) -> None:
     assert gce.upcoming_maintenance(text, action=END) is None
     assert gce.preempted(text) is None
     assert gce.stop_state(text) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "is_none"),
+    [
+        (503, NONE_YET, True),
+        (503, '{"error": "No Notifications have been received"}', True),
+        (500, NONE_YET, False),
+        (503, "", False),
+        (503, '{"error": "overloaded"}', False),
+        (503, "no notifications", False),
+        (503, "[" * 100_000, False),
+    ],
+)
+def test_what_a_machine_without_any_notice_answers(status: int, text: str, is_none: bool) -> None:
+    assert gce.is_none_yet(status, text) is is_none
 
 
 @pytest.mark.parametrize(

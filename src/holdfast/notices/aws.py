@@ -8,14 +8,15 @@ service says 401.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SPOT, REBALANCE, SCHEDULED = (
     "events/maintenance/scheduled",
 )
 POLL_S = 5.0  # what Amazon recommends for Spot interruptions
-SELDOM_NS = 60 * SECOND_NS  # of what comes hours ahead, or asks for nothing at once
+SELDOM_S = 60.0  # of what comes hours ahead, or asks for nothing at once
 
 SPOT_LEAD_NS = 120 * SECOND_NS
 OVER = ("completed", "canceled")
@@ -129,48 +130,61 @@ class Aws:
     def __init__(self, server: Server, tools: Tools) -> None:
         self._server, self._tools = server, tools
         self._token, self._renew_ns = "", 0
-        self._spot, self._seldom = Memory(self.name, tools), Memory(self.name, tools)
-        self._seldom_ns: int | None = None  # when what changes seldom was asked for
+        self._new_token = asyncio.Lock()  # one question for it is enough for all watches
+        self._spot, self._advice, self._scheduled = (Memory(self.name, tools) for _ in range(3))
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
-        """What any of the items says."""
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """The items."""
+        return self._watch_spot, self._watch_advice, self._watch_scheduled
+
+    async def _watch_spot(self) -> News:
         while True:
             answer = await self._item(SPOT)
-            for notice in self._spot.all_news(spot_action(answer.text), answer.date_unix_ns):
-                yield notice
-            now_ns = self._tools.now_ns()
-            if self._seldom_ns is None or now_ns - self._seldom_ns >= SELDOM_NS:
-                advice = rebalance((await self._item(REBALANCE)).text)
-                answer = await self._item(SCHEDULED)
-                now_unix_ns = answer.date_unix_ns or self._tools.clock().unix_ns
-                says = advice | scheduled(answer.text, now_unix_ns)
-                for notice in self._seldom.all_news(says, answer.date_unix_ns):
-                    yield notice
-                self._seldom_ns = now_ns
-            self._tools.answered()
+            yield self._spot.all_news(spot_action(answer.text), answer.date_unix_ns)
             await self._tools.sleep(POLL_S)
+
+    async def _watch_advice(self) -> News:
+        while True:
+            answer = await self._item(REBALANCE)
+            yield self._advice.all_news(rebalance(answer.text), answer.date_unix_ns)
+            await self._tools.sleep(SELDOM_S)
+
+    async def _watch_scheduled(self) -> News:
+        while True:
+            answer = await self._item(SCHEDULED)
+            now_unix_ns = answer.date_unix_ns or self._tools.clock().unix_ns
+            says = scheduled(answer.text, now_unix_ns)
+            yield self._scheduled.all_news(says, answer.date_unix_ns)
+            await self._tools.sleep(SELDOM_S)
 
     async def _item(self, item: str) -> Answer:
         """The item, empty where there is none; with a new token if the old one is refused."""
         from holdfast.notices.fetch import Answer, fetch
 
         for is_last in (False, True):
-            token = {"X-aws-ec2-metadata-token": await self._good_token()}
-            answer = await fetch(self._server, ROOT + item, headers=token)
+            token = await self._good_token()
+            headers = {"X-aws-ec2-metadata-token": token}
+            answer = await fetch(self._server, ROOT + item, headers=headers)
             if answer.status == 404:
                 return Answer(404, answer.headers)
             if answer.status == 200:
                 return answer
             if answer.status != 401 or is_last:
                 break
-            self._token = ""
+            if self._token == token:
+                self._token = ""
         raise Trouble(f"{self._server} answers {item} with status {answer.status}")
 
     async def _good_token(self) -> str:
+        async with self._new_token:
+            if not self._token or self._tools.now_ns() >= self._renew_ns:
+                await self._renew()
+            return self._token
+
+    async def _renew(self) -> None:
         from holdfast.notices.fetch import fetch
 
-        if self._token and self._tools.now_ns() < self._renew_ns:
-            return self._token
         asked_ns = self._tools.now_ns()
         life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFE_S)}
         answer = await fetch(self._server, TOKEN, method="PUT", headers=life)
@@ -179,7 +193,6 @@ class Aws:
             what = f"status {answer.status}" if answer.status != 200 else "what is no token"
             raise Trouble(f"{self._server} answers the request for a token with {what}")
         self._token, self._renew_ns = token, asked_ns + TOKEN_LIFE_S // 2 * SECOND_NS
-        return token
 
 
 def make(option: str, tools: Tools, around: Surroundings) -> Aws:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
 
 if TYPE_CHECKING:
@@ -114,8 +114,12 @@ class Azure:
         self._machine = ""
         self._incarnation: object = None  # of the document that was understood last
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    @property
+    def watches(self) -> Sequence[Watch]:
         """What is scheduled for this machine."""
+        return (self._watch,)
+
+    async def _watch(self) -> News:
         while True:
             machine = await self._name()
             limit_s = LIMIT_S if self._incarnation is not None else FIRST_LIMIT_S
@@ -123,11 +127,9 @@ class Azure:
             told = answer.json()
             says = events(told, machine)
             incarnation = told.get("DocumentIncarnation")
-            if incarnation is None or incarnation != self._incarnation:
-                for notice in self._memory.all_news(says, answer.date_unix_ns):
-                    yield notice
+            is_new = incarnation is None or incarnation != self._incarnation
+            yield self._memory.all_news(says, answer.date_unix_ns) if is_new else []
             self._incarnation = incarnation
-            self._tools.answered()
             await self._tools.sleep(POLL_S)
 
     async def settled(self, notice: Notice) -> str:

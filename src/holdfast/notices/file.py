@@ -11,14 +11,14 @@ import json
 import os
 import stat
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 
 POLL_S = 0.5
 READ_LIMIT_BYTES = 4096
@@ -92,8 +92,12 @@ class File:
         self._lines: deque[tuple[str, int]] = deque()  # of a FIFO, and when they were written
         self._is_first_look = True
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    @property
+    def watches(self) -> Sequence[Watch]:
         """A notice whenever the file has changed, or a line came through the FIFO."""
+        return (self._watch,)
+
+    async def _watch(self) -> News:
         fifo = -1
         try:
             while True:
@@ -105,12 +109,8 @@ class File:
                 if fifo >= 0:
                     self._take_in(fifo)
                 while self._lines:  # also those behind one that was no notice
-                    for notice in self._read(*self._lines.popleft()):
-                        yield notice
-                if fifo < 0:
-                    for notice in await self._file():
-                        yield notice
-                self._tools.answered()
+                    yield self._read(*self._lines.popleft())
+                yield await self._file() if fifo < 0 else []
                 await self._tools.sleep(POLL_S)
         except OSError as error:
             raise Trouble(f"{self._path} cannot be read: {error.strerror}") from None

@@ -3,20 +3,22 @@
 Four keys are watched, each by a request that hangs until its value changes (`wait_for_change`,
 `last_etag`), as Google's documents on the metadata server, on host maintenance and on Spot VMs have
 it. What they say when they say nothing differs by key and by year: `NONE`, `FALSE`, `UNSPECIFIED`,
-an empty text, `{}`, an object with `error`, or 404.
+an empty text, `{}`, an object with `error`, 404, or 503 with "no notifications have been received
+yet", which is what `upcoming-maintenance` says on a machine that has never had any.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
-from holdfast.notices.together import together
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Answer, Server
@@ -26,7 +28,7 @@ ROOT = "/computeMetadata/v1/instance/"
 HEADERS = {"Metadata-Flavor": "Google"}
 HANG_S = 60  # how long the server may keep a request until something changes
 PATIENCE_S = 15.0  # and how much longer its answer may take
-ABSENT_S = 60.0  # until a key that is not there is looked for again
+ABSENT_S = 5.0  # until a key that is not there is looked for again
 HASTE_S = 1.0  # between requests to a server that does not wait for a change
 BURST = 10  # changes within a second each, after which it counts as one that does not wait
 GAP_NS = 2 * SECOND_NS  # between two questions that may be left out of account
@@ -47,6 +49,11 @@ def is_nothing(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return not told or (isinstance(told, Mapping) and "error" in told)
+
+
+def is_none_yet(status: int, text: str) -> bool:
+    """Whether an answer is the one of a machine that has never had a notice of that kind."""
+    return status == 503 and is_nothing(text) and "no notification" in text.lower()
 
 
 def maintenance_event(text: str, *, lead_ns: int = MAINTENANCE_LEAD_NS) -> Said | None:
@@ -137,34 +144,39 @@ class Gce:
         self._etags: dict[str, str] = {}
         self._seen_ns: dict[str, int] = {}  # when the key was last known
         self._memory = Memory(self.name, tools)
-        self._upcoming = NoticeAction.TERMINATE
+        self._policy: NoticeAction | None = None  # what maintenance does; None: not told yet
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
-        """What any of the keys says."""
-        answer = await self._ask("scheduling/on-host-maintenance", {})
-        if answer.status == 200 and answer.text.upper() == "MIGRATE":
-            self._upcoming = NoticeAction.LIVE_MIGRATION
-        watches = together(
-            self._key("maintenance-event", self._maintenance_event),
-            self._key("preempted", preempted),
-            self._key("shutdown-details/stop-state", stop_state),
-            self._key("upcoming-maintenance", self._upcoming_maintenance, is_json=True),
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """The keys."""
+        return (
+            partial(self._key, "maintenance-event", self._maintenance_event),
+            partial(self._key, "preempted", preempted),
+            partial(self._key, "shutdown-details/stop-state", stop_state),
+            partial(self._key, "upcoming-maintenance", self._upcoming_maintenance, is_json=True),
         )
-        async for notice in watches:
-            yield notice
 
     def _maintenance_event(self, text: str) -> Said | None:
         return maintenance_event(text, lead_ns=self._lead_ns)
 
     def _upcoming_maintenance(self, text: str) -> Said | None:
-        return upcoming_maintenance(text, action=self._upcoming)
+        return upcoming_maintenance(text, action=self._policy or NoticeAction.TERMINATE)
+
+    async def _learn_policy(self) -> None:
+        """What maintenance does to the machine; where that is not told it is taken to end it."""
+        with contextlib.suppress(Trouble):
+            told = await self._ask("scheduling/on-host-maintenance", {})
+            moves = told.status == 200 and told.text.upper() == "MIGRATE"
+            self._policy = NoticeAction.LIVE_MIGRATION if moves else NoticeAction.TERMINATE
 
     async def _key(
         self, key: str, understood: Callable[[str], Said | None], *, is_json: bool = False
-    ) -> AsyncGenerator[Notice, None]:
+    ) -> News:
         form = {"alt": "json", "recursive": "true"} if is_json else {"alt": "text"}
         quick = 0
         while True:
+            if is_json and self._policy is None:
+                await self._learn_policy()
             etag = self._etags.get(key)
             change = {"wait_for_change": "true", "timeout_sec": str(HANG_S)}
             query = form | (change | {"last_etag": etag} if etag else {})
@@ -173,12 +185,10 @@ class Gce:
             is_there = answer.status == 200
             now = answer.headers.get("etag", "") if is_there else ""
             said = understood(answer.text if is_there else "")
-            self._tools.answered()
             # It may have changed while nobody asked; a request that waits is answered at once.
             gap_ns = asked_ns - self._seen_ns.get(key, asked_ns)
             unseen_ns = gap_ns if gap_ns > GAP_NS else 0
-            for notice in self._memory.news(key, said, answer.date_unix_ns, unseen_ns=unseen_ns):
-                yield notice
+            yield self._memory.news(key, said, answer.date_unix_ns, unseen_ns=unseen_ns)
             self._etags[key] = now  # only now: what was not understood is read again
             self._seen_ns[key] = self._tools.now_ns()
             quick = quick + 1 if self._tools.now_ns() - asked_ns < SECOND_NS else 0
@@ -200,7 +210,7 @@ class Gce:
         )
         if answer.headers.get("metadata-flavor") != "Google":
             raise Trouble(f"{self._server} is no metadata server of Google's")
-        if answer.status not in (200, 404):
+        if answer.status not in (200, 404) and not is_none_yet(answer.status, answer.text):
             raise Trouble(f"{self._server} answers {key} with status {answer.status}")
         return answer
 

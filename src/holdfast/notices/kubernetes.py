@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.found import SERVICE_ACCOUNT
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
-from holdfast.notices.together import together
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Server
@@ -131,6 +130,7 @@ class Watched:
         self._query = {"fieldSelector": f"metadata.name={name}"}
         self._memory = Memory(source.name, source.tools)
         self._version = ""  # from which on it is watched; "": it must be read
+        self._is_forbidden = False
         self._seen_ns: int | None = None  # until when it was watched
         self.fields: Mapping[str, Any] = {}
 
@@ -160,7 +160,6 @@ class Watched:
         notices = [] if told["items"] else self._gone()
         for item in told["items"][:1]:
             notices = self._take(item, their_unix_ns, self._unseen_ns())
-        source.answered()
         self._version = str(version)
         self._seen_ns = source.tools.now_ns()
         return notices
@@ -179,21 +178,27 @@ class Watched:
         words = f"the {kind} is deleted"
         return self._memory.news(kind, Said(NoticeAction.TERMINATE, words, NoticeState.STARTED))
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    async def watch(self) -> News:
         """What changes in it, for ever."""
-        while True:
-            if not self._version:
-                for notice in await self.read():
-                    yield notice
-            try:
-                async with aclosing(self._changes()) as changes:
-                    async for notice in changes:
-                        yield notice
-            except Forgotten:
-                self._version = ""
-            await self._source.tools.sleep(HASTE_S)
+        try:
+            while True:
+                if not self._version:
+                    yield await self.read()
+                try:
+                    async with aclosing(self._changes()) as changes:
+                        async for news in changes:
+                            self._is_forbidden = False
+                            yield news
+                except Forgotten:
+                    self._version = ""
+                await self._source.tools.sleep(HASTE_S)
+        except Forbidden:
+            if self._is_forbidden:
+                await self._source.tools.sleep(FORBIDDEN_S)
+            self._is_forbidden = True
+            raise
 
-    async def _changes(self) -> AsyncGenerator[Notice, None]:
+    async def _changes(self) -> News:
         """What one watch tells, until the server ends it."""
         from holdfast.notices.fetch import lines, stream
 
@@ -216,7 +221,6 @@ class Watched:
                 if head.status == GONE:
                     raise Forgotten
                 _check(head.status, self._folder)
-                source.answered()
                 is_open = True
                 unseen_ns = self._unseen_ns()  # what it tells first may be as old as that
                 opened_ns = source.tools.now_ns()
@@ -224,11 +228,11 @@ class Watched:
                 ahead_ns = 0
                 if head.date_unix_ns is not None:
                     ahead_ns = head.date_unix_ns - source.tools.clock().unix_ns
+                yield []
                 async for line in lines(chunks, EVENT_LIMIT_BYTES):
                     now_unix_ns = source.tools.clock().unix_ns + ahead_ns
                     is_first = source.tools.now_ns() - opened_ns < GAP_NS
-                    for notice in self._event(line, now_unix_ns, unseen_ns if is_first else 0):
-                        yield notice
+                    yield self._event(line, now_unix_ns, unseen_ns if is_first else 0)
                     self._seen_ns = source.tools.now_ns()
         except TimeoutError:
             if not is_open:
@@ -265,7 +269,6 @@ class Watched:
             else self._take(told, their_unix_ns, unseen_ns)
         )
         self._version = str(_inner(told, "metadata").get("resourceVersion") or "")
-        self._source.answered()
         return notices
 
     def _take(self, told: Any, their_unix_ns: int, unseen_ns: int) -> list[Notice]:
@@ -295,47 +298,31 @@ class Kubernetes:
         self.tools = tools
         self._address, self._around = address, look
         namespace, name = pod
-        self._pod = Watched(self, f"/api/v1/namespaces/{namespace}/pods", name, pod_says)
+        self._pods, self._pod_name = f"/api/v1/namespaces/{namespace}/pods", name
+        self._pod = Watched(self, self._pods, name, pod_says)
         self._node: Watched | None = None
         self._node_name = look.environment.get("NODE_NAME", "")
-        self._is_forbidden = False  # to look at the node, which was said
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    @property
+    def watches(self) -> Sequence[Watch]:
         """What is announced of the pod, and of its node."""
-        if not self._node_name:
-            for notice in await self._pod.read():
-                yield notice
-            self._node_name = str(_inner(self._pod.fields, "spec").get("nodeName") or "")
-            if not self._node_name:
-                raise Trouble("the pod is not there, or on no node: set NODE_NAME to its node's")
+        return self._pod.watch, self._watch_node
+
+    async def _watch_node(self) -> News:
         if self._node is None:
-            self._node = Watched(self, "/api/v1/nodes", self._node_name, node_says)
-        async for notice in together(self._pod.watch(), self._node_watch(self._node)):
-            yield notice
+            name = self._node_name or await self._name_of_the_node()
+            self._node = Watched(self, "/api/v1/nodes", name, node_says)
+        async with aclosing(self._node.watch()) as answers:
+            async for news in answers:
+                yield news
 
-    async def _node_watch(self, node: Watched) -> AsyncGenerator[Notice, None]:
-        """What is announced of the node; the pod is watched all the same if that is forbidden."""
-        while True:
-            try:
-                if self._is_forbidden:
-                    notices = await node.read()
-                    self._is_forbidden = False
-                    self.answered()
-                    for notice in notices:
-                        yield notice
-                async with aclosing(node.watch()) as watch:
-                    async for notice in watch:
-                        yield notice
-            except Forbidden:
-                if not self._is_forbidden:
-                    self._is_forbidden = True
-                    raise
-                await self.tools.sleep(FORBIDDEN_S)
-
-    def answered(self) -> None:
-        """An answer made sense; what is forbidden stays trouble."""
-        if not self._is_forbidden:
-            self.tools.answered()
+    async def _name_of_the_node(self) -> str:
+        pod = Watched(self, self._pods, self._pod_name, pod_says)
+        await pod.read()
+        name = _inner(pod.fields, "spec").get("nodeName")
+        if not name:
+            raise Trouble("the pod is not there, or on no node: set NODE_NAME to its node's")
+        return str(name)
 
     def headers(self) -> dict[str, str]:
         """With the token of this moment: the kubelet writes a new one within the hour."""

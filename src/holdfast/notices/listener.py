@@ -1,7 +1,8 @@
 """Listens to all sources of a host, in one thread, and survives whatever they do.
 
-Each notice is handed on once. Trouble with a source is counted, told once until it is over, and
-tried again with jitter (`core.backoff`): it never reaches the run.
+Each notice is handed on once. Each watch of a source is a task of its own: its trouble is counted,
+told once until it is over, and tried again with jitter (`core.backoff`); it stops no other watch,
+and never reaches the run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.notices.protocol import (
     TakesSignals,
     Tools,
     Trouble,
+    Watch,
 )
 from holdfast.notices.registry import Wanted
 
@@ -32,7 +34,10 @@ Sleep = Callable[[float], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a source gets on: `trouble` is empty while it answers; `failures` counts all so far."""
+    """How a source gets on, with all its watches.
+
+    `trouble` is empty while all of them answer; `failures` counts all so far.
+    """
 
     name: str
     why: str
@@ -56,31 +61,43 @@ class Watched:
         grace_ns: int = 30 * SECOND_NS,
         sleep: Sleep = asyncio.sleep,
         luck: Callable[[], float] = random.random,
-        backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
+        backoff: Backoff | None = None,
     ) -> None:
-        """Raises ConfigurationError for an option of the source that cannot be meant."""
+        """`backoff`: the source's own where none is given.
+
+        Raises ConfigurationError for an option of the source that cannot be meant.
+        """
         self.standing = Standing(wanted.name, wanted.why)
         self._heard, self._say, self._sleep = heard, say, sleep
         self._changed = changed
-        self._luck, self._backoff = luck, backoff
-        self._wait_ns = 0
+        self._luck, self._backoff = luck, backoff or wanted.backoff
+        self._troubles: dict[Watch, str] = {}
         self._last: dict[tuple[str, str, str], Notice] = {}
-        self.source: Source = wanted.make(Tools(clock, sleep, self._answered, grace_ns), around)
+        self.source: Source = wanted.make(Tools(clock, sleep, grace_ns), around)
 
     async def run(self) -> None:
         """Until the source has nothing more to tell, or for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self.source.watches:
+                tasks.create_task(self._follow(watch))
+
+    async def _follow(self, watch: Watch) -> None:
+        wait_ns = 0
         while True:
             try:
-                async with aclosing(self.source.watch()) as notices:
-                    async for notice in notices:
-                        self._take(notice)
+                async with aclosing(watch()) as answers:
+                    async for news in answers:
+                        wait_ns = 0
+                        for notice in news:
+                            self._take(notice)
+                        self._answered(watch)
                 return
             except Trouble as trouble:
-                self._failed(str(trouble))
+                self._failed(watch, str(trouble))
             except Exception as error:  # a bug of ours: the run must not notice
-                self._failed(f"{type(error).__name__}: {error}")
-            self._wait_ns = self._backoff.next_ns(self._wait_ns, self._luck())
-            await self._sleep(self._wait_ns / SECOND_NS)
+                self._failed(watch, f"{type(error).__name__}: {error}")
+            wait_ns = self._backoff.next_ns(wait_ns, self._luck())
+            await self._sleep(wait_ns / SECOND_NS)
 
     def _take(self, notice: Notice) -> None:
         """Hand on what is new: a source that starts again tells again what it knows."""
@@ -89,20 +106,24 @@ class Watched:
         if known is None or replace(known, received_ns=notice.received_ns) != notice:
             self._heard(notice)
 
-    def _answered(self) -> None:
-        if self.standing.trouble:
+    def _answered(self, watch: Watch) -> None:
+        was_troubled = self._troubles.pop(watch, None) is not None
+        if was_troubled and not self._troubles:
             self._say("info", f"notices from {self.standing.name}: it answers again")
-        self._wait_ns = 0
-        if self.standing.trouble or not self.standing.has_answered:
-            self.standing = replace(self.standing, has_answered=True, trouble="")
-            self._changed()
+        if was_troubled or not self.standing.has_answered:
+            self._stand(has_answered=True)
 
-    def _failed(self, words: str) -> None:
-        if not self.standing.trouble:
+    def _failed(self, watch: Watch, words: str) -> None:
+        # What several watches suffer from, as a server that is not there, is said once.
+        if watch not in self._troubles and words not in self._troubles.values():
             then = "it is asked again, and training goes on"
             self._say("warning", f"notices from {self.standing.name}: {words}; {then}")
-        failures = self.standing.failures + 1
-        self.standing = replace(self.standing, failures=failures, trouble=words)
+        self._troubles[watch] = words
+        self._stand(failures=self.standing.failures + 1)
+
+    def _stand(self, **changes: Any) -> None:
+        trouble = "; ".join(dict.fromkeys(self._troubles.values()))
+        self.standing = replace(self.standing, trouble=trouble, **changes)
         self._changed()
 
 
@@ -121,7 +142,7 @@ class Listener:
         changed: Callable[[], None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
         luck: Callable[[], float] = random.random,
-        backoff: Backoff = Backoff(),  # noqa: B008 - it is frozen
+        backoff: Backoff | None = None,
     ) -> None:
         """Nothing is opened yet; raises ConfigurationError for options that cannot be meant.
 

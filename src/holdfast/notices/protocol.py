@@ -11,20 +11,23 @@ which gets what the user wrote after the source's name and a colon, "" if nothin
 asks a server over HTTP that is its address. It raises ConfigurationError for an option that cannot
 be meant, and opens nothing. A module is imported only when its source is wanted.
 
-A `Source` has a `name` and `watch()`, an async generator of `core.notices.Notice`. The rules:
+A `Source` has a `name` and `watches`, functions that each make an async generator. The rules:
 
+- One watch asks about one thing: whatever can fail alone is watched alone, because the trouble of
+  one watch stops no other.
+- Yield a list after each answer that made sense, of the `core.notices.Notice`s that are new in it:
+  mostly none. An answer ends the watch's trouble.
 - Yield what has changed, not what is so: a notice when an event is announced, another one when its
   state or deadline changes, one in state WITHDRAWN when it is cancelled, over or gone. Compare what
   the vendor said, not notices: a deadline comes out a little different each time it is converted.
 - Raise `Trouble(words)` when something does not work: the server does not answer, or with something
   that is none of its answers. Nothing else is to be done about it: the listener counts it, tells
-  people once, waits with jitter, and calls `watch()` again on the same object. So what must
+  people once, waits with jitter, and begins the watch again on the same object. So what must
   survive (a token, an etag, what was told) is kept in `self`, nothing is tried again by the source
   itself, and it sleeps between polls alone, with `tools.sleep`.
-- Call `tools.answered()` after each answer that made sense: the trouble is over then, and says so.
 - Take the time from `tools.clock`, and a moment of a calendar to it with `tools.on_our_clock`.
 - What is about another machine is not yielded, as far as the source can know that.
-- Whatever runs for long (a thread, a process, a connection) ends when `watch()` is closed: use
+- Whatever runs for long (a thread, a process, a connection) ends when a watch is closed: use
   `async with` and `finally`.
 
 Modules beside the sources (`fetch`, `said`, `listener`, this one) are shared; a source never
@@ -33,7 +36,7 @@ imports another one. For each there is an emulator in `holdfast.testing`, and te
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -41,6 +44,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from holdfast.core.notices import Notice, on_our_clock
 
 READ_LIMIT_CHARS = 4096
+
+News = AsyncGenerator[Sequence[Notice], None]  # what is new in each answer
+Watch = Callable[[], News]
 
 
 class Trouble(Exception):  # noqa: N818 - it is no error of ours, and is always survived
@@ -83,7 +89,6 @@ class Tools:
 
     clock: Callable[[], Clocks]
     sleep: Callable[[float], Awaitable[object]]
-    answered: Callable[[], None] = lambda: None
     grace_ns: int = 30_000_000_000  # what `--grace` says: for a warning that says nothing else
 
     def now_ns(self) -> int:
@@ -108,8 +113,9 @@ class Source(Protocol):
     def name(self) -> str:
         """As the user writes it, for people and as `Notice.source`."""
 
-    def watch(self) -> AsyncGenerator[Notice, None]:
-        """What changes, from now on; raises Trouble, and is then called again."""
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """What changes, from now on; each raises Trouble, and is then begun again."""
 
 
 @runtime_checkable
@@ -121,7 +127,7 @@ class TakesSignals(Protocol):
         """Of which signals; they mean nothing else any more."""
 
     def arrived(self, number: int) -> None:
-        """One of them has come. Called from any thread, also before `watch()`."""
+        """One of them has come. Called from any thread, also before it is watched."""
 
 
 @runtime_checkable

@@ -8,28 +8,34 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from holdfast.config.kinds import AUTO, OFF
+from holdfast.core.backoff import SECOND_NS, Backoff
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
 from holdfast.notices.protocol import Source, SourceModule, Surroundings, Tools
 
 
 class Row(NamedTuple):
-    """One source: its module, imported when it is wanted, and what finds it."""
+    """One source: its module, imported when it is wanted, and what finds it.
+
+    `longest_wait_s`: between two tries of a watch in trouble.
+    """
 
     module: str
     detect: Callable[[Surroundings], str]
+    longest_wait_s: int = 5  # the shortest warnings come 30 s ahead
 
 
-# One line a source, by the name that users write.
+# One line a source, by the name that users write. One server answers all hosts of `kubernetes`,
+# `slurm` and `tpu`: it is given more time.
 SOURCES: dict[str, Row] = {
     "aws": Row("aws", found.aws),
     "azure": Row("azure", found.azure),
     "file": Row("file", found.nowhere),
     "gce": Row("gce", found.gce),
-    "kubernetes": Row("kubernetes", found.kubernetes),
+    "kubernetes": Row("kubernetes", found.kubernetes, longest_wait_s=15),
     "signal": Row("signals", found.nowhere),
-    "slurm": Row("slurm", found.slurm),
-    "tpu": Row("tpu", found.nowhere),
+    "slurm": Row("slurm", found.slurm, longest_wait_s=60),
+    "tpu": Row("tpu", found.nowhere, longest_wait_s=30),
 }
 
 
@@ -40,6 +46,11 @@ class Wanted:
     name: str
     option: str
     why: str
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long a watch of it that is in trouble waits before it asks again."""
+        return Backoff(cap_ns=SOURCES[self.name].longest_wait_s * SECOND_NS)
 
     def make(self, tools: Tools, around: Surroundings) -> Source:
         """The source itself; raises ConfigurationError for an option that cannot be meant."""

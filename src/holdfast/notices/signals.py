@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import Collection, Sequence
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import Surroundings, Tools
+from holdfast.notices.protocol import News, Surroundings, Tools, Watch
 
 NAMES = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
@@ -43,10 +43,14 @@ class Signals:
         if self._loop is not None and self._more is not None:
             self._loop.call_soon_threadsafe(self._more.set)
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    @property
+    def watches(self) -> Sequence[Watch]:
         """A notice for each; one that comes again while its time runs says nothing new."""
+        return (self._watch,)
+
+    async def _watch(self) -> News:
         self._loop, self._more = asyncio.get_running_loop(), asyncio.Event()
-        self._tools.answered()
+        yield ()
         while True:
             self._more.clear()
             while self._arrived_ns:
@@ -55,7 +59,7 @@ class Signals:
                     continue
                 self._last_ns = at_ns
                 name = signal.Signals(self._number).name
-                yield Notice(
+                notice = Notice(
                     self.name,
                     NoticeAction.TERMINATE,
                     at_ns,
@@ -63,6 +67,7 @@ class Signals:
                     deadline_ns=at_ns + self._lead_ns,
                     words=name,
                 )
+                yield (notice,)
             await self._more.wait()
 
 

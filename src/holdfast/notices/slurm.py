@@ -12,13 +12,13 @@ import asyncio
 import contextlib
 import re
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
 
 POLL_S = 60.0  # each host of the job asks the same controller
@@ -113,34 +113,44 @@ class Slurm:
         self._node = around.environment.get("SLURMD_NODENAME", "")
         self._environment = {**around.environment, "TZ": "UTC", "LC_ALL": "C"}
         self._environment.pop("SLURM_TIME_FORMAT", None)
-        self._memory, self._seldom = Memory(self.name, tools), Memory(self.name, tools)
-        self._seldom_ns: int | None = None  # when the node and the reservations were asked for
+        self._memory, self._reserved = Memory(self.name, tools), Memory(self.name, tools)
+        self._job_said = ""  # by the last answer about the job
         self._expanded: dict[str, list[str]] = {}  # lists of nodes, by how Slurm writes them
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
-        """What changes in the job's end, the node's state and the maintenance reservations."""
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """The job's end; of a node that is known its state and the maintenance reservations."""
+        of_the_node = (self._watch_node, self._watch_reservations) if self._node else ()
+        return self._watch_job, *of_the_node
+
+    async def _watch_job(self) -> News:
         while True:
-            job = await self._ask("--oneliner", "show", "job", self._job)
-            end = job_end(job)
-            for notice in self._memory.news("job", end):
-                yield notice
-            now_ns = self._tools.now_ns()
-            every_ns = int(SELDOM * self._poll_s * SECOND_NS)
-            is_due = self._seldom_ns is None or now_ns - self._seldom_ns >= every_ns
-            if self._node and is_due:
-                for notice in self._seldom.all_news(await self._of_the_node(job, end)):
-                    yield notice
-                self._seldom_ns = now_ns
-            self._tools.answered()
+            end = job_end(await self._ask_job())
+            yield self._memory.news("job", end)
             await self._tools.sleep(self._poll_s)
 
-    async def _of_the_node(self, job: str, end: Said | None) -> dict[str, Said]:
+    async def _watch_node(self) -> News:
+        while True:
+            leaves = node_leaves(await self._ask("--oneliner", "show", "node", self._node))
+            yield self._memory.news("node", leaves)
+            await self._tools.sleep(SELDOM * self._poll_s)
+
+    async def _watch_reservations(self) -> News:
+        while True:
+            yield self._reserved.all_news(await self._reservations())
+            await self._tools.sleep(SELDOM * self._poll_s)
+
+    async def _ask_job(self) -> str:
+        self._job_said = await self._ask("--oneliner", "show", "job", self._job)
+        return self._job_said
+
+    async def _reservations(self) -> dict[str, Said]:
+        """What the maintenance reservations of this node announce, as far as the job lasts."""
         says = {}
-        leaves = node_leaves(await self._ask("--oneliner", "show", "node", self._node))
-        if leaves is not None:
-            says["node"] = leaves
-        now_unix_ns = self._tools.clock().unix_ns
-        for one in maintenances(await self._ask("--oneliner", "show", "reservation")):
+        found = maintenances(await self._ask("--oneliner", "show", "reservation"))
+        job = self._job_said or await self._ask_job()
+        end, now_unix_ns = job_end(job), self._tools.clock().unix_ns
+        for one in found:
             is_after_us = end is not None and one.start_unix_ns >= (end.at_unix_ns or 0)
             is_ours = one.name == _field(job, "Reservation")  # the job was made for it
             if is_after_us or is_ours or one.end_unix_ns <= now_unix_ns:

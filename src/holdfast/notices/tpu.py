@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState, Scope
+from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState, Scope
 from holdfast.errors import ConfigurationError, needs_extra
-from holdfast.notices.protocol import Surroundings, Tools, Trouble
+from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said
 
 API = "google.cloud.tpu_v2alpha1"  # version 2 does not tell of coming maintenance
@@ -100,16 +100,18 @@ class Tpu:
         self._node, self._endpoint, self._tools = node, endpoint, tools
         self._memory = Memory(self.name, tools)
 
-    async def watch(self) -> AsyncGenerator[Notice, None]:
+    @property
+    def watches(self) -> Sequence[Watch]:
         """What changes in the node."""
+        return (self._watch,)
+
+    async def _watch(self) -> News:
         client = await self._client()
         try:
             while True:
                 node = await self._ask(client)
                 says = node_says(node, self._tools.clock().unix_ns)
-                for notice in self._memory.all_news(says):
-                    yield notice
-                self._tools.answered()
+                yield self._memory.all_news(says)
                 await self._tools.sleep(POLL_S)
         finally:
             await client.transport.close()

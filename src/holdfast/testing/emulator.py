@@ -3,10 +3,11 @@
     with GceEmulator() as gce:
         gce.do("preempted", "TRUE")          # what the service says from now on
         gce.do("fail", "html", "2")          # how its next two answers fail
+    gce.do("refuse", "preempted", "500") # how one of its paths is answered until `recover`
         gce.play("at 0.5 preempted TRUE")    # the same later, by a script
 
 A subclass gives `name`, a method `answer(request) -> Reply`, and its verbs (see
-`holdfast.testing.told`). The verb `fail` is everybody's: see `FAULTS`.
+`holdfast.testing.told`). The verbs `fail` (see `FAULTS`) and `refuse` are everybody's.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Emulator(Told):
         self.requests: list[Request] = []
         self.delay_s = 0.0
         self._faults: deque[tuple[Fault, str]] = deque()
+        self._refused: dict[str, str] = {}  # part of a path: the status
         self._listen(tls)
 
     def _listen(self, tls: ssl.SSLContext | None) -> None:
@@ -102,9 +104,12 @@ class Emulator(Told):
         """What the service says to that; it does not wait itself."""
         raise NotImplementedError
 
-    def next_fault(self) -> tuple[Fault | None, str]:
-        """How the next answer fails, and what that is told; None: it does not."""
+    def next_fault(self, request: Request) -> tuple[Fault | None, str]:
+        """How the answer to that fails, and what that is told; None: it does not."""
         with self.changed:
+            for part, status in self._refused.items():
+                if part in request.path:
+                    return _status, status
             return self._faults.popleft() if self._faults else (None, "")
 
     # --- what it is told --------------------------------------------------------------------
@@ -114,6 +119,10 @@ class Emulator(Told):
         if how not in FAULTS:
             raise EmulatorError(f"{how!r} is no fault; {', '.join(FAULTS)} are")
         self._faults.extend([(FAULTS[how], what)] * int(times))
+
+    def verb_refuse(self, part: str, status: str = "500") -> None:
+        """Answer each path with that part in it with a status, until it recovers."""
+        self._refused[part] = status
 
     def verb_drop(self) -> None:
         """Break the connections that are open."""
@@ -127,13 +136,14 @@ class Emulator(Told):
         """Answer in time, and forget the faults to come."""
         self.delay_s = 0.0
         self._faults.clear()
+        self._refused.clear()
 
     # --- the server -------------------------------------------------------------------------
 
     def serve(self, handler: _Handler, request: Request) -> None:
         """Answer one request, or fail it as told."""
         self.requests.append(request)
-        fault, what = self.next_fault()
+        fault, what = self.next_fault(request)
         if self.delay_s:
             self.wait_for(lambda: False, self.delay_s)
         if fault is not None:
@@ -269,7 +279,8 @@ HTML = "<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
 def _status(handler: Handler, what: str) -> None:
-    handler.reply(Reply("it does not work now", int(what or 500)))
+    # The header is Google's own, without which its answers are nobody's.
+    handler.reply(Reply("it does not work now", int(what or 500), {"Metadata-Flavor": "Google"}))
 
 
 def _html(handler: Handler, what: str) -> None:

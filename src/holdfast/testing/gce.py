@@ -14,6 +14,8 @@ from holdfast.testing.emulator import Emulator, Later, Pause, Reply, Request
 
 ROOT = "/computeMetadata/v1/instance/"
 DEFAULT_HANG_S = 300.0
+# Said with 503 by a machine that has never had a notification.
+NONE_YET = '{"error": "no notifications have been received yet, try again later"}'
 HEADERS = {"Metadata-Flavor": "Google", "Content-Type": "application/text"}
 
 
@@ -26,7 +28,7 @@ class GceEmulator(Emulator):
         self.values: dict[str, str] = {
             "maintenance-event": "NONE",
             "preempted": "FALSE",
-            "upcoming-maintenance": "{}",
+            "upcoming-maintenance": NONE_YET,
             "scheduling/on-host-maintenance": "TERMINATE",
         }
         super().__init__()
@@ -76,6 +78,8 @@ class GceEmulator(Emulator):
     def _value(self, key: str) -> Reply:
         if key not in self.values:
             return Reply("404: not found", 404, HEADERS)
+        if self.values[key] == NONE_YET:
+            return Reply(NONE_YET, 503, HEADERS)
         return Reply(self.values[key], 200, {**HEADERS, "ETag": self._etag(key)})
 
     def _etag(self, key: str) -> str:

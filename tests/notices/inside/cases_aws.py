@@ -53,7 +53,7 @@ def test_a_token_is_kept_until_it_is_refused_or_half_its_life_is_over(aws, liste
     ears.until(lambda: tokens() == 3)
     aws.do("fail", "status", "9999", "401")  # whatever token it is shown
     ears.until(lambda: ears.standing.failures > 2)
-    assert [level for level, _ in ears.said] == ["warning"]
+    assert {level for level, _ in ears.said} == {"warning"}
     assert "status 401" in ears.said[0][1]
 
 
@@ -77,10 +77,30 @@ def test_trouble_is_counted_said_once_and_over(aws, listening, how):
     aws.do("fail", how, "4")
     ears.until(lambda: ears.standing.failures >= 2)
     ears.answered()
-    assert [level for level, _ in ears.said] == ["warning", "info"]
+    assert ears.trouble_was_said()
     assert not any(request.path == "/elsewhere" for request in aws.requests)
     aws.do("spot")
     assert ears.heard(1)[0].words == "Spot interruption: terminate"
+
+
+@pytest.mark.parametrize(
+    ("item", "verb"),
+    [
+        ("spot/", ("scheduled", "instance-stop", "600")),
+        ("rebalance", ("spot", "terminate", "120")),
+        ("rebalance", ("scheduled", "instance-stop", "600")),
+        ("scheduled", ("spot", "terminate", "120")),
+        ("scheduled", ("rebalance",)),
+    ],
+)
+def test_one_item_in_trouble_stops_no_other(aws, listening, item, verb):
+    aws.do("refuse", item)
+    aws.do(*verb)
+    ears = listening(f"aws:{aws.url}", naps=True)
+    ears.heard(1)
+    ears.until(lambda: ears.standing.failures > 2)
+    ((level, words),) = ears.said
+    assert (level, item in words) == ("warning", True)
 
 
 def test_a_service_that_hangs_is_let_go_of_when_listening_ends(aws, listening):

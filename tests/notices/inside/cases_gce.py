@@ -19,8 +19,9 @@ def gce():
 
 
 def hangs(gce):
-    """Every key is being waited for: what changes from now on is told at once."""
-    return sum(request.query.get("wait_for_change") == "true" for request in gce.requests) >= 3
+    """Both keys that there are from the start are waited for: what changes is told at once."""
+    waiting = {one.path for one in gce.requests if one.query.get("wait_for_change") == "true"}
+    return len(waiting) >= 2
 
 
 def test_each_change_is_told_once_and_what_is_over_is_withdrawn(gce, listening):
@@ -38,6 +39,7 @@ def test_each_change_is_told_once_and_what_is_over_is_withdrawn(gce, listening):
 
 
 def test_a_window_is_put_on_our_clock_by_the_servers_calendar(gce, listening):
+    gce.do("upcoming")
     skew_ns = 3600 * S  # this host's calendar is an hour ahead; the server's answers tell the truth
     ears = listening(f"gce:{gce.url}", skew_ns=skew_ns)
     opens = datetime.now(UTC) + timedelta(hours=2)
@@ -63,10 +65,57 @@ def test_trouble_is_counted_said_once_and_over(gce, listening, fault):
     ears = listening(f"gce:{gce.url}")
     ears.answered()
     assert ears.standing.failures >= 2
-    assert [level for level, _ in ears.said] == ["warning", "info"]
+    assert ears.trouble_was_said()
     assert not any(request.path == "/elsewhere" for request in gce.requests)
     gce.do("preempted")
     assert ears.heard(1)[0].words == "preempted"
+
+
+def test_a_machine_that_has_never_had_a_notice_is_in_no_trouble(gce, listening):
+    ears = listening(f"gce:{gce.url}", naps=True)
+    ears.until(lambda: sum("upcoming" in request.path for request in gce.requests) > 3)
+    assert (ears.standing.failures, ears.said) == (0, [])
+    gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=2)).isoformat())
+    assert ears.leaves(ears.heard(1)[0], 7200)
+    gce.do("upcoming")
+    assert ears.heard(2)[1].state is NoticeState.WITHDRAWN
+
+
+@pytest.mark.parametrize(
+    ("key", "verb"),
+    [
+        ("upcoming-maintenance", "preempted"),
+        ("maintenance-event", "preempted"),
+        ("stop-state", "preempted"),
+        ("on-host-maintenance", "upcoming"),
+        ("preempted", "maintenance-event"),
+        ("preempted", "stop-state"),
+    ],
+)
+@pytest.mark.parametrize("status", ["503", "403"])
+def test_one_key_in_trouble_stops_no_other(gce, listening, key, verb, status):
+    gce.do("refuse", key, status)
+    gce.do(verb, *([datetime.now(UTC).isoformat()] if verb == "upcoming" else []))
+    ears = listening(f"gce:{gce.url}")
+    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
+    if key != "on-host-maintenance":  # without which the worst is assumed
+        ears.until(lambda: ears.standing.failures > 2)
+        ((level, words),) = ears.said
+        assert level == "warning"
+        assert f"{key} with status {status}" in words
+
+
+def test_what_maintenance_does_is_taken_for_the_worst_where_it_is_not_told(gce, listening):
+    gce.do("set", "scheduling/on-host-maintenance", "MIGRATE")
+    gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=2)).isoformat())
+    ears = listening(f"gce:{gce.url}")
+    assert ears.heard(1)[0].action is NoticeAction.LIVE_MIGRATION
+    gce.do("refuse", "on-host-maintenance")
+    ears = listening(f"gce:{gce.url}")
+    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
+    gce.do("recover")
+    gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=3)).isoformat())
+    assert ears.heard(2)[1].action is NoticeAction.LIVE_MIGRATION
 
 
 def test_a_change_while_it_was_in_trouble_is_not_lost(gce, listening):

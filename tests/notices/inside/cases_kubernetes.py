@@ -116,10 +116,24 @@ def test_where_nodes_are_forbidden_it_is_said_once_and_the_pod_is_watched(cluste
     ears.until(lambda: sum(request.path == NODES for request in cluster.requests) > 5)
     assert [level for level, _ in ears.said] == ["warning"]
     assert "may not list and watch /api/v1/nodes" in ears.said[0][1]
-    assert ears.standing.failures == 1  # the pod's watch was not ended again by that
+    assert sum(one.path == PODS and "watch" in one.query for one in cluster.requests) == 1
     cluster.do("allow", "nodes")
     assert ears.heard(2)[1].words == f"taint {IMPENDING}"
     assert [level for level, _ in ears.said] == ["warning", "info"]
+
+
+@pytest.mark.parametrize("stopped", ["nodes", "pods"])
+def test_the_trouble_with_one_object_does_not_stop_the_watch_of_the_other(
+    cluster, account, listening, tmp_path, stopped
+):
+    cluster.do("refuse", f"/{stopped}", "503")
+    environment = {"HOSTNAME": POD, "NODE_NAME": NODE}
+    ears = listening(f"kubernetes:{cluster.url}", environment=environment, root=tmp_path, naps=True)
+    ears.until(lambda: ears.standing.failures > 3)
+    asked = len(cluster.watching)
+    assert asked == 1
+    cluster.do(*(("delete-pod",) if stopped == "nodes" else ("taint", IMPENDING)))
+    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
 
 
 @pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])

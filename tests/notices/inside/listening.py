@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from holdfast.core.backoff import Backoff
@@ -95,6 +96,12 @@ class Listening:
     def answered(self) -> None:
         """Wait until its first source has had an answer, and is in no trouble."""
         self.until(lambda: self.standing.has_answered and not self.standing.trouble)
+
+    def trouble_was_said(self) -> bool:
+        """When it began and when it was over, and nothing again and again in between."""
+        levels = [level for level, _ in self.said]
+        is_repeated = any(one == before for before, one in pairwise(self.said))
+        return levels[:1] == ["warning"] and levels[-1] == "info" and not is_repeated
 
     def close(self) -> bool:
         """Whether its sources let go: they may not wait for answers, which take longer."""
