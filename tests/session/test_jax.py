@@ -163,3 +163,63 @@ assert words.load(Word.COMPILING_AT) == 0
 def test_a_compilation_shows_while_it_is_under_way(python: Python) -> None:
     """1 is the kind `compile`; one that ends by an exception has ended, too."""
     python(COMPILES)
+
+
+MIXED = """
+import sys
+import jax, jax.numpy as jnp
+calls = 0
+def init():
+    global calls
+    calls += 1
+    return {
+        "wide": np.zeros(3), "counts": np.arange(3), "scalar": np.float64(0.5), "lr": 0.25,
+        "flag": True, "name": "mixed", "jax": jnp.zeros(3), "weak": jnp.asarray(1.0),
+        "taken": np.zeros(2), "pair": (np.ones(1), jnp.ones(1)), "key": jax.random.key(0),
+    }
+run = hf.start()
+state = run.restore(init=init)
+print("calls", calls, file=sys.stderr)
+for step in run.steps(int(sys.argv[1])):
+    state["wide"] = state["wide"] + 1 / 3
+    state["counts"] += 1
+    state["scalar"] = np.float64(state["scalar"] / 3)
+    state["lr"] /= 3
+    state["jax"] = state["jax"] + 0.1
+    state["taken"] = jax.jit(lambda x: x + 0.1)(state["taken"])  # gives float32
+    run.done(step, state)
+for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+    kind = type(leaf).__name__, getattr(leaf, "dtype", ""), getattr(leaf, "weak_type", "")
+    print(path, *kind, leaf)
+"""
+
+
+@pytest.mark.parametrize("wide", ["0", "1"])
+def test_arrays_of_numpy_beside_those_of_jax_stay_what_they_are(python: Python, wide: str) -> None:
+    """JAX, asked for the shape of a float64, says float32, and means its own arrays."""
+    every_step = {"HOLDFAST_SAVE_EVERY_STEPS": 1, "JAX_ENABLE_X64": wide}
+    python(MIXED, 3, **every_step)
+    resumed = python(MIXED, 6, **every_step)
+    straight = python(MIXED, 6, HOLDFAST_NAME="straight", **every_step)
+    lines = [line for line in resumed.splitlines() if not line.startswith("calls")]
+    assert lines == [line for line in straight.splitlines() if not line.startswith("calls")]
+    assert any("'wide'" in line and "ndarray float64" in line for line in lines)
+    assert "calls 1" in resumed
+
+
+@pytest.mark.parametrize("imports", ["", "import jax\n"])
+def test_a_state_of_numpys_does_not_care_whether_jax_is_loaded(
+    python: Python, imports: str
+) -> None:
+    """By another library, say."""
+    text = (
+        "import sys\n"
+        "run = hf.start()\n"
+        "state = run.restore(init=lambda: {'w': np.full(2, 0.1), 'n': np.int64(0)})\n"
+        "for step in run.steps(int(sys.argv[1])):\n"
+        "    state = {'w': state['w'] * 1.1, 'n': state['n'] + 1}\n"
+        "    run.done(step, state)\n"
+        "print(repr(state['w'].tolist()), type(state['w']), type(state['n']), state['n'])\n"
+    )
+    python(text, 3)
+    assert python(imports + text, 6) == python(text, 6, HOLDFAST_NAME="straight")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import namedtuple
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import StateMismatch
+from holdfast.snapshot.like import starting_values
 from holdfast.snapshot.tree import flatten, unflatten
 
 Point = namedtuple("Point", "x y")
@@ -79,3 +81,49 @@ def test_long_text_and_bytes_fit_short_ones() -> None:
 
 def test_an_object_in_like_is_an_error_that_names_it() -> None:
     assert differs({"w": 1}, {"w": object()}).want == "a object"
+
+
+@dataclasses.dataclass
+class Trained:
+    """A state of a class of its own."""
+
+    weights: Any
+    step: Any
+
+
+@pytest.mark.parametrize(
+    ("start", "became"),
+    [
+        (np.zeros(2), np.ones(2)),
+        (np.float64(0), np.float64(0.1)),
+        (np.float64(0), 0.25),
+        (0, np.int32(7)),
+        ({"losses": []}, {"losses": [0.1, 0.2]}),
+        (Trained(np.zeros(2), 0), Trained(np.ones(2), 9)),
+        (Trained(np.zeros(2), None), Trained(np.ones(2), 9)),
+        (Point([], 1), Point([1, 2], 0.1)),
+    ],
+)
+def test_what_a_script_starts_with_says_what_it_may_become(start: Any, became: Any) -> None:
+    restored = unflatten(flatten(became), starting_values(start))
+    assert repr(restored) == repr(became) or restored == became
+    assert type(restored) is type(start) or not isinstance(start, Trained | Point)
+
+
+@pytest.mark.parametrize("start", [np.zeros(2), {"x": np.zeros(2)}, Trained(np.zeros(2), 0)])
+def test_a_narrower_array_of_numpys_is_another_program(start: Any) -> None:
+    """Only JAX makes a float32 of a float64 on its own."""
+    narrow = np.zeros(2, np.float32)
+    saved = {"x": narrow} if isinstance(start, dict) else narrow
+    saved = Trained(narrow, 0) if isinstance(start, Trained) else saved
+    with pytest.raises(StateMismatch, match=r"the program wants float64\[2\]"):
+        unflatten(flatten(saved), starting_values(start))
+
+
+def test_what_jax_made_of_an_array_of_numpys_comes_back_as_jaxs() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    restored = unflatten(flatten({"w": jnp.ones(2)}), starting_values({"w": np.zeros(2)}))["w"]
+    assert type(restored) is type(jnp.ones(2))
+    assert restored.dtype == np.float32
+    with pytest.raises(StateMismatch, match="the checkpoint has float16"):
+        unflatten(flatten({"w": jnp.ones(2, np.float16)}), starting_values({"w": np.zeros(2)}))

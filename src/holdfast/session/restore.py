@@ -102,13 +102,38 @@ def _shape_of(init: Callable[[], Any]) -> Any:
     from holdfast.snapshot.like import starting_values
 
     jax = sys.modules.get("jax")
+    shape = None
     if jax is not None:
         try:
-            return starting_values(jax.eval_shape(init))
+            shape = _traced(jax, init)
         except Exception as error:
-            # An init that is not traceable (it reads files, it uses numpy) is simply called.
+            # An init that is not traceable (it computes with numpy) is simply called.
             del error
-    shape = init()
+    if shape is None:
+        shape = init()
     if shape is None:
         raise ConfigurationError("init() gave None: it must return the state to train on")
     return starting_values(shape)
+
+
+def _traced(jax: Any, init: Callable[[], Any]) -> Any:
+    """What `init` returns, with shapes in the place of JAX's arrays; all else as it is.
+
+    jax.eval_shape alone would call a float64 of numpy's a float32 of JAX's.
+    """
+    from holdfast.snapshot.like import is_plain, wanted
+
+    made: list[Any] = []
+    tree = None
+
+    def trace() -> list[Any]:
+        nonlocal made, tree
+        made, tree = jax.tree.flatten(init())
+        return [leaf if isinstance(leaf, jax.Array) else None for leaf in made]
+
+    shapes = jax.eval_shape(trace)
+    leaves = [leaf if shape is None else shape for leaf, shape in zip(made, shapes, strict=True)]
+    strange = [leaf for leaf in leaves if not is_plain(leaf) and wanted(leaf) is None]
+    if strange:
+        raise TypeError(f"a {type(strange[0]).__name__} may hold what is being traced")
+    return jax.tree.unflatten(tree, leaves)

@@ -153,8 +153,9 @@ class Run:
         """The state to start from: the newest good checkpoint's, or `init()` if none was ever made.
 
         `like` is a tree of arrays or shapes (jax.ShapeDtypeStruct, with sharding or without) that
-        says how the state looks; without it the result of `init` (by jax.eval_shape where that
-        works) does. Tracked parts, data positions and random generators are restored as well.
+        says how the state looks; without it the result of `init` does (JAX traces it, where that
+        works): its numpy arrays may have become JAX's, its plain values others. Tracked parts,
+        data positions and random generators are restored as well.
 
         Raises StateMismatch naming the first path that differs, NoGoodCheckpoint when checkpoints
         were made and none can be trusted, DataTopologyChanged, StoreUnavailable.

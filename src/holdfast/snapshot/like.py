@@ -19,7 +19,7 @@ import numpy as np
 from holdfast.errors import StateMismatch
 from holdfast.snapshot import dtypes, nodes, paths
 from holdfast.snapshot.arrays import Kind
-from holdfast.snapshot.materialise import PLAIN, adopt
+from holdfast.snapshot.materialise import PLAIN, Start, adopt
 from holdfast.snapshot.structure import (
     Array,
     Container,
@@ -40,6 +40,7 @@ class Wanted:
     dtype: dtypes.Spec | None
     shape: tuple[int, ...]
     key_dtype: Any = None  # jax's extended dtype, where a typed PRNG key is wanted
+    jax_dtype: dtypes.Spec | None = None  # an array of jax's may have this one instead
 
     def __str__(self) -> str:
         return array_words(self.key_dtype or self.dtype, self.shape)
@@ -62,7 +63,19 @@ def wanted(leaf: Any) -> Wanted | None:
         return Wanted(dtypes.spec_of(np.dtype(leaf.dtype)), tuple(leaf.shape))
     if isinstance(leaf, np.ndarray | np.generic):
         return Wanted(dtypes.spec_of(leaf.dtype), leaf.shape)
+    if isinstance(leaf, Start):
+        value = leaf.value
+        return Wanted(dtypes.spec_of(value.dtype), value.shape, None, _in_jax(value.dtype))
     return None
+
+
+def _in_jax(dtype: np.dtype[Any]) -> dtypes.Spec | None:
+    """What JAX makes of an array of numpy's: float32 of float64, unless it is told otherwise."""
+    jax = sys.modules.get("jax")
+    try:
+        return dtypes.spec_of(jax.dtypes.canonicalize_dtype(dtype)) if jax is not None else None
+    except TypeError:  # no array that jax takes
+        return None
 
 
 def check(said: Structure, like: Any, path: str = "") -> None:
@@ -73,9 +86,9 @@ def check(said: Structure, like: Any, path: str = "") -> None:
             raise StateMismatch(path, "plain values", words(opened))
         return
     want = wanted(like)
-    node = None if want is not None or _is_plain(like) else nodes.open_node(like, path)
+    node = None if want is not None or is_plain(like) else nodes.open_node(like, path)
     if node is None:
-        if want is None and not _is_plain(like):
+        if want is None and not is_plain(like):
             raise StateMismatch(path, f"a {type(like).__name__}", words(opened))
         _check_leaf(opened, like, want, path)
         return
@@ -97,25 +110,21 @@ def check(said: Structure, like: Any, path: str = "") -> None:
 def starting_values(tree: Any) -> Any:
     """A tree that a script starts with, as a `like` for what it became: values are not structure.
 
-    Plain values, lists of them and empty containers take whatever plain values are stored; arrays,
-    and the keys of dicts, stay as they are.
+    Plain values, lists of them and empty containers take whatever plain values are stored. Arrays
+    of numpy's take what training made of them, by numpy or by JAX. Other arrays, and the keys of
+    dicts, stay as they are.
     """
-    if _is_plain(tree) or _is_traced_number(tree):
+    if is_plain(tree):
         return PLAIN
+    if isinstance(tree, np.ndarray | np.generic):
+        return Start(tree)
     if type(tree) is dict:
         return {key: starting_values(value) for key, value in tree.items()} or PLAIN
     if type(tree) in (list, tuple):
         values = [starting_values(value) for value in tree]
         return PLAIN if all(value is PLAIN for value in values) else type(tree)(values)
-    return tree
-
-
-def _is_traced_number(leaf: Any) -> bool:
-    """What jax.eval_shape makes of a Python number; one with a place on devices is an array."""
-    jax = sys.modules.get("jax")
-    if jax is None or not isinstance(leaf, jax.ShapeDtypeStruct):
-        return False
-    return leaf.shape == () and bool(leaf.weak_type) and leaf.sharding is None
+    node = nodes.open_node(tree, "") if wanted(tree) is None else None
+    return tree if node is None else node.rebuild([starting_values(one) for one in node.children])
 
 
 def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
@@ -124,7 +133,8 @@ def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
     return (array for array in found if array.kind not in (Kind.BYTES, Kind.TEXT))
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether a value is stored as it is, and is no array."""
     return value is None or type(value) in (bool, int, float, complex, str, bytes)
 
 
@@ -151,7 +161,9 @@ def _check_leaf(
 
 def _array_fits(array: Array, want: Wanted) -> bool:
     if want.key_dtype is None:
-        same = array.dtype == want.dtype and array.shape == want.shape
+        kept = array.dtype == want.dtype
+        taken = array.kind is Kind.JAX and array.dtype == want.jax_dtype
+        same = (kept or taken) and array.shape == want.shape
         return same and array.kind not in (Kind.KEY, Kind.BYTES, Kind.TEXT)
     if array.kind is not Kind.KEY:
         return False
@@ -216,7 +228,7 @@ def like_words(like: Any, path: str) -> str:
     want = wanted(like)
     if want is not None:
         return str(want)
-    node = None if _is_plain(like) else nodes.open_node(like, path)
+    node = None if is_plain(like) else nodes.open_node(like, path)
     if node is not None:
         return _node_words(node)
     return "None" if like is None else f"a {type(like).__name__}"
@@ -274,6 +286,7 @@ def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
 
 
 def _value(opened: Value, like: Any) -> Any:
+    like = like.value if isinstance(like, Start) else like
     want = wanted(like)
     if want is None:
         return opened.value

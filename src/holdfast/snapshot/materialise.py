@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +35,16 @@ PLAIN = _PlainData()
 
 For what a script starts with (`{"history": [], "best": None}`) and fills as it trains.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A leaf of `like`: an array of numpy's that a script starts with.
+
+    It takes an array of its dtype as it is stored, and one that JAX has made of it.
+    """
+
+    value: npt.NDArray[Any] | np.generic
 
 
 def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
@@ -96,7 +107,7 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
 
     `part`: where slices are read, if there is a cheaper way than to have the whole.
     """
-    if target is PLAIN:
+    if target is PLAIN or isinstance(target, Start):
         return native(array, whole(), "saved")
     if isinstance(target, np.generic):
         return to_numpy(array, whole())[()]
