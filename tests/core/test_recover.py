@@ -20,6 +20,7 @@ from holdfast.core.fleet import (
     SECOND_NS,
     Condition,
     Maintenance,
+    Outcome,
     Resource,
     ResourceState,
     Slice,
@@ -33,7 +34,6 @@ from holdfast.core.recover import (
     Act,
     Action,
     Decision,
-    Outcome,
     Phase,
     Record,
     RecoverPolicy,
@@ -237,6 +237,7 @@ def test_a_stopped_one_is_a_persons_matter():
         (Outcome.STOCKOUT, 30 * SECOND_NS, 10 * MINUTE_NS),
         (Outcome.QUOTA, 5 * MINUTE_NS, HOUR_NS),
         (Outcome.TROUBLE, 5 * SECOND_NS, 2 * MINUTE_NS),
+        (Outcome.REFUSED, 30 * SECOND_NS, HOUR_NS),
     ],
 )
 def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_ns):
@@ -257,6 +258,54 @@ def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_n
     assert (well.wait_ns, well.why) == (0, "")
 
 
+def given_up(name="lm-g1", failure=Outcome.QUOTA, words="8 of 8 are taken", slices=()):
+    return Resource(
+        name, ResourceState.FAILED, RUN[1], slices, words=words, failure=failure
+    )  # fmt: skip
+
+
+def test_a_request_that_was_given_up_is_deleted_and_made_again_ever_later():
+    record, now, waits = Record(condition=Condition.WAITING, since_unix_ns=NOW), NOW, []
+    for number in range(1, 13):
+        name = name_of("lm", number)
+        found = given_up(name)
+        action, record, reason = decide(FREE, RUN, record, Seen([found]), now, 0.9)
+        assert action == Action(Act.DELETE, name)
+        assert "8 of 8 are taken" in reason
+        assert at(record, found, now=now).action == action  # it crashed before it asked
+        action, _, reason = at(record, now=record.not_before_unix_ns - 1)
+        assert (action.act, action.name) == (Act.WAIT, name_of("lm", number + 1))
+        assert reason.endswith(" (quota: 8 of 8 are taken)")
+        waits.append(record.not_before_unix_ns - now)
+        now = record.not_before_unix_ns
+        action, record, _ = at(record, now=now)
+        assert action == Action(Act.CREATE, name_of("lm", number + 1))
+    assert waits == sorted(waits)
+    assert waits[0] >= 5 * MINUTE_NS
+    assert 0.9 * HOUR_NS <= waits[-1] <= HOUR_NS
+    assert record.deleted_unix_ns == ()  # `--most` is about machines, and these had none
+
+
+def test_one_that_was_given_up_with_a_machine_counts_as_deleted():
+    machine = slices(READY)
+    _, record, _ = at(standing(), given_up(slices=machine))
+    assert record.deleted_unix_ns == (NOW,)
+    full = standing(deleted_unix_ns=(NOW,) * FREE.most_deletions)
+    assert "so this one waits" in at(full, given_up(slices=machine)).reason
+    assert at(full, given_up()).action.act is Act.DELETE
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("condition", [one for one in Condition if one is not Condition.GONE])
+def test_one_that_was_there_and_is_gone_is_made_under_the_next_name(phase, condition):
+    record = Record(phase, 1, condition, NOW)
+    forbidden = at(record, policy=RecoverPolicy())
+    assert forbidden.action == Action(Act.CREATE, "lm-g2", is_forbidden=True)
+    action, after, _ = at(forbidden.record)  # written down meanwhile that it is gone
+    assert (action, after.generation) == (Action(Act.CREATE, "lm-g2"), 2)
+    assert at(after).action == Action(Act.CREATE, "lm-g2")  # nobody has seen that one yet
+
+
 @pytest.mark.parametrize(
     ("phase", "condition", "wait_ns", "is_queued", "kind"),
     [
@@ -268,6 +317,9 @@ def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_n
         (Phase.CREATING, Condition.PREEMPTED, 0, False, None),
         (Phase.CREATING, Condition.UNKNOWN, 0, False, None),
         (Phase.DELETING, Condition.LEAVING, 0, True, None),
+        (Phase.DELETING, Condition.GONE, 30 * SECOND_NS, True, "queue"),
+        (Phase.STANDING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
+        (Phase.STANDING, Condition.GONE, 0, True, None),
         (Phase.STANDING, Condition.HEALTHY, 0, True, None),
         (Phase.STANDING, Condition.WAITING, 0, True, None),  # it was made, and trains
     ],
@@ -365,8 +417,8 @@ def test_what_is_deleted_is_ours_known_and_allowed(policy, record, found):
 
 # --- a small world, explored whole --------------------------------------------------------------
 
-BIRTH, WELL, TAKEN, GOING = "birth", "well", "taken", "going"
-BECOMES = {BIRTH: (WELL, TAKEN, None), WELL: (TAKEN, None), TAKEN: (), GOING: (None,)}
+BIRTH, WELL, TAKEN, GOING, SPOILT = "birth", "well", "taken", "going", "spoilt"
+BECOMES = {BIRTH: (WELL, TAKEN, SPOILT, None), WELL: (TAKEN, None), GOING: (None,)}
 LAST = 3  # generations
 EASY = replace(FREE, per_ns=0)  # time stands still here, so no rate is reached
 SHAPE = {
@@ -386,7 +438,12 @@ class World(NamedTuple):
 
 
 def seen(world):
-    return Seen([resource(SHAPE[s][1], name=n, state=SHAPE[s][0]) for n, s in world.there])
+    return Seen(
+        [
+            given_up(n) if s is SPOILT else resource(SHAPE[s][1], name=n, state=SHAPE[s][0])
+            for n, s in world.there
+        ]
+    )
 
 
 def look(world) -> Decision:
@@ -407,9 +464,7 @@ def steps(world, *, is_replaced):
     """All that can happen next."""
     for name, state in world.there:
         rest = dict(world.there)
-        for after in {BIRTH: [WELL, TAKEN, None], WELL: [TAKEN, None], GOING: [None]}.get(
-            state, []
-        ):
+        for after in BECOMES.get(state, ()):
             moved = {**rest, name: after}
             there = tuple(sorted((k, v) for k, v in moved.items() if v is not None))
             yield world._replace(there=there)
@@ -473,7 +528,7 @@ def test_nothing_is_doubled_and_nothing_forgotten(is_replaced):
             assert len(alive) <= 1, world
         action = look(world).action
         if action.act is Act.DELETE and not is_replaced:
-            assert dict(world.there)[action.name] == TAKEN, world
+            assert dict(world.there)[action.name] in (TAKEN, SPOILT), world
         end = settled(world)
         assert end is not None, world
         assert [state for _, state in end.there] == [WELL], (world, end)

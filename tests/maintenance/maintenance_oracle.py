@@ -196,7 +196,7 @@ def _unheard(host: Host) -> Iterator[str]:
         told[notice.key] = facts
     others = [one.name for one in host.story.events if not one.is_ours]
     for notice in host.heard:
-        if notice.event_id in others or any(name in notice.topic for name in others):
+        if notice.event_id in others or any(name in notice.topic.split() for name in others):
             yield f"heard of somebody else's: {notice.words}"
 
 

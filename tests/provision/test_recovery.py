@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
 from holdfast.core.facts import WaitFact
-from holdfast.core.fleet import Resource, ResourceState, Slice, SliceHealth, SliceState
+from holdfast.core.fleet import (
+    Outcome,
+    Resource,
+    ResourceState,
+    Slice,
+    SliceHealth,
+    SliceState,
+)
 from holdfast.core.machines import Machines
-from holdfast.core.recover import Act, Outcome, Phase, RecoverPolicy
+from holdfast.core.recover import Act, Phase, RecoverPolicy
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import RunClock
@@ -197,6 +205,50 @@ def test_the_lease_is_free_for_the_job_once_its_machine_is_being_made(house):
     assert house.recovery.step().action.act is Act.CREATE
     assert not house.book.is_held
     acquire(house.folder).release()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_one_that_somebody_deleted_is_made_again_under_the_next_name(house, is_held):
+    house.settle()
+    del house.cloud.there["lm-g1"]
+    house.born()
+    if is_held:  # the run shows life for a while; that it is gone is seen meanwhile
+        lease = acquire(house.folder)
+        assert house.recovery.step().action.act is Act.WAIT
+        house.born()
+        assert house.recovery.step().action.act is Act.WAIT
+        lease.release()
+    assert house.settle().action.act is Act.REST
+    assert house.cloud.orders == [("create", "lm-g1"), ("create", "lm-g2")]
+
+
+def test_what_is_refused_is_not_asked_for_again_at_once_by_the_next_process(house):
+    house.cloud.answers = [Answer(Outcome.REFUSED, "there is no network 'x'")] * 2
+    assert house.settle().action.act is Act.ASK
+    asked = []
+    for _ in range(240):  # somebody starts it again every 15 s
+        house.born()
+        decision = house.recovery.step()
+        asked.append(decision.action.act)
+        if decision.action.act is Act.WAIT:
+            assert "(refused: there is no network 'x')" in decision.reason
+        if house.cloud.there:
+            break
+        house.sleep(15)
+    assert len(house.cloud.orders) == 3
+    assert asked.count(Act.WAIT) > 5
+
+
+def test_a_record_of_an_older_version_is_read(house):
+    house.settle()
+    seen = house.folder.path / "machines" / "seen.json"
+    raw = json.loads(seen.read_text())
+    assert raw.pop("has_stood") is True
+    seen.write_text(json.dumps(raw))
+    assert house.book.load().phase is Phase.CREATING
+    del house.cloud.there["lm-g1"]
+    assert house.settle().action.act is Act.REST
+    assert list(house.cloud.there) == ["lm-g2"]
 
 
 def test_who_was_taken_over_does_nothing_more(house):

@@ -11,8 +11,8 @@ import click
 
 from holdfast.cli.fleet import cloud, looking_options, tell
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.fleet import to_rehearse
-from holdfast.core.recover import Outcome, name_of
+from holdfast.core.fleet import Outcome, to_rehearse
+from holdfast.core.recover import name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 from holdfast.journal.machines import MachinesBook, read_machines
 from holdfast.provision.cloud_tpu.requests import ALPHA

@@ -159,6 +159,9 @@ def _settle(folder: RunFolder, machines: Machines) -> None:
                 f"({decision.reason}); use another name, or delete those first"
             )
         replace_machines(folder, machines)
+        # What failed was of something else: these need not wait for that.
+        fresh = replace(recovery.book.load(), wait_ns=0, not_before_unix_ns=0, why="")
+        recovery.book.save(fresh)
 
 
 def _setup(path: str | None) -> str:

@@ -50,6 +50,16 @@ class ResourceState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Outcome(StrEnum):
+    """What came of an act."""
+
+    ACCEPTED = "accepted"  # or there (gone) already: the next look tells
+    STOCKOUT = "stock-out"  # the service has no such machines now
+    QUOTA = "quota"  # the project may not have more: waiting alone helps little
+    TROUBLE = "trouble"  # no answer, or one that says nothing: perhaps done, perhaps not
+    REFUSED = "refused"  # it will be refused again: permission, or a specification that cannot be
+
+
 @dataclass(frozen=True, slots=True)
 class Maintenance:
     """A window that is announced or open; times are unix nanoseconds, None: not told."""
@@ -84,7 +94,8 @@ class Slice:
 class Resource:
     """One resource. `owner`: the id of the run whose label it carries; "": nobody's.
 
-    `slices_wanted`: how many slices it was asked for.
+    `slices_wanted`: how many slices it was asked for. `failure`: why its service gave it up, in
+    `words` for people; None: it did not.
     """
 
     name: str
@@ -94,6 +105,7 @@ class Resource:
     slices_wanted: int = 1
     words: str = ""
     accelerator: str = ""
+    failure: Outcome | None = None
 
     @property
     def healthy(self) -> tuple[str, ...]:

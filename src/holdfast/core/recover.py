@@ -22,7 +22,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.backoff import Backoff
-from holdfast.core.fleet import HOUR_NS, MINUTE_NS, SECOND_NS, Condition, Resource, diagnose
+from holdfast.core.fleet import (
+    HOUR_NS,
+    MINUTE_NS,
+    SECOND_NS,
+    Condition,
+    Outcome,
+    Resource,
+    diagnose,
+)
 
 
 class Phase(StrEnum):
@@ -75,20 +83,11 @@ class RecoverPolicy:
         }.get(condition)
 
 
-class Outcome(StrEnum):
-    """What came of an act."""
-
-    ACCEPTED = "accepted"  # or there (gone) already: the next look tells
-    STOCKOUT = "stock-out"  # the service has no such machines now
-    QUOTA = "quota"  # the project may not have more: waiting alone helps little
-    TROUBLE = "trouble"  # no answer, or one that says nothing: perhaps done, perhaps not
-    REFUSED = "refused"  # it will be refused again: permission, or a specification that cannot be
-
-
 _BACKOFF = {
     Outcome.STOCKOUT: Backoff(30 * SECOND_NS, 10 * MINUTE_NS),
     Outcome.QUOTA: Backoff(5 * MINUTE_NS, HOUR_NS),
     Outcome.TROUBLE: Backoff(5 * SECOND_NS, 2 * MINUTE_NS),
+    Outcome.REFUSED: Backoff(30 * SECOND_NS, HOUR_NS),
 }
 
 
@@ -155,10 +154,12 @@ def decide(
     record: Record,
     look: Seen | Unseen,
     now_unix_ns: int,
+    luck: float = 0.0,
 ) -> Decision:
     """What to do now, what to write down before it, and why.
 
-    `run` is the prefix of its resources' names and the id in their labels.
+    `run` is the prefix of its resources' names and the id in their labels. `luck` is drawn from
+    [0, 1).
     """
     if isinstance(look, Unseen):
         return Decision(Action(Act.WAIT), record, f"{look.words}; nothing is decided on that")
@@ -181,8 +182,10 @@ def decide(
             return _stray(policy, record, one, now_unix_ns)
     condition, reason = diagnose(ours)
     if condition is not record.condition:
+        if condition is Condition.GONE and record.phase is Phase.CREATING:
+            record = replace(record, phase=Phase.STANDING)  # it was there: the next has a new name
         record = replace(record, condition=condition, since_unix_ns=now_unix_ns)
-    return _move(policy, prefix, record, ours, reason, now_unix_ns)
+    return _move(policy, prefix, record, ours, reason, now_unix_ns, luck)
 
 
 def waiting_for(decision: Decision, is_queued: bool) -> str | None:
@@ -192,7 +195,8 @@ def waiting_for(decision: Decision, is_queued: bool) -> str | None:
     they are made, for the provision. What deleting takes has no name of its own.
     """
     record = decision.record
-    if record.phase is not Phase.CREATING:
+    is_put_off = record.condition is Condition.GONE and record.wait_ns > 0
+    if record.phase is not Phase.CREATING and not is_put_off:
         return None
     if record.condition is Condition.GONE:  # ordered, and not to be seen yet; or to be tried again
         return "queue" if is_queued or record.wait_ns else "provision"
@@ -207,11 +211,15 @@ def answered(
     `words`: of the answer. `luck` is drawn from [0, 1).
     """
     if outcome in _BACKOFF and act is Act.CREATE:
-        wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, luck)
-        not_before = now_unix_ns + wait_ns
-        why = f"{outcome}: {words}"
-        return replace(record, wait_ns=wait_ns, not_before_unix_ns=not_before, why=why)
+        return _put_off(record, outcome, words, now_unix_ns, luck)
     return record
+
+
+def _put_off(record: Record, outcome: Outcome, words: str, now_unix_ns: int, luck: float) -> Record:
+    """A creation has failed of that: the next one waits, longer than the last time."""
+    wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, luck)
+    why = f"{outcome}: {words}"
+    return replace(record, wait_ns=wait_ns, not_before_unix_ns=now_unix_ns + wait_ns, why=why)
 
 
 def _move(
@@ -221,6 +229,7 @@ def _move(
     ours: Resource | None,
     reason: str,
     now_unix_ns: int,
+    luck: float,
 ) -> Decision:
     """By the condition of the present generation's resource, and its reason."""
     name = name_of(prefix, record.generation)
@@ -242,7 +251,7 @@ def _move(
             left = f"{reason}, for {_words(stands_ns)} of at most {_words(limit_ns)}"
             return Decision(Action(Act.WAIT, name), record, left)
         reason = f"stuck: {reason}, for {_words(stands_ns)}"
-    return _delete(policy, record, ours, reason, now_unix_ns)
+    return _delete(policy, record, ours, reason, now_unix_ns, luck)
 
 
 def _create(policy: RecoverPolicy, prefix: str, record: Record, now_unix_ns: int) -> Decision:
@@ -262,21 +271,34 @@ def _create(policy: RecoverPolicy, prefix: str, record: Record, now_unix_ns: int
 
 
 def _delete(
-    policy: RecoverPolicy, record: Record, ours: Resource, reason: str, now_unix_ns: int
+    policy: RecoverPolicy,
+    record: Record,
+    ours: Resource,
+    reason: str,
+    now_unix_ns: int,
+    luck: float,
 ) -> Decision:
-    """It does not come back by itself. What was decided before a crash counts once in the rate."""
+    """It does not come back by itself. What was decided before a crash counts once in the rate.
+
+    A request that its service gave up is a creation that has failed. While it has no machine its
+    deletion does not count: how often that happens the growing wait limits.
+    """
     action = Action(Act.DELETE, ours.name, ours.healthy)
     if not policy.may_delete:
         return Decision(replace(action, is_forbidden=True), record, reason)
     if record.phase is Phase.DELETING:
         return Decision(action, record, reason)
     recent = _recent(policy, record, now_unix_ns)
-    if len(recent) >= policy.most_deletions:
-        return Decision(Action(Act.WAIT, ours.name), record, _too_often(policy, reason))
-    intent = replace(
-        record, phase=Phase.DELETING, deleted_unix_ns=(*recent, now_unix_ns), wait_ns=0, why=""
-    )
-    return Decision(action, intent, reason)
+    if ours.failure is None or ours.slices:
+        if len(recent) >= policy.most_deletions:
+            return Decision(Action(Act.WAIT, ours.name), record, _too_often(policy, reason))
+        recent = (*recent, now_unix_ns)
+    intent = replace(record, phase=Phase.DELETING, deleted_unix_ns=recent)
+    if ours.failure is not None:
+        return Decision(
+            action, _put_off(intent, ours.failure, ours.words, now_unix_ns, luck), reason
+        )
+    return Decision(action, replace(intent, wait_ns=0, why=""), reason)
 
 
 def _stray(policy: RecoverPolicy, record: Record, stray: Resource, now_unix_ns: int) -> Decision:

@@ -145,14 +145,9 @@ class MachinesBook:
     def note(self, record: Record) -> None:
         """Write down what was seen; raises StoreUnavailable."""
         seen = _path(self.folder, SEEN_FILE)
-        before = self._read()[0]
-        if (record.condition, record.since_unix_ns) != (before.condition, before.since_unix_ns):
+        raw = _seen_json(record)
+        if raw != _seen_json(self._read()[0]):
             make_part(seen.parent)
-            raw = {
-                "generation": record.generation,
-                "condition": str(record.condition),
-                "since_unix_ns": record.since_unix_ns,
-            }
             write_atomic(seen, encode_json(raw), durable=False)
 
     def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
@@ -219,12 +214,23 @@ def _record(raw: dict[str, Any]) -> tuple[Record, int]:
     return record, whole(raw, "epoch")
 
 
+def _seen_json(record: Record) -> dict[str, Any]:
+    return {
+        "generation": record.generation,
+        "condition": str(record.condition),
+        "since_unix_ns": record.since_unix_ns,
+        "has_stood": record.phase is Phase.STANDING,
+    }
+
+
 def _seen(record: Record, raw: dict[str, Any]) -> Record:
     """The record with what was last seen, if that was of the same generation."""
     if whole(raw, "generation", low=1) != record.generation:
         return record
     condition, since = Condition(text(raw, "condition")), whole(raw, "since_unix_ns")
-    return replace(record, condition=condition, since_unix_ns=since)
+    has_stood = raw.get("has_stood") is True and record.phase is Phase.CREATING
+    phase = Phase.STANDING if has_stood else record.phase
+    return replace(record, phase=phase, condition=condition, since_unix_ns=since)
 
 
 def _path(folder: RunFolder, name: str) -> Path:

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from holdfast.core.fleet import HOST_LOST, LOSS_CAUSE
+from holdfast.core.fleet import HOST_LOST, LOSS_CAUSE, Outcome
 from holdfast.core.machines import Machines
 from holdfast.core.recover import (
     Act,
     Action,
     Decision,
-    Outcome,
     Phase,
     Record,
     RecoverPolicy,
@@ -118,6 +117,7 @@ class Recovery:
             record,
             self._seen(record),
             self.clock(),
+            self.luck(),
         )
 
     def step(self) -> Decision:

@@ -29,6 +29,7 @@ from holdfast.testing.tpu_service import (
     NO_CAPACITY,
     NO_QUOTA,
     QueuedState,
+    Shortage,
     State,
     TpuService,
     maintain,
@@ -98,8 +99,13 @@ class TpuEmulator(Told):
         self._service.shortages.extend([NO_CAPACITY] * int(times))
 
     def verb_quota(self, times: str = "1") -> None:
-        """The next creations are refused: the project may not have more."""
+        """The project may not have more: the next nodes are refused, the next queued fail."""
         self._service.shortages.extend([NO_QUOTA] * int(times))
+
+    def verb_spoil(self, code: str, words: str, times: str = "1") -> None:
+        """The next creations are accepted, and fail with that status code, in those words."""
+        spoilt = Shortage(grpc.StatusCode[code], words)
+        self._service.shortages.extend([spoilt] * int(times))
 
     def verb_node(self, name: str) -> None:
         """A node is there, and ready, by its full name: projects/P/locations/Z/nodes/NAME."""

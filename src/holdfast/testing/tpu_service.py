@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import grpc
 from google.longrunning import operations_pb2
@@ -19,8 +19,25 @@ from google.protobuf import any_pb2, empty_pb2
 from holdfast.testing.tpu_scripts import StartupScripts
 from holdfast.testing.tpu_wire import ALPHA, ApiError
 
-NO_CAPACITY = "There is no more capacity in the zone; you can try in another zone"
-NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZone' has been exceeded. Limit: 8 in this zone."
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Shortage(NamedTuple):
+    """What a creation fails of; `is_told_at_once`: a node's is then refused, and never begun."""
+
+    code: grpc.StatusCode
+    words: str
+    is_told_at_once: bool = False
+
+
+NO_CAPACITY = Shortage(
+    EXHAUSTED, "There is no more capacity in the zone; you can try in another zone"
+)
+NO_QUOTA = Shortage(
+    EXHAUSTED,
+    "Quota limit 'TPUV5sLitepodPerProjectPerZone' has been exceeded. Limit: 8 in this zone.",
+    is_told_at_once=True,
+)
 State, QueuedState = ALPHA.Node.State, ALPHA.QueuedResourceState.State
 
 
@@ -38,7 +55,7 @@ class TpuService:
         self.creating_s = self.deleting_s = 0.01
         self.unreachable: list[str] = []
         self.faults: deque[tuple[grpc.StatusCode, str, bool]] = deque()
-        self.shortages: deque[str] = deque()
+        self.shortages: deque[Shortage] = deque()
         self.scripts = scripts
         self._elapsed = elapsed
         self._operations: dict[str, Any] = {}
@@ -99,13 +116,15 @@ class TpuService:
         name = f"{request.parent}/nodes/{request.node_id}"
         _refuse_taken(self.nodes, name)
         shortage = self._shortage()
+        if shortage is not None and shortage.is_told_at_once:
+            raise ApiError(shortage.code, shortage.words)
         self._add_node(name, request.node)
         operation = self._operation()
         self._at(self.creating_s, lambda: self._created(name, operation, shortage))
         return operation
 
-    def _created(self, name: str, operation: Any, shortage: str) -> None:
-        if shortage:
+    def _created(self, name: str, operation: Any, shortage: Shortage | None) -> None:
+        if shortage is not None:
             self.remove_node(name)
             _fail(operation, shortage)
         elif name in self.nodes and self.nodes[name].state == State.CREATING:
@@ -143,13 +162,14 @@ class TpuService:
         self._at(self.creating_s, lambda: self._granted(name, request.parent, shortage))
         return operation
 
-    def _granted(self, name: str, parent: str, shortage: str) -> None:
+    def _granted(self, name: str, parent: str, shortage: Shortage | None) -> None:
         made = self.queued.get(name)
         if made is None or made.state.state != QueuedState.WAITING_FOR_RESOURCES:
             return
-        if shortage:
+        if shortage is not None:
             made.state.state = QueuedState.FAILED
-            made.state.failed_data.error.message = shortage
+            made.state.failed_data.error.code = shortage.code.value[0]
+            made.state.failed_data.error.message = shortage.words
             return
         for spec in made.tpu.node_spec:
             many = spec.multi_node_params
@@ -210,12 +230,9 @@ class TpuService:
 
     # --- its parts ------------------------------------------------------------------------------
 
-    def _shortage(self) -> str:
-        """What the next creation will want of; a quota's is told at once."""
-        words = self.shortages.popleft() if self.shortages else ""
-        if words == NO_QUOTA:
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
-        return words
+    def _shortage(self) -> Shortage | None:
+        """What the next creation fails of."""
+        return self.shortages.popleft() if self.shortages else None
 
     def _add_node(self, name: str, wanted: Any) -> None:
         node = ALPHA.Node(wanted)
@@ -255,10 +272,10 @@ def _refuse_taken(things: dict[str, Any], name: str) -> None:
         raise ApiError(grpc.StatusCode.ALREADY_EXISTS, f"Resource '{name}' already exists")
 
 
-def _fail(operation: Any, words: str) -> None:
+def _fail(operation: Any, shortage: Shortage) -> None:
     operation.done = True
-    operation.error.code = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
-    operation.error.message = words
+    operation.error.code = shortage.code.value[0]
+    operation.error.message = shortage.words
 
 
 def _finish(operation: Any, made: Any | None) -> None:

@@ -7,9 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.fleet import Condition, ResourceState, SliceHealth, SliceState, diagnose
+from holdfast.core.fleet import (
+    Condition,
+    Outcome,
+    ResourceState,
+    SliceHealth,
+    SliceState,
+    diagnose,
+)
 from holdfast.core.machines import Buy, Machines
-from holdfast.core.recover import Outcome
 from holdfast.errors import ConfigurationError
 from holdfast.provision.cloud_tpu.client import CloudTpu
 from holdfast.provision.protocol import ProviderError
@@ -178,6 +184,44 @@ def test_quota_stock_out_and_refusal_are_told_apart(tpu, cloud):
     assert cloud.progress(unknown) is None
 
 
+@pytest.mark.parametrize("machines", [NODE, SLICES], ids=["node", "queued"])
+def test_a_creation_in_a_network_that_is_not_there_is_refused(tpu, cloud, machines):
+    machines = fit(machines, cloud)
+    method = "CreateQueuedResource" if machines.is_queued else "CreateNode"
+    tpu.do("fail", "NOT_FOUND", "1", method)
+    assert cloud.create(machines, "lm-g1").outcome is Outcome.REFUSED
+    words = "The resource 'projects/p/global/networks/x' was not found"
+    tpu.do("spoil", "NOT_FOUND", words)
+    answer = cloud.create(machines, "lm-g1")
+    assert answer.outcome is Outcome.ACCEPTED
+    if machines.is_queued:
+        is_failed = lambda one: one and one.state is ResourceState.FAILED  # noqa: E731
+        one = until(tpu, cloud, machines, "lm-g1", is_failed)
+        assert (one.failure, one.words) == (Outcome.REFUSED, words)
+    else:
+        assert tpu.wait_for(lambda: not tpu.nodes, LIMIT_S)
+        assert cloud.progress(answer.operation) == (Outcome.REFUSED, words, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "failure"),
+    [
+        (("stockout",), Outcome.STOCKOUT),
+        (("quota",), Outcome.QUOTA),
+        (("spoil", "INTERNAL", "it broke"), Outcome.STOCKOUT),
+        (("spoil", "INVALID_ARGUMENT", "no such type"), Outcome.REFUSED),
+    ],
+)
+def test_why_a_queue_gave_up_is_told_apart(tpu, cloud, verb, failure):
+    machines = fit(SLICES, cloud)
+    tpu.do(*verb)
+    assert cloud.create(machines, "lm-g1").outcome is Outcome.ACCEPTED
+    is_failed = lambda one: one and one.state is ResourceState.FAILED  # noqa: E731
+    one = until(tpu, cloud, machines, "lm-g1", is_failed)
+    assert (one.failure, one.slices) == (failure, ())
+    assert one.words
+
+
 def test_a_queue_that_gives_up_says_why(tpu, cloud):
     machines = fit(SLICES, cloud)
     tpu.do("stockout")
@@ -197,7 +241,7 @@ def test_maintenance_is_simulated_where_the_version_can(tpu, cloud):
         with pytest.raises(ConfigurationError, match="only version v2alpha1"):
             cloud.simulate_maintenance("lm-g1", ["0"])
         return
-    assert cloud.simulate_maintenance("lm-g2", ["0"]).operation == ""
+    assert cloud.simulate_maintenance("lm-g2", ["0"]).outcome is Outcome.REFUSED
     answer = cloud.simulate_maintenance("lm-g1", ["0", "3"])
     assert cloud.progress(answer.operation).outcome is Outcome.ACCEPTED
     (one,) = cloud.describe(machines, "lm-g1")

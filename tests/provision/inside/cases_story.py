@@ -225,3 +225,28 @@ def _quick():
     from holdfast.core.backoff import Backoff
 
     return Backoff(1, 1)
+
+
+def test_what_is_refused_says_why_and_other_machines_are_made_at_once(story):
+    story.last.write_text("1")
+    story.tpu.do("fail", "NOT_FOUND", "1", "CreateNode")
+    told = story.up("--network", "nowhere", code=69)
+    assert "somebody must see to it" in told
+    assert "(refused: it does not work now)" in told
+    told = story.up("--network", "nowhere", "--limit", "0.1", code=69)
+    assert "is tried again in" in told
+    assert "(refused: it does not work now)" in told
+    assert story.tpu.calls.count("CreateNode") == 1
+    assert "is healthy" in story.up("--network", "default")
+
+
+def test_a_queue_without_quota_is_asked_seldom_and_the_reason_shown(story):
+    story.last.write_text("1")
+    story.tpu.do("quota", "9")
+    told = story.up("--queued", code=69)
+    assert "Quota limit" in told
+    told = story.ask(recover, "lm", "--delete", "--every", 0.05, "--limit", 1, code=69)
+    assert "-g2 is tried again in" in told
+    assert "(quota: Quota limit" in told
+    assert story.tpu.calls.count("CreateQueuedResource") == 1
+    assert story.tpu.queued == {}

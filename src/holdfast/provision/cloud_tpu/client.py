@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.fleet import Resource
+from holdfast.core.fleet import Outcome, Resource
 from holdfast.core.machines import Machines
-from holdfast.core.recover import Outcome, generation_of
+from holdfast.core.recover import generation_of
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.provision.cloud_tpu.errors import ALREADY_EXISTS, NOT_FOUND, outcome_of
 from holdfast.provision.cloud_tpu.requests import (
@@ -88,12 +88,12 @@ class CloudTpu:
         """See `Provider.delete`."""
         if machines.is_queued:
             request = {"name": f"{self._parent}/queuedResources/{name}", "force": True}
-            answer = self._order(self._client.delete_queued_resource, request)
+            answer = self._order(self._client.delete_queued_resource, request, NOT_FOUND)
             if answer.operation or answer.outcome is not Outcome.ACCEPTED:
                 return answer
         # One that its queue has left behind has the same name.
         request = {"name": f"{self._parent}/nodes/{name}"}
-        return self._order(self._client.delete_node, request)
+        return self._order(self._client.delete_node, request, NOT_FOUND)
 
     def create(self, machines: Machines, name: str) -> Answer:
         """See `Provider.create`; raises ConfigurationError for what the API does not have."""
@@ -101,9 +101,10 @@ class CloudTpu:
         if machines.is_queued:
             message = queued_message(self._types, machines, name, self._parent)
             request = {"queued_resource_id": name, "queued_resource": message}
-            return self._order(self._client.create_queued_resource, self._below(request))
+            create = self._client.create_queued_resource
+            return self._order(create, self._below(request), ALREADY_EXISTS)
         request = {"node_id": name, "node": node_message(self._types, machines)}
-        return self._order(self._client.create_node, self._below(request))
+        return self._order(self._client.create_node, self._below(request), ALREADY_EXISTS)
 
     def simulate_maintenance(self, name: str, workers: Sequence[str]) -> Answer:
         """See `Provider.simulate_maintenance`; raises ConfigurationError where the API has none."""
@@ -128,7 +129,7 @@ class CloudTpu:
         if not found.done:
             return None
         if found.HasField("error"):
-            return _refusal(found.error.code, found.error.message)
+            return _refusal(found.error.code, found.error.message, as_wanted=ALREADY_EXISTS)
         return Answer(Outcome.ACCEPTED)
 
     # --- how it is asked ----------------------------------------------------------------------
@@ -184,7 +185,10 @@ class CloudTpu:
 
         return _asked(asked)
 
-    def _order(self, method: Callable[..., Any], request: dict[str, Any]) -> Answer:
+    def _order(
+        self, method: Callable[..., Any], request: dict[str, Any], as_wanted: int | None = None
+    ) -> Answer:
+        """`as_wanted`: the code of an error that says that it is so already."""
         from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
 
@@ -192,16 +196,18 @@ class CloudTpu:
             future = method(request=request, retry=None, timeout=CALL_LIMIT_S)
         except GoogleAPICallError as error:
             code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
-            return _refusal(code, error.message, error.details)
+            return _refusal(code, error.message, error.details, as_wanted=as_wanted)
         except (GoogleAPIError, GoogleAuthError) as error:
             return Answer(Outcome.TROUBLE, line(str(error)))
         return Answer(Outcome.ACCEPTED, operation=future.operation.name)
 
 
-def _refusal(code: int, message: str, details: Iterable[Any] = ()) -> Answer:
-    """An error as an answer. What is there already, or gone already, is as it was wanted."""
+def _refusal(
+    code: int, message: str, details: Iterable[Any] = (), *, as_wanted: int | None
+) -> Answer:
+    """An error as an answer."""
     words = line(message)
-    if code in (NOT_FOUND, ALREADY_EXISTS):
+    if code == as_wanted:
         return Answer(Outcome.ACCEPTED, words)
     return Answer(outcome_of(code, message, details), words)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.recover import Outcome
+from holdfast.core.fleet import Outcome
 
 NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
-# Asked again as it is, it is refused again: INVALID_ARGUMENT, PERMISSION_DENIED, OUT_OF_RANGE,
-# UNIMPLEMENTED, UNAUTHENTICATED.
-_REFUSED = (3, 7, 11, 12, 16)
+# Asked again as it is, it is refused again: INVALID_ARGUMENT, NOT_FOUND (what a creation names, as
+# its network, is not there), PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED.
+_REFUSED = (3, NOT_FOUND, 7, 11, 12, 16)
 _RATE = ("per minute", "rate_limit_exceeded", "rate limit")
 _QUOTA = ("quota",)
 
@@ -32,3 +32,9 @@ def outcome_of(code: int, message: str, details: Iterable[Any] = ()) -> Outcome:
     has_failure = any(type(one).__name__ == "QuotaFailure" for one in details)
     is_quota = has_failure or any(one in words for one in _QUOTA)
     return Outcome.QUOTA if is_quota else Outcome.STOCKOUT
+
+
+def failure_of(code: int, message: str) -> Outcome:
+    """Why a request was given up; for want of machines where nothing else is said."""
+    outcome = outcome_of(code or EXHAUSTED, message)
+    return Outcome.STOCKOUT if outcome is Outcome.TROUBLE else outcome

@@ -19,6 +19,7 @@ from holdfast.core.fleet import (
     SliceHealth,
     SliceState,
 )
+from holdfast.provision.cloud_tpu.errors import failure_of
 from holdfast.provision.protocol import RUN_LABEL
 
 _STATES = {
@@ -94,6 +95,7 @@ def resource_of_queued(queued: Any, nodes: Iterable[Any]) -> Resource:
     """A queued resource and those of its nodes that are there."""
     state = _QUEUED.get(_word(queued.state, "state"), ResourceState.UNKNOWN)
     specs = list(queued.tpu.node_spec)
+    error = queued.state.failed_data.error
     owners = {spec.node.labels.get(RUN_LABEL, "") for spec in specs}
     return Resource(
         name=last_part(queued.name),
@@ -101,8 +103,9 @@ def resource_of_queued(queued: Any, nodes: Iterable[Any]) -> Resource:
         owner=owners.pop() if len(owners) == 1 else "",  # of two owners it is nobody's
         slices=tuple(sorted(map(slice_of, nodes), key=lambda one: one.name)),
         slices_wanted=sum(map(_count, specs)),
-        words=line(queued.state.failed_data.error.message),
+        words=line(error.message),
         accelerator=specs[0].node.accelerator_type if specs else "",
+        failure=failure_of(error.code, error.message) if state is ResourceState.FAILED else None,
     )
 
 
