@@ -98,31 +98,47 @@ class TraceError(ConfigurationError):
 class Unstorable(HoldfastError):
     """A value in the state that no checkpoint can hold; `path` says where in the tree it sits."""
 
+    exit_code = EXIT_CONFIGURATION
+
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path or 'the state itself'}: {message}")
         self.path = path
 
 
 class StateMismatch(HoldfastError):
-    """The stored state does not fit the wanted one; `path` is the first place where they differ."""
+    """The stored state does not fit the wanted one; `path` is the first place where they differ.
+
+    `run`: the name of the run that was to go on from it, where that is known.
+    """
+
+    exit_code = EXIT_CONFIGURATION
 
     def __init__(self, path: str, want: str, got: str) -> None:
-        super().__init__(
-            f"the checkpoint does not fit this program at {path or 'the top'}: "
-            f"the program wants {want}, the checkpoint has {got}; "
-            "restore with the code that wrote it, or start a new run"
-        )
+        super().__init__(path, want, got)
         self.path = path
         self.want = want
         self.got = got
+        self.run = "NAME"
+
+    def __str__(self) -> str:
+        return (
+            f"the checkpoint does not fit this program at {self.path or 'the top'}: "
+            f"the program wants {self.want}, the checkpoint has {self.got}; "
+            "restore with the code that wrote it, or begin anew: under another name (holdfast run "
+            f"--name NEW), or with the next start (holdfast rollback {self.run} --to 0)"
+        )
 
 
 class DataTopologyChanged(HoldfastError):
     """The number of ranks changed, and nobody said how the data positions carry over."""
 
+    exit_code = EXIT_CONFIGURATION
+
 
 class StepOrderError(HoldfastError):
     """`done` was called for another step than the one under way."""
+
+    exit_code = EXIT_CONFIGURATION
 
 
 class Stop(SystemExit):

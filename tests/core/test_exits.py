@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import errors
+from holdfast.core.ending import exit_code
 from holdfast.core.exits import (
     HISTORY_CAUSE,
     SIGNAL_NAMES,
@@ -21,6 +23,7 @@ from holdfast.core.exits import (
     signal_name,
     signature,
 )
+from holdfast.core.restart import DEFAULT, Failure, GiveUp
 
 
 def raised(kind: str, message: str = "", where: str = "train.py:41") -> Exit:
@@ -116,7 +119,7 @@ def test_table(end, cause, words):
         ("MyRuntimeError", "out of memory, says my own code", ExitCause.USER_ERROR),
         ("holdfast.errors.NoGoodCheckpoint", "", ExitCause.BAD_CHECKPOINT),
         ("CorruptCheckpoint", "a flipped bit", ExitCause.BAD_CHECKPOINT),
-        ("StateMismatch", "the checkpoint does not fit", ExitCause.USER_ERROR),
+        ("StateMismatch", "the checkpoint does not fit", ExitCause.CONFIGURATION),
         ("StoreUnavailable", "the disk is full", ExitCause.STORE_UNAVAILABLE),
         ("ConfigurationError", "no such thing", ExitCause.CONFIGURATION),
         ("KeyboardInterrupt", "", ExitCause.KILLED),
@@ -124,6 +127,22 @@ def test_table(end, cause, words):
 )
 def test_what_an_exception_means(kind, message, cause):
     assert classify(raised(kind, message))[0] is cause
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+    ],
+)
+def test_what_no_retry_heals_ends_with_78_and_is_not_tried_again(kind):
+    cause = classify(raised(kind.__name__))[0]
+    failure = Failure(0, cause, "the same", 0, 99, 0)
+    gives_up = isinstance(DEFAULT.decide([failure], 0)[0], GiveUp)
+    assert gives_up == (kind.exit_code == 78)
+    assert exit_code(cause) == kind.exit_code
 
 
 def test_a_traceback_counts_more_than_the_abort_that_follows_it():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from processes import EXIT_DONE, EXIT_FAILED, FAR, House, Process
+from processes import EXIT_CONFIGURATION, EXIT_DONE, FAR, House, Process
 
 SCRIPT = """
 import os, signal, sys
@@ -132,6 +132,10 @@ def test_a_script_that_forks_children(house: House) -> None:
 
 def test_a_state_of_another_shape_is_refused_by_its_path(house: House) -> None:
     run = start(house, script(changes=True, steps=FAR))
-    text = run.wait(EXIT_FAILED)
+    text = run.wait(EXIT_CONFIGURATION)
     assert re.search(r"state/w.*200000.*300000|state/w.*300000.*200000", text)
+    last = text.splitlines()[-1]
+    assert "starting again cannot help" in last
+    assert "holdfast run --name NEW" in last
+    assert "holdfast rollback r --to 0" in last
     assert "from memory" in text

@@ -6,8 +6,8 @@ import re
 import signal
 
 from processes import (
+    EXIT_CONFIGURATION,
     EXIT_DONE,
-    EXIT_FAILED,
     EXIT_SAVED,
     FAR,
     House,
@@ -67,5 +67,5 @@ def test_sigterm_to_one_rank_is_a_notice_for_both(house: House) -> None:
 
 def test_another_number_of_ranks_is_refused_and_nothing_is_lost(house: House) -> None:
     house.trained("--ranks", 2)
-    assert "DataTopologyChanged" in house.run("--ranks", 1, steps=FAR).wait(EXIT_FAILED)
+    assert "DataTopologyChanged" in house.run("--ranks", 1, steps=FAR).wait(EXIT_CONFIGURATION)
     house.finishes("--ranks", 2)

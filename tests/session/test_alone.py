@@ -10,8 +10,8 @@ import sys
 
 import pytest
 from processes import (
+    EXIT_CONFIGURATION,
     EXIT_DONE,
-    EXIT_FAILED,
     EXIT_SAVED,
     EXIT_UNAVAILABLE,
     FAR,
@@ -221,7 +221,7 @@ def test_a_loop_left_early_saves_the_last_step_done(
 def test_in_the_middle_of_a_step_finish_needs_its_state(house: House) -> None:
     """The last state may be changed already, or its memory given away."""
     script = house.script(LEAVES)
-    out = house.start(sys.executable, script, 10, "in the step", "-").wait(EXIT_FAILED)
+    out = house.start(sys.executable, script, 10, "in the step", "-").wait(EXIT_CONFIGURATION)
     assert "run.finish() was called in the middle of step 6: leave the loop right" in out
     assert house.saved_step() == 0
 
@@ -251,7 +251,7 @@ def test_a_last_state_that_was_given_away_is_the_scripts_fault(house: House) -> 
         "jax.jit(lambda s: s['x'] + 1, donate_argnums=0)(state)\n"
         "run.finish()\n"
     )
-    out = house.start(sys.executable, script).wait(EXIT_FAILED)
+    out = house.start(sys.executable, script).wait(EXIT_CONFIGURATION)
     assert "Unstorable: state/x: a jax array that was donated" in out.splitlines()[-1]
 
 

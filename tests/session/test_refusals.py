@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from processes import EXIT_FAILED, House
+from processes import EXIT_CONFIGURATION, EXIT_FAILED, House
 
 Python = Callable[..., str]
 
@@ -31,13 +31,15 @@ START = "run = hf.start()\nstate = run.restore(init=lambda: {'x': np.zeros(2)})\
     ],
 )
 def test_steps_out_of_order(python: Python, loop: str, told: str) -> None:
-    code = 78 if "base=2" in loop else EXIT_FAILED
-    assert told in python(START + loop + "\n", code=code).splitlines()[-1]
+    out = python(START + loop + "\n", code=EXIT_CONFIGURATION)
+    assert told in out.splitlines()[-1]
 
 
 def test_steps_before_restore_where_there_is_a_checkpoint(python: Python) -> None:
     python(START + "for s in run.steps(2): run.done(s, state)\n")
-    out = python("run = hf.start()\nfor s in run.steps(4): run.done(s, {})\n", code=EXIT_FAILED)
+    out = python(
+        "run = hf.start()\nfor s in run.steps(4): run.done(s, {})\n", code=EXIT_CONFIGURATION
+    )
     assert "run.steps() was called before run.restore()" in out.splitlines()[-1]
     assert "0000-000000000002" in out.splitlines()[-1]
 
@@ -80,7 +82,7 @@ def test_what_cannot_be_stored_fails_at_the_first_step(
         f"run = hf.start()\nrun.restore(init=lambda: {{}})\nstate = {state}\n"
         "for s in run.steps(100): run.done(s, state); print('did', s)\n"
     )
-    out = python(text, code=EXIT_FAILED)
+    out = python(text, code=EXIT_CONFIGURATION)
     assert "did 1" not in out
     assert f"Unstorable: {path}" in out.splitlines()[-1]
     assert house.sets() == []
@@ -108,7 +110,9 @@ def test_a_state_that_done_was_not_given_fails_at_the_first_step(
     python: Python, house: House
 ) -> None:
     """Every checkpoint would be empty, and the work lost at the first restart."""
-    out = python(START + "for s in run.steps(9): run.done(s); print('did', s)\n", code=EXIT_FAILED)
+    out = python(
+        START + "for s in run.steps(9): run.done(s); print('did', s)\n", code=EXIT_CONFIGURATION
+    )
     assert "did 1" not in out
     assert "run.done was given none: call run.done(step, state)" in out.splitlines()[-1]
     assert house.sets() == []
@@ -138,7 +142,7 @@ def test_a_state_that_is_missing_later_costs_that_save_and_the_end(
         "    if s in (3, 6): run.save(wait=True)\n"
         "    run.done(s, state if s < 5 else None)\n"
     )
-    out = python(text, code=EXIT_FAILED, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    out = python(text, code=EXIT_CONFIGURATION, HOLDFAST_SAVE_EVERY_STEPS=1000)
     assert "step 6 could not be saved: state: run.restore returned a state" in out
     assert "Unstorable: state: run.restore returned a state" in out.splitlines()[-1]
     assert house.saved_step() == 3
@@ -146,7 +150,7 @@ def test_a_state_that_is_missing_later_costs_that_save_and_the_end(
 
 def test_a_last_state_that_cannot_be_stored_is_not_the_stores_fault(python: Python) -> None:
     text = START + "for s in run.steps(3): run.done(s, state if s < 3 else {'x': object()})\n"
-    assert "Unstorable: state/x" in python(text, code=EXIT_FAILED).splitlines()[-1]
+    assert "Unstorable: state/x" in python(text, code=EXIT_CONFIGURATION).splitlines()[-1]
 
 
 def test_checkpoints_of_ones_own_are_made_of_the_last_step_too(python: Python) -> None:
@@ -172,7 +176,7 @@ def test_checkpoints_of_ones_own_are_made_of_the_last_step_too(python: Python) -
 )
 def test_a_state_that_does_not_fit(python: Python, house: House, init: str, told: str) -> None:
     python(START + "for s in run.steps(2): run.done(s, state)\n")
-    out = python(f"run = hf.start()\nrun.restore(init=lambda: {init})\n", code=EXIT_FAILED)
+    out = python(f"run = hf.start()\nrun.restore(init=lambda: {init})\n", code=EXIT_CONFIGURATION)
     assert "StateMismatch: the checkpoint does not fit this program" in out.splitlines()[-1]
     assert told in out.splitlines()[-1]
     assert house.saved_step() == 2

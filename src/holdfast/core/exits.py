@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast import errors
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -105,7 +106,7 @@ SIGNAL_NAMES: dict[int, str] = {
 }
 _CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
 _STOP_SIGNALS = (2, 15)
-_MESSAGE_MAX = 200
+_MESSAGE_MAX = 500
 
 
 def signal_name(number: int) -> str:
@@ -115,13 +116,21 @@ def signal_name(number: int) -> str:
 
 # --- what an exception means: (its type's name, its text, the cause), the first match counts ------
 
+
+def _errors_with(exit_code: int) -> str:
+    """A pattern of the names of Holdfast's own errors that end a command with this code."""
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type))
+    own = (kind for kind in kinds if issubclass(kind, errors.HoldfastError))
+    return "|".join(kind.__name__ for kind in own if kind.exit_code == exit_code)
+
+
 _RUNTIME = r"(XlaRuntimeError|JaxRuntimeError|DistBackendError|DistNetworkError|RuntimeError)"
 _REPORTS: tuple[tuple[re.Pattern[str], re.Pattern[str], ExitCause], ...] = tuple(
     (re.compile(kind), re.compile(text, re.IGNORECASE | re.DOTALL), cause)
     for kind, text, cause in (
-        (r"ConfigurationError|UnknownRun", r"", ExitCause.CONFIGURATION),
+        (_errors_with(EXIT_CONFIGURATION), r"", ExitCause.CONFIGURATION),
         (r"NoGoodCheckpoint|CorruptCheckpoint", r"", ExitCause.BAD_CHECKPOINT),
-        (r"StoreUnavailable|RunHeld|AttemptExists", r"", ExitCause.STORE_UNAVAILABLE),
+        (_errors_with(EXIT_UNAVAILABLE), r"", ExitCause.STORE_UNAVAILABLE),
         (r"MemoryError|OutOfMemoryError", r"", ExitCause.OUT_OF_MEMORY),
         (_RUNTIME, r"RESOURCE_EXHAUSTED|out of memory", ExitCause.OUT_OF_MEMORY),
         (

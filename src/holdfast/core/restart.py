@@ -175,7 +175,7 @@ class HopelessCauses(RestartPolicy):
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """Look at the last failure alone."""
         if failures[-1].cause in self.causes:
-            return GiveUp(), f"starting again cannot help: {failures[-1].how}"
+            return GiveUp(), "starting again cannot help"
         return NOTHING_AGAINST_IT
 
 

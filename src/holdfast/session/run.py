@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
-from holdfast.errors import ConfigurationError, DeclaredFailure, StepOrderError
+from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
@@ -164,7 +164,11 @@ class Run:
             raise StepOrderError("restore() comes before the first step: call it before run.steps")
         self._restored = True
         self._compiling.preload()
-        restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
+        try:
+            restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
+        except StateMismatch as error:
+            error.run = self.name
+            raise
         self._boundary.resume_step = restored.step
         self._saver.expect(restored.state)
         return restored.state
