@@ -299,3 +299,14 @@ def test_tags_go_with_a_copy_that_becomes_durable(
         if epoch == 3:  # it could not be drained: the next one that is to be has its tag
             trainer.words.store(Word.VERDICT, pack(3, 3, Order.ABORTED))
     assert tags == [(), ("best",), (), ("best",), ()]
+
+
+def test_a_save_that_is_not_ordered_in_time_is_of_a_later_step(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.order(1, 5, None)
+    before = trainer.words.load(Word.ORDER)
+    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    assert not trainer.boundary.await_order(before)
+    trainer.order(2, 1, None)
+    assert trainer.boundary.await_order(before)

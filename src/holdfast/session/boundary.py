@@ -291,14 +291,14 @@ class Boundary:
                 return
             time.sleep(WAIT_STEP_S)
 
-    def await_order(self, before: int) -> None:
+    def await_order(self, before: int) -> bool:
         """Wait until the save that was just asked for is ordered: then it is of this very step.
 
-        `before`: the order that was there when it was asked for. Without an answer in time
-        (another save is under way) it becomes one of a later step.
+        `before`: the order that was there when it was asked for. False: there was no answer in time
+        (another save is under way), and it becomes one of a later step.
         """
         if self.expected == NO_STEP:
-            return
+            return True
         step, asked_ns = self.expected + self.shift, now_ns()
         token = self._writer.open_span("save")
         try:
@@ -306,10 +306,10 @@ class Boundary:
                 order = self._words.load(Word.ORDER)
                 if _answers(order, before, step):
                     self._is_answered = True
-                    return
+                    return True
                 if now_ns() - asked_ns > self._order_limit_ns(order, step):
                     self._is_answered = False
-                    return
+                    return False
                 time.sleep(WAIT_STEP_S)
         finally:
             self._writer.close_span(token)

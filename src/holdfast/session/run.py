@@ -19,7 +19,7 @@ from holdfast.journal.layout import Phase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
-from holdfast.session.boundary import NO_STEP, Boundary
+from holdfast.session.boundary import NO_STEP, Boundary, say
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
@@ -298,8 +298,9 @@ class Run:
     def save(self, tag: str | None = None, *, wait: bool = False) -> None:
         """Ask for a save at the next boundary; `tag` names and pins it.
 
-        With a tag it is of the step under way, if no other save is: call it before `done`. `wait`:
-        that boundary's `done` returns only when the save is durable (or has failed).
+        With a tag it is of the step under way, if no other save is (else a line says so): call it
+        before `done`. `wait`: that boundary's `done` returns only when the save is durable (or has
+        failed).
         """
         if tag is not None:
             self._contents.tag(tag)
@@ -309,7 +310,8 @@ class Run:
         self._writer.words.increment(Word.SAVE_ASKED)
         if (tag is not None or wait) and not self._attachment.is_inert:
             self._attachment.hurry()
-            self._boundary.await_order(before)
+            if not self._boundary.await_order(before) and tag is not None:
+                say(f"another save is under way: the tag {tag!r} goes to a later step")
 
     def best(self, metric: str, value: float, mode: str) -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.

@@ -1,0 +1,76 @@
+"""Short scripts as a user writes them: each does what the documentation says of what it calls.
+
+Each runs under `holdfast run` and bare; uninterrupted, and with its process killed after the fifth
+step and the checkpoint of the third. Its last line is the same every time.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from processes import EXIT_DONE, House
+
+FOLDER = Path(__file__).parent / "scripts"
+ROOT = Path(__file__).parents[2]
+KILL_AT = 5
+
+NOISE = random.Random(7)
+SUM = sum(batch * NOISE.random() for batch in range(10))
+
+# What each prints last, and how often it ends before it is done, of its own accord.
+SCRIPTS = {
+    "average": ("22.0", 0),
+    "best": ("7 12", 0),
+    "compiled": ("float32 0.6513 [3.33333333]", 0),
+    "data": (f"{SUM!r} [4, 8] {{'evaluated': [4, 8]}}", 0),
+    "early_stop": ("7 True", 0),
+    "gives_up": ("[1, 2, 3, 7, 8, 9]", 1),
+    "is_stopped": ("True", 1),
+    "own_checkpoints": ('{"step": 10, "sum": 55}', 0),
+    "tracked": ("758 {'model': {'weight': 758}}", 0),
+    "who": ("45 who 0 of 1", 0),
+}
+# No other save is in the way of those.
+ONLY_WHAT_IS_ASKED_FOR = {"HOLDFAST_SAVE_EVERY_STEPS": 1000, "HOLDFAST_MEMORY": "off"}
+NEEDS = {"compiled": "jax", "who": "altair"}
+
+
+@pytest.mark.parametrize("kill_at", [0, KILL_AT], ids=["straight", "killed"])
+@pytest.mark.parametrize("way", ["bare", "supervised"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_does_what_the_documentation_says(
+    house: House, name: str, way: str, kill_at: int
+) -> None:
+    pytest.importorskip(NEEDS.get(name, "numpy"))
+    final, ends = SCRIPTS[name]
+    starts_wanted = 1 + ends + (kill_at > 0)
+    command = [sys.executable, FOLDER / f"{name}.py"]
+    if way == "supervised":
+        command = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", name, "--", *command]
+    out = ""
+    for _ in range(starts_wanted):
+        process = house.start(*command, KILL_AT=kill_at, **ONLY_WHAT_IS_ASKED_FOR)
+        out += process.wait() + "\n"
+        if "final" in process.text:
+            break
+    process.wait(EXIT_DONE)
+    lines = [line.removeprefix("[0] ") for line in out.splitlines()]
+    assert [line for line in lines if line.startswith("final")] == [f"final {final}"], out
+    starts = [int(line.split()[1]) for line in lines if re.fullmatch(r"from \d+", line)]
+    assert len(starts) == starts_wanted, out
+    assert starts[0] == 0
+    assert not kill_at or starts[1] == KILL_AT - 2, out
+
+
+def test_each_function_and_method_is_in_a_script() -> None:
+    """What nobody calls as a user does, nobody has tried."""
+    api = (ROOT / "docs" / "reference" / "api.md").read_text()
+    public = re.findall(r"^#{2,3} (?:hf|Run|Look)\.(\w+)\n\n```python\n.*\(", api, re.MULTILINE)
+    scripts = "\n".join(path.read_text() for path in FOLDER.glob("*.py"))
+    assert len(public) > 15
+    missing = [name for name in public if not re.search(rf"\b(hf|run|look)\.{name}\b", scripts)]
+    assert not missing
