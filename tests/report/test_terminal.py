@@ -10,7 +10,6 @@ from rich.console import Console
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.report.findings import Announced, Compilations, Evidence, Findings
 from holdfast.report.terminal import STORIES_SHOWN, show
-from holdfast.report.words import clean
 
 
 def shown(findings: Findings, width: int = 80, *, every_story: bool = False, **options) -> str:
@@ -175,8 +174,3 @@ def test_a_disruption_without_any_time() -> None:
     still = Disruption(0, "failed", 0, 0, None, 0, None, {})
     account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,))
     assert "attempt 0 after 0 s: the command failed" in shown(Findings(account))
-
-
-def test_nothing_from_outside_reaches_the_terminal_as_a_command() -> None:
-    assert clean("a\x1b[31mb\x1b]0;title\x07c\r\x08d\x9be\n") == "abcde\n"
-    assert clean("a\tb") == "a   b"

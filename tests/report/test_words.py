@@ -6,7 +6,6 @@ from holdfast.report.words import (
     NANO,
     cause_in_words,
     chip_hours,
-    clean,
     counted,
     digits_for,
     duration,
@@ -90,7 +89,3 @@ def test_amounts_sizes_and_moments() -> None:
 def test_long_words_are_cut_where_they_end() -> None:
     assert shortened("as it is", 8) == "as it is"
     assert shortened("one two three", 9) == "one two…"
-
-
-def test_what_turns_the_text_around_it_is_left_out() -> None:
-    assert clean("a\u202eb\u2066c\x1b]0;title\x07d") == "abcd"

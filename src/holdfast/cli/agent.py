@@ -112,6 +112,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
     from holdfast.agent.autocheckpoint import HostAgent
     from holdfast.cli.printer import Printer, RawText
     from holdfast.config import inherited_environment
+    from holdfast.core.visible import sentence
     from holdfast.journal.clocks import read_clock_pair
     from holdfast.notices.listener import Listener
     from holdfast.notices.protocol import Clocks, Surroundings
@@ -124,7 +125,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
 
     def say(level: str, words: str) -> None:
         mark = "" if level == "info" else "! "
-        printer.put(lambda: print(f"holdfast: {mark}{words}", file=stderr))
+        printer.put(lambda: print(f"holdfast: {mark}{sentence(words)}", file=stderr))
 
     machine = Autocheckpoint(Policy(_grace_ns(flags)), folder.signalled())
     daemon = HostAgent(machine, scan, folder, release, say)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.door import console, say
 from holdfast.cli.places import open_run, store_option
 from holdfast.config import resolve
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
@@ -97,7 +98,7 @@ def verify(run: str, checkpoint: str | None, store: str | None, every: bool) -> 
     for name in names:
         problems = check(folder.ckpt_dir / name)
         for words in problems:
-            click.echo(f"holdfast: {words}", err=True)
+            say(words)
         if problems:
             bad.append(name)
         else:
@@ -247,11 +248,7 @@ def _known_tags(folder: RunFolder) -> str:
 
 
 def _show(rows: list[Row]) -> None:
-    from rich.console import Console
-
-    # Into a pipe, lines are for grep: never folded.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-    console.print(_table(rows))
+    console(folded=False).print(_table(rows))
 
 
 def _table(rows: list[Row]) -> Table:

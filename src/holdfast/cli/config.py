@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from holdfast.cli.door import say
 from holdfast.config import resolve, strange_variables
 from holdfast.config.settings import TABLE, Setting
 from holdfast.config.sources import Resolved
@@ -30,7 +31,7 @@ def config(file: str | None, as_json: bool) -> None:
         for left, row, _ in rows:
             click.echo(f"{left:{middle}}  # {resolved.origins[row.name].where}")
     for hint in strange_variables():
-        click.echo(f"holdfast: {hint}", err=True)
+        say(hint)
 
 
 def reference_table() -> str:

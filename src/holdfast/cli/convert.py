@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.door import say
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -122,9 +123,9 @@ def convert(
     facts = converted(paths, kind, asked, notes)
     write_history(sys.stdout if out in (None, "-") else out, facts)
     for sentence in notes.assumptions():
-        print(f"holdfast: assumed: {sentence}", file=sys.stderr)
+        say(f"assumed: {sentence}")
     for sentence in notes.oddities():
-        print(f"holdfast: note: {sentence}", file=sys.stderr)
+        say(f"note: {sentence}")
 
 
 def _is_empty(path: Path) -> bool:

@@ -8,6 +8,7 @@ from itertools import chain
 
 import click
 
+from holdfast.cli.door import say
 from holdfast.cli.places import open_run, store_option
 from holdfast.cli.seconds import Seconds
 from holdfast.errors import ConfigurationError, JournalError
@@ -103,7 +104,7 @@ def _history(run: str, store: str | None, out: str | None) -> None:
     folder = open_run(run, store)
     recorded = load_run(folder.path, live_journals(folder))
     for note in recorded.notes():
-        print(f"holdfast: note: {note}", file=sys.stderr)
+        say(f"note: {note}")
     facts = export_facts(recorded)
     first = next(facts, None)
     if first is None:

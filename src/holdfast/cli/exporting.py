@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli.door import say
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.config.settings import Settings
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, StoreUnavailable, needs_extra
@@ -132,11 +133,6 @@ def _look_once(exporters: Exporters, asked: Asked, out: str | None) -> None:
         say(problem)
     if asked.prometheus is not None:
         _write(out, as_text(exporters.collector, EXPORTER))
-
-
-def say(words: str) -> None:
-    """One sentence, from any thread."""
-    print(f"holdfast: {words}", file=sys.stderr, flush=True)
 
 
 def _go_on(look: Callable[[], object], every_s: float, *, until_eof: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.door import console, say
 from holdfast.cli.seconds import Seconds
 from holdfast.config import tpu_endpoint
 from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
@@ -87,7 +87,7 @@ def _is_done(folder: RunFolder) -> bool:
 def tell(level: str, words: str) -> None:
     """One sentence about what goes on."""
     del level
-    click.echo(f"holdfast: {words}", err=True)
+    say(words)
 
 
 def concluded(decision: Decision) -> int:
@@ -159,7 +159,6 @@ _STYLES = {"healthy": "green", "creating": "", "waiting": "", "in maintenance": 
 def show(found: Sequence[dict[str, Any]]) -> None:
     """The rows as a table."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -178,7 +177,7 @@ def show(found: Sequence[dict[str, Any]]) -> None:
             {True: "on", False: "off", None: "–"}[row["autocheckpoint"]],
             Text(words, style="dim"),
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+    console(folded=False).print(table)
 
 
 def _when(window: dict[str, Any] | None) -> str:

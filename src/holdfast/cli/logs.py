@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from holdfast.cli.door import coloured_line, raw_line, say
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts
@@ -24,12 +25,19 @@ _LOG = re.compile(r"rank-[0-9]{5,9}\.log")
 @click.option("--attempt", type=int, help="Which attempt; the newest by default.")
 @click.option("--rank", type=int, help="Only this rank; all by default.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last N lines of each rank.")
+@click.option("--raw", is_flag=True, help="Control characters too, which a terminal obeys.")
 def logs(
-    run: str, store: str | None, attempt: int | None, rank: int | None, tail: int | None
+    run: str,
+    store: str | None,
+    attempt: int | None,
+    rank: int | None,
+    tail: int | None,
+    raw: bool,
 ) -> None:
     """Print what the ranks of RUN wrote.
 
-    If it hung, standard error says where.
+    If it hung, standard error says where. Colours reach the terminal; other control characters are
+    spelled out.
     """
     folder = open_run(run, store)
     known = [record.attempt for record in attempts(folder).records]
@@ -48,15 +56,15 @@ def logs(
             raise ConfigurationError(f"attempt {number} of {run!r} has no output of rank {rank}")
     for file in files:
         prefix = f"[{int(file.stem.removeprefix('rank-'))}] " if len(files) > 1 else ""
-        _print(file, prefix, tail)
+        _print(file, prefix, tail, raw_line if raw else coloured_line)
     incident = incident_of(folder, number) or {}
     if incident.get("stacks"):  # a rank that hangs does not say so itself
-        click.echo(f"holdfast: attempt {number} {incident.get('words')}", err=True)
+        say(f"attempt {number} {incident.get('words')}")
 
 
-def _print(file: Path, prefix: str, tail: int | None) -> None:
+def _print(file: Path, prefix: str, tail: int | None, show: Callable[[str], None]) -> None:
     from collections import deque
 
     with os.fdopen(open_regular(file), encoding="utf-8", errors="replace") as lines:
         for line in deque(lines, tail) if tail else lines:
-            sys.stdout.write(prefix + line.rstrip("\n") + "\n")
+            show(prefix + line.rstrip("\n"))

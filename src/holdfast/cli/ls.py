@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.door import console, say
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
+from holdfast.core.redact import redacted_text
 from holdfast.core.rollback import Wish, prevailing, way_back
 from holdfast.errors import HoldfastError
 from holdfast.journal.attempts import AttemptRecord, Attempts, attempts, lineage
@@ -73,7 +75,7 @@ def ls(store: str | None, as_json: bool) -> None:
         click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
     if not as_json:
         for words in problems:
-            click.echo(f"holdfast: {words}", err=True)
+            say(words)
 
 
 def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
@@ -122,11 +124,7 @@ def _saved_step(
 
 
 def _show(rows: list[Row], now_unix_ns: int) -> None:
-    from rich.console import Console
-
-    # Into a pipe, lines are for grep: never folded.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-    console.print(_table(rows, now_unix_ns))
+    console(folded=False).print(_table(rows, now_unix_ns))
 
 
 def _table(rows: list[Row], now_unix_ns: int) -> Table:
@@ -147,7 +145,7 @@ def _table(rows: list[Row], now_unix_ns: int) -> Table:
             "–" if row.saved_step is None else f"{row.saved_step:,}",
             str(row.attempts),
             _ago(row.seen_unix_ns, now_unix_ns),
-            Text(" ".join((row.why or row.holder or "").split()), style="dim"),
+            Text(" ".join(redacted_text(row.why or row.holder or "").split()), style="dim"),
         )
     return table
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import click
 
+from holdfast.cli.door import doors, say
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 
 # Each command's line in `holdfast --help`, in the order in which a user meets them.
@@ -92,10 +93,15 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit: 0 done, 75 saved, 1 the user's failure, 69, 78 (see errors)."""
+    with doors():
+        sys.exit(_carried_out(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def _carried_out(words: list[str]) -> int:
+    """Run the command, say what went wrong with it; the exit code."""
     code = 0
     try:
         # Not cli.main(): click would print usage errors over three lines and exit with 2.
-        words = sys.argv[1:] if arguments is None else list(arguments)
         with cli.make_context("holdfast", words) as context:
             cli.invoke(context)
         sys.stdout.flush()
@@ -120,11 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _say(f"{error.filename}: {error.strerror}", EXIT_UNAVAILABLE)
     except (KeyboardInterrupt, click.Abort):
         code = EXIT_INTERRUPTED
-    sys.exit(code)
+    return code
 
 
-def _say(sentence: str, code: int) -> int:
-    print(f"holdfast: {sentence}", file=sys.stderr)
+def _say(words: str, code: int) -> int:
+    say(words)
     return code
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.door import console
 from holdfast.cli.files import write_file
 from holdfast.cli.parameters import DRAWN, asked, parameters
 from holdfast.errors import ConfigurationError
@@ -66,13 +67,9 @@ def plan(
         json.dump(found.to_json(), sys.stdout, indent=1, allow_nan=False)
         print()
         return
-    from rich.console import Console
-
     from holdfast.cli.plan_screen import show
 
-    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
-        sys.stdout.reconfigure(errors="replace")
-    show(found, Console(highlight=False))
+    show(found, console())
 
 
 def _ways(of_file: dict[str, Way], flags: tuple[str, ...]) -> dict[str, Way]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.door import say
 from holdfast.cli.rehearse_machine import machine
 from holdfast.cli.seconds import Seconds
 from holdfast.cli.supervise import run_policy
@@ -259,7 +260,7 @@ def _folder(base: str | None, later: contextlib.ExitStack) -> Path:
 
 
 def _say(words: str) -> None:
-    click.echo(f"holdfast: rehearsal: {words}", err=True)
+    say(f"rehearsal: {words}")
 
 
 def _report(place: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.door import console
 from holdfast.cli.files import write_file
 from holdfast.cli.moments import NS_PER_S, moment_ns, number, window_ns
 from holdfast.cli.places import open_run, store_option
@@ -194,13 +195,9 @@ def _of_run(
 
 
 def _show(findings: Findings, every_story: bool) -> None:
-    from rich.console import Console
-
     from holdfast.report.terminal import show
 
-    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
-        sys.stdout.reconfigure(errors="replace")
-    show(findings, Console(highlight=False), every_story=every_story)
+    show(findings, console(), every_story=every_story)
 
 
 def _draw(findings: Findings, path: str) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.door import console
 from holdfast.cli.moments import moment_ns
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.core.summary import Window, rolling
 from holdfast.journal.store import RunStore
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 def report_fleet(
@@ -49,16 +50,7 @@ def report_fleet(
     elif not listing.runs and not listing.problems:
         click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
     else:
-        show(told, _console(), every_run=every_run)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
-        sys.stdout.reconfigure(errors="replace")
-    # Into a pipe, lines are for grep: never folded.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+        show(told, console(folded=False), every_run=every_run)
 
 
 def _chosen(window: tuple[str, int] | None, since: str | None, now_ns: int) -> Window:

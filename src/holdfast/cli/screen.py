@@ -12,9 +12,11 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
 from holdfast.agent.supervisor import Screen, Supervisor
+from holdfast.cli.door import console
 from holdfast.cli.gauge import Gauge
 from holdfast.cli.printer import Printer, RawText
 from holdfast.core.notices import in_words
+from holdfast.core.visible import coloured, sentence
 from holdfast.journal.clocks import now_ns
 
 if TYPE_CHECKING:
@@ -87,22 +89,21 @@ class PlainScreen(QueuedScreen):
 
     def _print_sentence(self, level: str, words: str) -> None:
         """To standard error, with a prefix that grep can find."""
-        self._err.write(f"holdfast: {MARKS[level]}{words}\n")
+        self._err.write(f"holdfast: {MARKS[level]}{sentence(words)}\n")
 
     def _print_line(self, rank: int, text: str) -> None:
         """To standard output."""
-        self._out.write(f"[{rank}] {text}\n")
+        self._out.write(f"[{rank}] {coloured(text)}\n")
 
 
 class LiveScreen(QueuedScreen):
     """A block at the bottom of the terminal, redrawn in place; output scrolls above it."""
 
     def __init__(self, run: str, log_level: str = "info") -> None:
-        from rich.console import Console
         from rich.live import Live
 
         super().__init__(run, log_level)
-        self._console = Console(file=cast("IO[str]", RawText(STDERR)))
+        self._console = console(file=cast("IO[str]", RawText(STDERR)))
         self._next_redraw_s = 0.0
         self._is_drawing = False
         self._gauge: Gauge | None = None
@@ -149,11 +150,12 @@ class LiveScreen(QueuedScreen):
         """Above the block."""
         from rich.text import Text
 
-        self._console.print(Text(f"[{rank}] ", style="dim") + Text.from_ansi(text))
+        self._console.print(Text(f"[{rank}] ", style="dim") + Text.from_ansi(coloured(text)))
 
     def _block(self, supervisor: Supervisor) -> Panel:
         from rich.panel import Panel
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
@@ -163,7 +165,7 @@ class LiveScreen(QueuedScreen):
             rows.insert(1, ("goodput", self._gauge.text))
         for key, value in rows:
             table.add_row(key, value)
-        title = f"[bold]{self._run}[/]  {supervisor.machine.state}"
+        title = Text.assemble((self._run, "bold"), f"  {supervisor.machine.state}")
         return Panel(table, title=title, title_align="left", border_style="cyan")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.door import console, say
 from holdfast.cli.parameters import DRAWN, Asked, asked, parameters
 from holdfast.errors import ConfigurationError
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
@@ -68,7 +69,7 @@ def simulate(
         write_history(sys.stdout if journal == "-" else journal, runs[0].story(seed).history())
     if told is not None and (as_json or journal == "-"):
         for note in told.notes:
-            print(f"holdfast: note: {note}", file=sys.stderr)
+            say(f"note: {note}")
     if as_json:
         basis = {
             "fitted": [asdict(one) for one in ask.fitted],
@@ -131,10 +132,6 @@ def _of_values(name: str, values: dict[str, Any], told: Trace | None) -> Runs:
 
 def _consoles() -> Any:
     """Where the outcome goes, and a maker of progress bars on a terminal's standard error."""
-    from rich.console import Console
-
     from holdfast.cli.simulate_screen import progress_of
 
-    if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot print is not worth an error
-        sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False), progress_of(Console(stderr=True))
+    return console(), progress_of(console(err=True))

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from holdfast.core.ledger.course import Course, coarser
 from holdfast.core.ledger.kinds import STEP
+from holdfast.core.visible import clean
 from holdfast.report.kinds import place_of, style_of, words_of
 from holdfast.report.overview import Overview
-from holdfast.report.words import MISSING, chip_hours, clean, counted, duration, percent
+from holdfast.report.words import MISSING, chip_hours, counted, duration, percent
 
 DRAWN_PIECES = 240
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.redact import redacted_text
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
 from holdfast.journal.fields import printable
@@ -60,7 +61,7 @@ def _evidence(
         attempt=attempt,
         words=_text(raw.get("words")),
         exits=tuple(e if isinstance(e, int) else None for e in _list(exits)),
-        last_lines=tuple(printable(str(line)) for line in _list(lines)),
+        last_lines=tuple(redacted_text(printable(str(line))) for line in _list(lines)),
         traceback=_text(raw.get("traceback")),
         restart=restart,
         rank=rank if type(rank) is int and rank >= 0 else None,
@@ -79,7 +80,7 @@ def _stacks(place: Path, names: object) -> Iterator[tuple[int, str]]:
                 text = file.read(MAX_STACKS_BYTES).decode(errors="replace")
         except OSError:
             continue
-        yield int(match[1]), printable(text)
+        yield int(match[1]), redacted_text(printable(text))
 
 
 def _restart(raw: dict[str, Any] | None) -> Restart | None:
@@ -99,7 +100,7 @@ def _restart(raw: dict[str, Any] | None) -> Restart | None:
 
 
 def _text(value: object) -> str | None:
-    return printable(value) if isinstance(value, str) and value.strip() else None
+    return redacted_text(printable(value)) if isinstance(value, str) and value.strip() else None
 
 
 def _list(value: object) -> list[Any]:

@@ -21,10 +21,11 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.summary import RunSummary, Spent, Window, fleet
+from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of
 from holdfast.report.terminal import WINDOW_WORDS
-from holdfast.report.words import cause_in_words, chip_hours, clean, counted, percent
+from holdfast.report.words import cause_in_words, chip_hours, counted, percent
 
 FORMAT = 1
 ROWS_SHOWN, CAUSES_SHOWN = 20, 8

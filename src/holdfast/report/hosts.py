@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from holdfast.core.visible import clean
 from holdfast.journal.rank_seen import RankSeen
-from holdfast.report.words import clean
 
 ROWS = 256  # ranks that are shown: the stragglers and the silent first
 STRAGGLES = 0.05  # of a step: so much later than most, and the others wait for it

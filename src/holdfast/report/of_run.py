@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.redact import redacted
 from holdfast.core.summary import ROLLING_S, spent_of
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
@@ -37,7 +38,7 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
     return Findings(
         account,
         store=folder.store,
-        command=folder.identity.command,
+        command=redacted(folder.identity.command),
         state=state,
         why=why,
         requested_ns=recorded.facts.requested_ns,

@@ -15,6 +15,7 @@ from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import STEP, Level, level_of
 from holdfast.core.ledger.step_times import StepTimes
+from holdfast.core.visible import clean
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.advice import Advice, Condition, advice
 from holdfast.report.findings import Announced, Findings
@@ -22,7 +23,7 @@ from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
 from holdfast.report.stories import Incident, stories
 from holdfast.report.tiers import Newest, Tier, tiers
-from holdfast.report.words import clean, duration
+from holdfast.report.words import duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.redact import redacted_text
+from holdfast.core.visible import clean
 from holdfast.report.charts import Figure, altair, javascript
 from holdfast.report.themes import DARK, LIGHT, THEMES, css_variables, vega_config
-from holdfast.report.words import clean
 
 if TYPE_CHECKING:
     import jinja2
@@ -111,8 +112,8 @@ def environment() -> jinja2.Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Without what a terminal, or a browser that lays out text, would obey."""
-    return clean(value) if type(value) is str else value  # not Markup: that is our own
+    """Without secrets, and what a terminal, or a browser that lays out text, would obey."""
+    return redacted_text(clean(value)) if type(value) is str else value  # Markup is our own
 
 
 def script(name: str) -> str:

@@ -12,19 +12,12 @@ from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.course import Course, Piece, coarser
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.step_times import StepTimes
+from holdfast.core.visible import clean
 from holdfast.report.chart_parts import Step, chart, waterfall
 from holdfast.report.charts import Figure, Table, altair, spec_of, thinned
 from holdfast.report.kinds import BLUE, GREEN, GREY, VERMILLION, place_of, style_of, words_of
 from holdfast.report.overview import badput
-from holdfast.report.words import (
-    chip_hours,
-    clean,
-    counted,
-    digits_for,
-    duration,
-    percent,
-    seconds,
-)
+from holdfast.report.words import chip_hours, counted, digits_for, duration, percent, seconds
 
 STRIP_PX, STEPS_PX = 72, 220
 DRAWN_PIECES = 360  # of a picture: more are narrower than its pixels

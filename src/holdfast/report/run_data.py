@@ -12,9 +12,10 @@ from typing import Any
 
 from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import level_of
+from holdfast.core.visible import clean
 from holdfast.report.kinds import hatch_of, place_of, style_of, words_of
 from holdfast.report.overview import Overview
-from holdfast.report.words import cause_in_words, clean
+from holdfast.report.words import cause_in_words
 
 NS_PER_US = 1000
 MARKS = LAUNCHES = 2000  # saves and attempts: the newest

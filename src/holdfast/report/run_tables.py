@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.visible import clean
 from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.hosts import HostRow
 from holdfast.report.kinds import style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.stories import Incident
-from holdfast.report.words import MISSING, chip_hours, clean, counted, duration, moment, money, size
+from holdfast.report.words import MISSING, chip_hours, counted, duration, moment, money, size
 
 
 def incident(view: Overview, one: Incident) -> dict[str, Any]:

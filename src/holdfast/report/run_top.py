@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import style_of
 from holdfast.report.overview import Factor, Overview
@@ -12,7 +13,6 @@ from holdfast.report.run_tables import last_words
 from holdfast.report.words import (
     MISSING,
     chip_hours,
-    clean,
     counted,
     duration,
     moment,

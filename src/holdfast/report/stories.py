@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from holdfast.core.ledger.account import Disruption
 from holdfast.core.metrics import price_chip_ns
+from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.findings import Evidence, Findings
 from holdfast.report.kinds import place_of
-from holdfast.report.words import cause_in_words, clean
+from holdfast.report.words import cause_in_words
 
 STORIES_CHARS = 300_000  # of output, tracebacks and stacks in all
 LINES, TRACEBACK_LINES, LINE_CHARS = 20, 24, 300

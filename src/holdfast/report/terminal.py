@@ -20,6 +20,7 @@ from rich.text import Text
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
 from holdfast.core.metrics import price_chip_ns
+from holdfast.core.visible import clean
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import Evidence, Findings
 from holdfast.report.kinds import WAITS, place_of, style_of, words_of
@@ -27,7 +28,6 @@ from holdfast.report.words import (
     MISSING,
     cause_in_words,
     chip_hours,
-    clean,
     counted,
     digits_for,
     duration,

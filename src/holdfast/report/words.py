@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 NANO = 1_000_000_000
 MISSING = "—"
-
-# What a terminal would obey instead of show: escape sequences and control characters; and what
-# turns the direction of the text around it, which a page would obey too.
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u202a-\u202e\u2066-\u2069]"
-)
 
 # Only where the cause's own name, with its underscores as spaces, does not say it well.
 CAUSES = {
@@ -102,11 +94,6 @@ def chip_hours(chip_ns: int) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 step`, `12 steps`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
-
-
-def clean(text: str) -> str:
-    """Text from outside, without anything that a terminal would obey."""
-    return _CONTROL.sub("", text.expandtabs(4))
 
 
 def shortened(text: str, most: int) -> str:

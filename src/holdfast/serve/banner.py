@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.alerts import Alert, AlertKind
+from holdfast.core.visible import clean
 from holdfast.report.page import environment
-from holdfast.report.words import clean, duration
+from holdfast.report.words import duration
 
 WORDS_CHARS = 140
 MOST = 12

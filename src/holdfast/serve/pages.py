@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from holdfast.core.visible import clean
 from holdfast.report.page import safe_page, script
 from holdfast.report.run_page import SECTIONS
-from holdfast.report.words import clean
 from holdfast.serve.run_look import ALERTS, COURSE, RunLook
 from holdfast.serve.topic import TROUBLE
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
+from holdfast.core.visible import clean
 from holdfast.errors import JournalError
 from holdfast.journal.store import RunStore
 from holdfast.report.compare import comparison
 from holdfast.report.page import environment
 from holdfast.report.run_top import STATE_TONES
-from holdfast.report.words import clean
 from holdfast.serve.run_look import RunLook, See
 from holdfast.serve.topic import Parts
 

@@ -13,6 +13,7 @@ from html import escape
 from typing import NamedTuple
 
 from holdfast.core.alerts import AlertPolicy, alerts
+from holdfast.core.visible import clean
 from holdfast.errors import JournalError
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import Recorded
@@ -21,7 +22,6 @@ from holdfast.report.overview import Overview
 from holdfast.report.page import environment
 from holdfast.report.run_data import course_data
 from holdfast.report.run_page import CHARTS, sections, timeline_of
-from holdfast.report.words import clean
 from holdfast.runs.cache import outside
 from holdfast.runs.reading import Reading
 from holdfast.serve.banner import banner

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from holdfast.core.alerts import URGENCY, Alert, AlertPolicy, alerts
 from holdfast.core.summary import ALL, RunSummary, Window
+from holdfast.core.visible import clean
 from holdfast.journal.store import RunStore
 from holdfast.report.page import environment
 from holdfast.report.run_top import STATE_TONES
-from holdfast.report.words import MISSING, clean, percent
+from holdfast.report.words import MISSING, percent
 from holdfast.runs.listing import Listing, RunList
 from holdfast.runs.state import RUNNING, SILENT, STATES
 from holdfast.serve.banner import banner, short

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
 
+from holdfast.core.visible import clean
 from holdfast.errors import HoldfastError
-from holdfast.report.words import clean
 
 _log = logging.getLogger(__name__)
 

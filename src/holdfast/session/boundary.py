@@ -20,6 +20,7 @@ from holdfast.core.agree_rank import (
     is_settled,
     while_waiting,
 )
+from holdfast.core.visible import sentence
 from holdfast.core.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
@@ -415,7 +416,7 @@ def _await_device(state: Any) -> None:
 def say(words: str) -> None:
     """One line on the training process's standard error; never raises."""
     try:
-        sys.stderr.write(f"holdfast: {words}\n")
+        sys.stderr.write(f"holdfast: {sentence(words)}\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         return

@@ -1,0 +1,97 @@
+"""The one door through which commands print.
+
+What they print comes from a store, and whoever can write there could make a terminal obey: move its
+cursor, set its title, answer for the user. So `main` puts a `Door` before standard output and
+standard error, which makes control characters visible, whoever prints and with what. Colours of our
+own come from `console`, which does the same to all text in them; `coloured_line` is for what ranks
+print. Nothing else gets past it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from holdfast.core.redact import redacted_text
+from holdfast.core.visible import clean, coloured, sentence
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_COLUMNS = 1000  # lines in a pipe are for grep: never folded
+
+
+class Door:
+    """A text stream that lets nothing through which a terminal would obey."""
+
+    buffer = None  # click would print around us
+
+    def __init__(self, behind: IO[str]) -> None:
+        self.behind = behind
+
+    def write(self, text: str) -> int:
+        """All of it, made visible."""
+        self.behind.write(clean(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Each of them."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+
+@contextlib.contextmanager
+def doors() -> Iterator[None]:
+    """Have a door before standard output and standard error."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if hasattr(stream, "reconfigure"):  # what a terminal cannot print is not worth an error
+            stream.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = (cast("Any", Door(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def console(*, err: bool = False, folded: bool = True, file: IO[str] | None = None) -> Console:
+    """A console for tables and colours; `folded`: to the width of 80, also in a pipe."""
+    from rich.console import Console, RenderableType
+    from rich.console import ConsoleOptions as Options
+    from rich.segment import Segment
+
+    class CleanConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: Options | None = None
+        ) -> Iterable[Segment]:
+            for one in super().render(renderable, options):
+                yield one if one.control else Segment(clean(one.text), one.style)
+
+    stream = file or _behind(sys.stderr if err else sys.stdout)
+    width = None if folded or stream.isatty() else PIPE_COLUMNS
+    return CleanConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def say(words: str) -> None:
+    """One sentence of ours, on standard error."""
+    print(f"holdfast: {sentence(redacted_text(words))}", file=sys.stderr, flush=True)
+
+
+def coloured_line(line: str) -> None:
+    """Print a line of a rank's output: its colours may reach a terminal."""
+    _behind(sys.stdout).write(f"{coloured(line)}\n")
+
+
+def raw_line(line: str) -> None:
+    """Print a line as it is: somebody has asked for that."""
+    _behind(sys.stdout).write(f"{line}\n")
+
+
+def _behind(stream: Any) -> IO[str]:
+    found: IO[str] = stream.behind if isinstance(stream, Door) else stream
+    return found
