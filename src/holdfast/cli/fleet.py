@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from holdfast.config import tpu_endpoint
 from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
 from holdfast.core.machines import Machines
 from holdfast.core.recover import Act, Decision, RecoverPolicy
-from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
+from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, ConfigurationError
+from holdfast.journal.agreed import agree, agreed, differences
 from holdfast.journal.attempts import attempts
-from holdfast.journal.machines import MachinesBook
+from holdfast.journal.machines import MachinesBook, read_machines
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
 from holdfast.provision.recovery import Recovery
@@ -42,6 +44,35 @@ def looking_options(
     )
     most = click.option("--limit", type=Seconds(), default=limit_s, metavar="S", help=limit)
     return lambda command: every(most(command))
+
+
+def accept_option(command: F) -> F:
+    """`--accept-stored`."""
+    words = "Take what the store says of the machines, though nobody agreed to it here."
+    return click.option("--accept-stored", is_flag=True, help=words)(command)
+
+
+def agreed_machines(folder: RunFolder, accept_stored: bool) -> Machines:
+    """What the run's machines are made of, as the store says and this user has agreed.
+
+    Asks on a terminal; raises ConfigurationError where the user does not agree, or has none.
+    """
+    stored, known = read_machines(folder), agreed(folder)
+    if stored == known:
+        return stored
+    if not accept_stored:
+        what = "changed in the store" if known else "not known on this host"
+        say(f"what the machines of run {folder.name!r} are made of is {what}; the store says:")
+        for line in differences(known, stored):
+            click.echo(f"  {line}", err=True)
+        asked = "use your rights to look after machines of that kind?"
+        if not sys.stdin.isatty() or not click.confirm(asked, err=True):
+            raise ConfigurationError(
+                f"nothing was done for run {folder.name!r}: whoever can write into its store could "
+                "have written that; if it is right, say so once with --accept-stored"
+            )
+    agree(folder, stored)
+    return stored
 
 
 @contextmanager

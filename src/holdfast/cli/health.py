@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from holdfast.cli.fleet import cloud, rows, show
+from holdfast.cli.fleet import accept_option, agreed_machines, cloud, rows, show
 from holdfast.cli.places import open_run, store_option
 from holdfast.core.fleet import Resource
 from holdfast.errors import ConfigurationError
@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 @click.command(short_help="Show the state and health of machines.")
 @click.argument("run", required=False)
 @store_option
+@accept_option
 @click.option("--project", metavar="NAME", help="Without RUN: all machines of this project.")
 @click.option("--zone", metavar="ZONE", help="Without RUN: and of this zone.")
 @click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
@@ -23,6 +24,7 @@ from holdfast.errors import ConfigurationError
 def health(
     run: str | None,
     store: str | None,
+    accept_stored: bool,
     project: str | None,
     zone: str | None,
     api: str,
@@ -32,7 +34,7 @@ def health(
 
     Of those that `holdfast up` made for RUN; or of all in a project and zone.
     """
-    found = _of_run(run, store) if run is not None else _of_zone(project, zone, api)
+    found = _of_run(run, store, accept_stored) if run is not None else _of_zone(project, zone, api)
     table = rows(found)
     if as_json:
         json.dump({"machines": table}, sys.stdout, indent=1)
@@ -43,12 +45,12 @@ def health(
         click.echo("there are no machines")
 
 
-def _of_run(name: str, store: str | None) -> tuple[Resource, ...]:
+def _of_run(name: str, store: str | None, accept_stored: bool) -> tuple[Resource, ...]:
     from holdfast.core.recover import name_of
-    from holdfast.journal.machines import MachinesBook, read_machines
+    from holdfast.journal.machines import MachinesBook
 
     folder = open_run(name, store)
-    machines = read_machines(folder)
+    machines = agreed_machines(folder, accept_stored)
     generation = MachinesBook(folder).load().generation
     with cloud(machines.project, machines.zone, machines.api) as provider:
         return provider.describe(machines, name_of(machines.prefix, generation))

@@ -6,12 +6,17 @@ import sys
 
 import click
 
-from holdfast.cli.fleet import concluded, looked_after, looking_options
+from holdfast.cli.fleet import (
+    accept_option,
+    agreed_machines,
+    concluded,
+    looked_after,
+    looking_options,
+)
 from holdfast.cli.places import open_run, store_option
 from holdfast.cli.seconds import Seconds
 from holdfast.core.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError
-from holdfast.journal.machines import read_machines
 
 SECOND_NS = 1_000_000_000
 
@@ -19,6 +24,7 @@ SECOND_NS = 1_000_000_000
 @click.command(short_help="Find machines of RUN that are lost, delete them, and make them again.")
 @click.argument("run")
 @store_option
+@accept_option
 @click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and do nothing: the default."
 )
@@ -50,6 +56,7 @@ SECOND_NS = 1_000_000_000
 def recover(
     run: str,
     store: str | None,
+    accept_stored: bool,
     dry_run: bool,
     delete: bool,
     create: bool,
@@ -68,6 +75,9 @@ def recover(
     deleted that does not carry the run's label, whose state is not understood, or while the run
     shows life.
 
+    What the machines are made of is read from the store. Where that is not what `holdfast up` was
+    told on this host, it is shown first, and you are asked (without a terminal: --accept-stored).
+
     Exit codes: 0 all is well, 69 it is not, or not yet.
     """
     if dry_run and (delete or create):
@@ -82,7 +92,7 @@ def recover(
         sick_limit_ns=int(sick_limit * SECOND_NS),
     )
     folder = open_run(run, store)
-    machines = read_machines(folder)
+    machines = agreed_machines(folder, accept_stored)
     with looked_after(folder, machines, policy) as recovery:
         if not policy.may_create:
             sys.exit(concluded(recovery.look()))

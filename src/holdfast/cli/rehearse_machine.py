@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.fleet import cloud, looking_options, tell
+from holdfast.cli.fleet import accept_option, agreed_machines, cloud, looking_options, tell
 from holdfast.cli.places import open_run, store_option
 from holdfast.core.fleet import Outcome, to_rehearse
 from holdfast.core.recover import name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
-from holdfast.journal.machines import MachinesBook, read_machines
+from holdfast.journal.machines import MachinesBook
 from holdfast.provision.cloud_tpu.requests import ALPHA
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ NS_PER_S = 1_000_000_000
 @click.command(short_help="Have the cloud simulate maintenance of RUN's own machine.")
 @click.argument("run")
 @store_option
+@accept_option
 @click.option("--slice", "slice_name", default="", metavar="NAME", help="Which, of several.")
 @click.option(
     "--worker", "workers", multiple=True, metavar="N", help="Which of its hosts; the first."
@@ -37,6 +38,7 @@ NS_PER_S = 1_000_000_000
 def machine(
     run: str,
     store: str | None,
+    accept_stored: bool,
     slice_name: str,
     workers: Sequence[str],
     yes: bool,
@@ -55,7 +57,7 @@ def machine(
     from holdfast.rehearse.hearing import Hearing
 
     folder = open_run(run, store)
-    machines = read_machines(folder)
+    machines = agreed_machines(folder, accept_stored)
     name = name_of(machines.prefix, MachinesBook(folder).load().generation)
     with cloud(machines.project, machines.zone, ALPHA) as provider:
         found = provider.describe(machines, name)

@@ -9,12 +9,20 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.fleet import cloud, concluded, looked_after, looking_options
+from holdfast.cli.fleet import (
+    accept_option,
+    agreed_machines,
+    cloud,
+    concluded,
+    looked_after,
+    looking_options,
+)
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.machines import Buy, Machines, checked, prefix_for
 from holdfast.core.recover import Act, RecoverPolicy, name_of
 from holdfast.errors import ConfigurationError
+from holdfast.journal.agreed import agree
 from holdfast.journal.machines import replace_machines, write_machines
 from holdfast.journal.names import check_name
 from holdfast.journal.store import RunFolder, RunStore
@@ -27,6 +35,7 @@ PROVIDER = "cloud-tpu"
 @click.command(short_help="Make the machines of RUN, which then train it.")
 @click.argument("run")
 @store_option
+@accept_option
 @click.option("--project", required=True, metavar="NAME", help="The project that pays.")
 @click.option("--zone", required=True, metavar="ZONE", help="Such as us-west4-a.")
 @click.option("--type", "accelerator", required=True, metavar="TYPE", help="Such as v5litepod-8.")
@@ -58,6 +67,7 @@ PROVIDER = "cloud-tpu"
 def up(
     run: str,
     store: str | None,
+    accept_stored: bool,
     project: str,
     zone: str,
     accelerator: str,
@@ -135,21 +145,29 @@ def up(
     with cloud(project, zone, api):  # no library, or no credentials: said before all else
         folder = runs.open(run, command=command)
     made = replace(machines(folder.identity.run_id), script=script)
-    sys.exit(_made(folder, made, every, limit))
+    sys.exit(_made(folder, made, accept_stored, every, limit))
 
 
-def _made(folder: RunFolder, machines: Machines, every_s: float, limit_s: float | None) -> int:
-    _settle(folder, machines)
+def _made(
+    folder: RunFolder,
+    machines: Machines,
+    accept_stored: bool,
+    every_s: float,
+    limit_s: float | None,
+) -> int:
+    _settle(folder, machines, accept_stored)
     policy = RecoverPolicy(may_create=True)
     with looked_after(folder, machines, policy) as recovery:
         return concluded(recovery.run(every_s, limit_s))
 
 
-def _settle(folder: RunFolder, machines: Machines) -> None:
+def _settle(folder: RunFolder, machines: Machines, accept_stored: bool) -> None:
     """Write down what the run's machines are made of; others only while there are none."""
     known = write_machines(folder, machines)
     if known == machines:
+        agree(folder, machines)
         return
+    agreed_machines(folder, accept_stored)
     with looked_after(folder, known, RecoverPolicy()) as recovery:
         recovery.book.hold()
         decision = recovery.look()
@@ -159,6 +177,7 @@ def _settle(folder: RunFolder, machines: Machines) -> None:
                 f"({decision.reason}); use another name, or delete those first"
             )
         replace_machines(folder, machines)
+        agree(folder, machines)
         # What failed was of something else: these need not wait for that.
         fresh = replace(recovery.book.load(), wait_ns=0, not_before_unix_ns=0, why="")
         recovery.book.save(fresh)

@@ -32,7 +32,7 @@ WORKING_COPY_VARIABLE = "HOLDFAST_WORKING_COPY"
 SERVE_TOKEN_VARIABLE = "HOLDFAST_SERVE_TOKEN"  # noqa: S105 - a name
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
-SUMMARIES = "summaries"
+SUMMARIES, AGREED = "summaries", "agreed"
 
 
 def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None = None) -> Resolved:
@@ -150,6 +150,11 @@ def mirror_folder() -> str:
 def summaries_folder() -> Path:
     """Where this host keeps summaries of finished runs: beside the records of object stores."""
     return Path(resolve().settings.mirror).expanduser() / SUMMARIES
+
+
+def agreed_folder() -> Path:
+    """Where this user's agreements are kept on this host: likewise beside them."""
+    return Path(resolve().settings.mirror).expanduser() / AGREED
 
 
 def instance_credentials() -> bool:
