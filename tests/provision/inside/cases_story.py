@@ -87,7 +87,8 @@ class Story:
 @pytest.fixture
 def story(tmp_path, monkeypatch):
     for name, value in {
-        "STORE": tmp_path / "store", "MIRROR": tmp_path / "mirror", "SCRATCH": tmp_path / "scratch", "MEMORY": "off",
+        "STORE": tmp_path / "store", "MIRROR": tmp_path / "mirror",
+        "SCRATCH": tmp_path / "scratch", "MEMORY": "off",
         "STANDBY": "off", "NOTICE": "off", "SAVE_EVERY_STEPS": "1", "COMPILE_CACHE": "off",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"HOLDFAST_{name}", str(value))
