@@ -56,7 +56,7 @@ def differences(known: Machines | None, stored: Machines) -> Iterator[str]:
             if old != new:
                 yield f"{one.name}: {new!r}" + ("" if known is None else f", agreed: {old!r}")
             continue
-        lines = unified_diff((old or "").splitlines(), new.splitlines(), n=2, lineterm="")
+        lines = unified_diff((old or "").splitlines(), stored.script.splitlines(), n=2, lineterm="")
         for number, line in enumerate(lines):
             yield "script:" if number == 0 else f"  {line}"
 
