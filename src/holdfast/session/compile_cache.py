@@ -10,10 +10,10 @@ hosts each host has a folder of its own). A cache that the user has configured i
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from holdfast.cache.entry import Entry
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import Tier
 from holdfast.config import cpu_threads
+from holdfast.session.hooks import arguments, hook_into
 
 KIND = "xla"
 SEED_WAIT_S = 2.0
@@ -34,9 +35,8 @@ OPTIONS = (
     # --scratch, would find nothing. What they hold for a program stands in the program as well.
     ("jax_persistent_cache_enable_xla_caches", "xla_gpu_per_fusion_autotune_cache_dir", "none"),
 )
-# What this module relies on inside JAX, which has no public face for a cache of one's own.
-_READER = ["path"]
-_WRITER = ["cache_key", "compile_time_secs", "module_name", "backend", "executable"]
+# What JAX's private `_cache_write` has to take. There is no public face for a cache of one's own.
+_WRITTEN = ("cache_key", "compile_time_secs", "module_name", "backend", "executable")
 
 
 @dataclass(slots=True)
@@ -101,18 +101,16 @@ def point_jax_at(cache: ProgramCache, say: Callable[[str], None]) -> bool:
     if jax.config.jax_compilation_cache_dir:
         return False  # the user's own choice
     try:
-        from jax._src import cache_key, compilation_cache, compiler
+        from jax._src import cache_key, compilation_cache, compiler, distributed
 
-        readers = list(inspect.signature(compilation_cache.get_file_cache).parameters)
-        writers = list(inspect.signature(compiler._cache_write).parameters)
-        if readers != _READER or writers[:5] != _WRITER:
-            raise AttributeError
-        _tell_threads(cache_key)
+        _let_every_rank_write(cache, compilation_cache, compiler, distributed)
         _give(cache, compilation_cache)
-        _let_every_rank_write(cache, compilation_cache, compiler)
-    except (ImportError, AttributeError):
-        say(f"jax {jax.__version__} has another compilation cache than 0.10: it is left alone")
+        _tell_threads(cache_key)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        say(f"compiled programs are not kept: jax {jax.__version__} has another cache ({error})")
         return False
+    # Without us there would be no cache and no such warning, which `-W error` makes an exception.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(cache.tier.folder))
     for option, default, ours in OPTIONS:
         if getattr(jax.config, option, None) == default:
@@ -126,52 +124,53 @@ def _tell_threads(cache_key: Any) -> None:
     XLA divides loops and sums among them when it compiles; JAX's key says nothing of that. JAX
     gives others' additions to the key a place of their own, which is used here.
     """
-    others = cache_key.custom_hook
 
-    def custom_hook() -> str:
+    def with_threads(others: str) -> str:
         is_cpu = sys.modules["jax"].default_backend() == "cpu"
-        return f"{others()}{cpu_threads() if is_cpu else ''}"
+        return f"{others}{cpu_threads() if is_cpu else ''}"
 
-    cache_key.custom_hook = custom_hook
+    loss = "another number of threads finds the same compiled programs"
+    hook_into(cache_key, "custom_hook", loss, after=with_threads)
 
 
 def _give(cache: ProgramCache, compilation_cache: Any) -> None:
     """JAX opens the cache of its configured folder: for ours it gets `cache`, else its own."""
-    files = compilation_cache.get_file_cache
 
-    def get_file_cache(path: str) -> Any:
-        return (cache, path) if path == str(cache.tier.folder) else files(path)
+    def ours(path: str, *_: Any, **__: Any) -> tuple[ProgramCache, str] | None:
+        return (cache, path) if path == str(cache.tier.folder) else None
 
-    compilation_cache.get_file_cache = get_file_cache
+    loss = "JAX keeps compiled programs itself"
+    hook_into(compilation_cache, "get_file_cache", loss, before=ours)
 
 
-def _let_every_rank_write(cache: ProgramCache, compilation_cache: Any, compiler: Any) -> None:
+def _let_every_rank_write(
+    cache: ProgramCache, compilation_cache: Any, compiler: Any, distributed: Any
+) -> None:
     """JAX's `_cache_write` without "process 0 only", where the cache is ours."""
-    write = compiler._cache_write
+    by_name = arguments(compiler._cache_write, *_WRITTEN)
 
-    def cache_write(
-        cache_key: str,
-        compile_time_secs: float,
-        module_name: str,
-        backend: Any,
-        executable: Any,
-        host_callbacks: Any,
-    ) -> None:
-        if compilation_cache._cache is not cache:
-            write(cache_key, compile_time_secs, module_name, backend, executable, host_callbacks)
+    def time_it(*args: Any, **kwargs: Any) -> None:
+        told = by_name(*args, **kwargs)
+        cache.compiled(told["cache_key"], int(told["compile_time_secs"] * 1e9))
+
+    def write_too(_: None, *args: Any, **kwargs: Any) -> None:
+        """What JAX does in process 0, in the others."""
+        if compilation_cache._cache is not cache or distributed.global_state.process_id == 0:
             return
-        config = sys.modules["jax"].config
-        least_s = config.jax_persistent_cache_min_compile_time_secs
-        if host_callbacks or compile_time_secs < least_s:
+        told = by_name(*args, **kwargs)
+        took_s = told["compile_time_secs"]
+        least_s = sys.modules["jax"].config.jax_persistent_cache_min_compile_time_secs
+        if told.get("host_callbacks") or took_s < least_s:
             return  # a callback's address is worth nothing to another process
-        cache.compiled(cache_key, int(compile_time_secs * 1e9))
+        key, module, backend = told["cache_key"], told["module_name"], told["backend"]
         # A backend may not serialize this one; JAX itself only warns then.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(RuntimeError):
             compilation_cache.put_executable_and_time(
-                cache_key, module_name, executable, backend, int(compile_time_secs)
+                key, module, told["executable"], backend, int(took_s)
             )
 
-    compiler._cache_write = cache_write
+    loss = "compile times, and the programs of ranks other than 0, are not kept"
+    hook_into(compiler, "_cache_write", loss, before=time_it, after=write_too)
 
 
 def open_cache(

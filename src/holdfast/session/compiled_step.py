@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.cache.entry import Entry
 from holdfast.journal.clocks import now_ns
@@ -64,6 +65,13 @@ class Program:
         return call.tree == self.tree and call.weak == self.weak and call.statics == self.statics
 
 
+class Static(NamedTuple):
+    """Which arguments `jax.jit` was told are static."""
+
+    places: tuple[int, ...]
+    names: tuple[str, ...]
+
+
 class CompiledStep:
     """What `run.compile` gives: call it as the function. Made by `Run.compile` alone."""
 
@@ -75,12 +83,15 @@ class CompiledStep:
         self._compiling = compiling
         self._name = getattr(function, "__name__", type(function).__name__)
         self._stem = f"step_{self._name}"
-        self._info = getattr(self._jitted, "_jit_info", None)
+        self._static = _static_of(self._jitted)
         self._newest: Program | None = None
         self._programs: dict[str, Program] = {}
         self._surroundings = ""
         functools.update_wrapper(self, function)
-        compiling.expect(self._stem)
+        if self._static is None:
+            self._tell("it is not a function of jax.jit's")
+        else:
+            compiling.expect(self._stem)
 
     def __getattr__(self, name: str) -> Any:
         """`lower`, `trace` and the like are those of the jitted function."""
@@ -90,7 +101,9 @@ class CompiledStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function, on the devices."""
-        call = self._call(args, kwargs)
+        if self._static is None:
+            return self._jitted(*args, **kwargs)
+        call = self._call(self._static, args, kwargs)
         newest = self._newest
         if newest is not None and newest.suits(call):
             try:
@@ -104,22 +117,19 @@ class CompiledStep:
         signature = self._signature(call)
         program = self._programs.get(signature)
         if program is None:
-            run = self._find_or_compile(call, signature, args, kwargs)
-            program = Program(run, call.tree, call.weak, call.statics, signature)
-            self._programs[signature] = program
+            return self._first_run(call, signature, args, kwargs)
         self._newest = program
         return program.run(*call.args, **call.kwargs)
 
     # --- arguments --------------------------------------------------------------------------
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _call(self, static: Static, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         from jax.tree_util import tree_flatten
 
         statics: list[Any] = []
-        info = self._info
-        if info is not None and (info.static_argnums or info.static_argnames):
-            places = {n if n >= 0 else n + len(args) for n in info.static_argnums}
-            names = set(info.static_argnames)
+        if static.places or static.names:
+            places = {n if n >= 0 else n + len(args) for n in static.places}
+            names = set(static.names)
             statics = [args[n] for n in sorted(places) if n < len(args)]
             statics += [(name, kwargs[name]) for name in sorted(names & kwargs.keys())]
             args = tuple(arg for n, arg in enumerate(args) if n not in places)
@@ -141,33 +151,46 @@ class CompiledStep:
 
     # --- finding, compiling, keeping --------------------------------------------------------
 
-    def _find_or_compile(
+    def _first_run(
         self, call: Call, signature: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Find the program of this call, or compile and keep it; gives the call's result."""
         start_ns = now_ns()
-        cache = self._compiling.cache
-        key = None
+        cache, key, found = self._compiling.cache, None, None
         if cache is None:
             self._tell("compiled programs are not kept by Holdfast here")
-        elif self._info is None:
-            self._tell("it is not a function of jax.jit's")
         else:
             try:
                 key = self._key(call, signature)
                 found = self._find(cache, key, call, start_ns)
             except (UnfathomableError, UnkeptError) as why:
                 self._tell(str(why))
+            except Exception as error:
+                self._tell(f"this version of jax is not known here ({error!r})")
+        if cache is not None and key is not None and found is not None:
+            try:
+                result = found(*call.args, **call.kwargs)
+            except Exception as error:
+                if any(_is_given_away(leaf) for leaf in call.leaves):
+                    raise
+                cache.tier.remove(key)
+                self._tell(f"what was kept of it cannot be run ({error!r})")
             else:
-                if found is not None:
-                    return found
+                self._remember(found, call, signature)
+                return result
         lowered = self._jitted.trace(*args, **kwargs).lower()
         lowered_ns = now_ns() - start_ns
         if cache is not None:
             cache.last.key = ""
         compiled = lowered.compile()
-        if key is not None and cache is not None:
+        if cache is not None and key is not None:
             self._keep(cache, key, compiled, call, lowered_ns)
-        return compiled
+        self._remember(compiled, call, signature)
+        return compiled(*call.args, **call.kwargs)
+
+    def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> None:
+        self._newest = Program(run, call.tree, call.weak, call.statics, signature)
+        self._programs[signature] = self._newest
 
     def _key(self, call: Call, signature: str) -> str:
         if not self._surroundings:
@@ -250,6 +273,20 @@ class CompiledStep:
 
     def _tell(self, why: str) -> None:
         say(f"{self._name} is traced and compiled at every start: {why}")
+
+
+def _static_of(jitted: Any) -> Static | None:
+    """None: it is not a function of jax.jit's, or of another JAX than those that are known here."""
+    try:
+        info = jitted._jit_info
+        return Static(tuple(info.static_argnums), tuple(info.static_argnames))
+    except (AttributeError, TypeError):
+        return None
+
+
+def _is_given_away(leaf: object) -> bool:
+    """Whether an argument was donated to a program that began to run."""
+    return isinstance(leaf, sys.modules["jax"].Array) and leaf.is_deleted()
 
 
 def _is_tracer(leaf: object) -> bool:

@@ -16,6 +16,7 @@ from holdfast.journal.words import WordsPage
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import say
 from holdfast.session.compile_cache import ProgramCache, open_cache, point_jax_at
+from holdfast.session.hooks import Guard
 from holdfast.session.preload import Loaded, Preload
 from holdfast.session.upon_import import upon_import
 from holdfast.session.watch import watch_compilation
@@ -38,7 +39,7 @@ class Compiling:
         self._is_awaited = False
         self.cache: ProgramCache | None = None
         self.counts = Counts(attachment.writer.words)
-        self._call_off = upon_import("jax", self._jax_is_there)
+        self._call_off = upon_import("jax", self._jax_is_there, "programs are compiled anew")
 
     def close(self) -> None:
         """Bring home what is new."""
@@ -72,14 +73,9 @@ class Compiling:
         self.counts.add(asked=1, hits=1, saved_ns=saved_ns)
 
     def _jax_is_there(self) -> None:
-        """Never raises: it may be in the middle of the script's import."""
-        try:
-            watch_compilation(self._attachment.writer)
-            self._open_cache()
-            self.counts.listen()
-        except Exception as error:
-            self._attachment.writer.words.increment(Word.ERRORS)
-            say(f"programs are compiled without a cache: {error!r}")
+        watch_compilation(self._attachment.writer)
+        self._open_cache()
+        self.counts.listen()
 
     def _open_cache(self) -> None:
         programs = self._attachment.programs
@@ -112,7 +108,7 @@ class Counts:
         ):
             register = getattr(monitoring, name, None)
             if register is not None:
-                register(callback)
+                register(Guard(callback, "compilations are no longer counted"))
 
     def happened(self, event: str, **_: object) -> None:
         """JAX reports that something happened."""

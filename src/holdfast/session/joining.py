@@ -10,23 +10,20 @@ no answer) is none of our business: the framework dials, and says what it thinks
 from __future__ import annotations
 
 import errno
-import functools
-import inspect
 import socket
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.session.hooks import arguments, hook_into
 from holdfast.session.upon_import import upon_import
 
 FIRST_LOOK_S = 0.001
 LONGEST_PAUSE_S = 0.02
 ANSWER_LIMIT_S = 1.0
 LISTEN_LIMIT_S = 60.0  # then the framework is let try
-# What we rely on inside the two; others are left alone.
-_JAX_DIALS = "get_distributed_runtime_client"
-_TORCH_STORE = ["hostname", "port", "rank", "world_size", "timeout", "use_libuv"]
+_LOSS = "the ranks that dial before rank 0 listens back off for a second"
 
 
 def await_listener(host: str, port: int, limit_s: float) -> None:
@@ -48,8 +45,8 @@ def _is_refused(host: str, port: int) -> bool:
 
 def dial_when_heard() -> Callable[[], None]:
     """Have both frameworks do so in this process, from now on; gives what calls it off."""
-    forget_jax = upon_import("jax", lambda: _kindly(_change_jax))
-    forget_torch = upon_import("torch", lambda: _kindly(_change_torch))
+    forget_jax = upon_import("jax", _change_jax, _LOSS)
+    forget_torch = upon_import("torch", _change_torch, _LOSS)
 
     def call_off() -> None:
         forget_jax()
@@ -58,47 +55,31 @@ def dial_when_heard() -> Callable[[], None]:
     return call_off
 
 
-def _kindly(change: Callable[[], None]) -> None:
-    """Another version than those we know is left as it is."""
-    try:
-        change()
-    except (ImportError, AttributeError, TypeError, ValueError, KeyError):
-        return
-
-
 def _change_jax() -> None:
     """JAX makes its client in one call, from what the script said or the cluster's variables."""
     from jax._src import distributed
 
-    library: Any = distributed._jax
-    dial = getattr(library, _JAX_DIALS)
-
-    @functools.wraps(dial)
-    def dial_heard(*told: Any, **options: Any) -> Any:
+    def await_process_0(*told: Any, **options: Any) -> None:
         match told:
             case (str(address), int(process), *_) if process > 0:
                 host, _, port = address.rpartition(":")
                 if port.isdecimal():
                     limit_s = options.get("init_timeout", LISTEN_LIMIT_S)
                     await_listener(host.strip("[]"), int(port), limit_s)
-        return dial(*told, **options)
 
-    setattr(library, _JAX_DIALS, dial_heard)
+    hook_into(distributed._jax, "get_distributed_runtime_client", _LOSS, before=await_process_0)
 
 
 def _change_torch() -> None:
     """Both of PyTorch's rendezvous, env:// and tcp://, make their store in one function."""
-    rendezvous: Any = sys.modules["torch.distributed.rendezvous"]
-    make = rendezvous._create_c10d_store
-    if list(inspect.signature(make).parameters) != _TORCH_STORE:
-        return
+    rendezvous = sys.modules.get("torch.distributed.rendezvous")
+    if rendezvous is None:
+        return  # a PyTorch that was built without it
+    by_name = arguments(rendezvous._create_c10d_store, "hostname", "port", "rank", "timeout")
 
-    @functools.wraps(make)
-    def make_heard(
-        hostname: str, port: int, rank: int, world_size: int, timeout: Any, *more: Any, **also: Any
-    ) -> Any:
-        if rank > 0:
-            await_listener(hostname, port, timeout.total_seconds())
-        return make(hostname, port, rank, world_size, timeout, *more, **also)
+    def await_rank_0(*args: Any, **kwargs: Any) -> None:
+        told = by_name(*args, **kwargs)
+        if told["rank"] > 0:
+            await_listener(told["hostname"], told["port"], told["timeout"].total_seconds())
 
-    rendezvous._create_c10d_store = make_heard
+    hook_into(rendezvous, "_create_c10d_store", _LOSS, before=await_rank_0)

@@ -12,13 +12,17 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
+
+from holdfast.session.hooks import Guard
 
 
-def upon_import(name: str, act: Callable[[], None]) -> Callable[[], None]:
+def upon_import(name: str, act: Callable[[], None], loss: str) -> Callable[[], None]:
     """Call `act` once, when the top-level module `name` is imported; gives what calls it off.
 
-    At once if it is there. `act` must not raise: it would fail the script's import.
+    At once if it is there. An `act` that raises costs what it is for (`loss`), not the import.
     """
+    act = Guard(act, loss)
     if name in sys.modules:
         act()
         return lambda: None
@@ -45,14 +49,16 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         self.remove()
         spec = importlib.util.find_spec(fullname)
-        if spec is not None and isinstance(spec.loader, importlib.abc.Loader):
-            load = spec.loader.exec_module
+        loader: Any = None if spec is None else spec.loader
+        if hasattr(loader, "exec_module"):
+            load = loader.exec_module
 
-            def load_and_act(module: ModuleType) -> None:
-                load(module)
+            def load_and_act(*args: Any, **kwargs: Any) -> Any:
+                result = load(*args, **kwargs)
                 self._act()
+                return result
 
-            spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+            loader.exec_module = load_and_act
         return spec
 
     def remove(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.writer import JournalWriter
+from holdfast.session.hooks import Guard
 
 LOOK_EVERY_S = 0.02
 
@@ -104,9 +105,10 @@ def watch_compilation(writer: JournalWriter) -> bool:
         return False
     watch = CompilationWatch(writer)
     on_begin = getattr(monitoring, "register_scalar_listener", None)
+    loss = "compilations are no longer recorded"
     if on_begin is not None:
-        on_begin(watch.began)
-    on_end(watch.ended)
+        on_begin(Guard(watch.began, loss))
+    on_end(Guard(watch.ended, loss))
     return True
 
 
