@@ -38,10 +38,11 @@ NOTICES        ?= 1000
 NOTICES_REAL   ?= 50
 RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
+VERSIONS_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test tests check lint format types demo faults chaos crash browser prometheus fuzz schedules \
-	bench race kills truth trainers hosts notices docs picture clean
+	bench race kills truth trainers hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +133,9 @@ notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them
 trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
 
+versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
+	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)
+
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
 	$(BIN)/python tests/chaos/campaign.py --kills $(CHAOS_KILLS) $(CHAOS_FLAGS)
 
@@ -167,5 +171,5 @@ picture: $(STAMP) ## Train the demo again and draw its report into docs/images/r
 	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
 
 clean: ## Remove what was built
-	rm -rf $(VENV) $(RACE_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RACE_VENV) .venv-versions build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +

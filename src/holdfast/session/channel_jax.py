@@ -5,6 +5,7 @@ JAX has no public face for its key-value store; the only private access of this 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -37,10 +38,8 @@ def keep_sigterm() -> None:
     """
     jax = sys.modules.get("jax")
     if jax is not None and _state() is None:
-        try:
+        with contextlib.suppress(Exception):  # a JAX without that service, or that option
             jax.config.update("jax_enable_preemption_service", False)
-        except (AttributeError, KeyError, ValueError):
-            return  # a JAX without that service
 
 
 class JaxChannel:
@@ -55,7 +54,7 @@ class JaxChannel:
                 jax = sys.modules["jax"]
                 raise ConfigurationError(
                     f"jax {jax.__version__} has no {method} in its distributed client, through "
-                    "which ranks without a supervisor agree: use `holdfast run`, or a JAX of 0.10"
+                    "which ranks without a supervisor agree: use `holdfast run`, or another JAX"
                 )
         self._client = client
 

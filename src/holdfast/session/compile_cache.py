@@ -23,7 +23,7 @@ from holdfast.cache.entry import Entry
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import Tier
 from holdfast.config import cpu_threads
-from holdfast.session.hooks import arguments, hook_into
+from holdfast.session.hooks import Guard, arguments, hook_into
 
 KIND = "xla"
 SEED_WAIT_S = 2.0
@@ -56,6 +56,9 @@ class ProgramCache:
         self._path = tier.folder  # JAX prints it
         self._homing = homing
         self._last = threading.local()
+        # As methods they would be JAX's to call in whatever way its next version does.
+        self.get = Guard(self._get, "compiled programs are not found again")
+        self.put = Guard(self._put, "compiled programs are not kept")
 
     @property
     def last(self) -> LastProgram:
@@ -73,7 +76,7 @@ class ProgramCache:
             self._homing = None  # waited for once, by each thread that is here already
         return self.tier
 
-    def get(self, key: str) -> bytes | None:
+    def _get(self, key: str) -> bytes | None:
         """The program as JAX gave it to `put`; None: it is not there."""
         entry = self.seeded().get(f"{KIND}-{key}")
         last = self.last
@@ -84,7 +87,7 @@ class ProgramCache:
         last.compile_ns = took_ns if isinstance(took_ns, int) else 0
         return entry.program
 
-    def put(self, key: str, value: bytes) -> None:
+    def _put(self, key: str, value: bytes) -> None:
         """Keep a program; what it took to compile was said by `compiled`."""
         words = {"compile_ns": self.last.compile_ns, "kept_unix_ns": time.time_ns()}
         self.tier.put(Entry(f"{KIND}-{key}", value, words))

@@ -5,12 +5,14 @@ JAX knows about it: shapes, shardings, layouts, the trees of arguments and resul
 down as plain JSON (`jax_words`). What this encoding does not know is refused when the program is
 kept, never when it is needed: what was written is read back at once and must be equal.
 
-Everything in this module is private to JAX 0.10; another version says `UnkeptError`, and compiles.
+Everything in this module is private to JAX (0.8 to 0.12); another version says `UnkeptError`, and
+compiles.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable
@@ -31,6 +33,18 @@ from holdfast.session.jax_words import (
 )
 from holdfast.session.own_code import UnfathomableError
 
+# What a program that is kept must have none of.
+_EMPTY = (
+    "unordered_effects",
+    "ordered_effects",
+    "keepalive",
+    "host_callbacks",
+    "mut",
+    "auto_spmd_lowering",
+)
+_KNOWN = {*_EMPTY, *LISTS, "xla_executable", "device_list", "backend", "committed", "name"}
+_KNOWN |= {"kept_var_idx", "all_args_info", "pgle_profiler"}
+
 # --- the program ----------------------------------------------------------------------------------
 
 
@@ -42,8 +56,11 @@ def say_program(compiled: Any, in_tree: Any) -> Words:
             raise UnkeptError("it closes over arrays")
         if compiled.in_tree != in_tree:
             raise UnkeptError("its arguments are not those of the call")
-        for name in ("unordered_effects", "ordered_effects", "keepalive", "host_callbacks", "mut"):
-            if getattr(unloaded, name):
+        fields = {one.name for one in dataclasses.fields(unloaded)}
+        if unknown := sorted(fields - _KNOWN):
+            raise UnkeptError(f"this JAX's programs have {' and '.join(unknown)}")
+        for name in _EMPTY:
+            if getattr(unloaded, name, None):
                 raise UnkeptError(f"it has {name.replace('_', ' ')}")
         infos = compiled.args_info
         leaves = sys.modules["jax"].tree_util.tree_leaves(infos)
@@ -103,6 +120,8 @@ def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> 
     devices = xla_client.DeviceList(tuple(reader.devices(words["devices"])))
     out_tree = read_tree(words["out"], list(nodes_of(in_tree)))
     infos = [stages.ArgInfo(reader.aval(one), one["donated"]) for one in words["args"]]
+    fields = {one.name for one in dataclasses.fields(pxla.UnloadedMeshExecutable)}
+    gone = {"auto_spmd_lowering": False}  # since JAX 0.10
     unloaded = pxla.UnloadedMeshExecutable(
         xla_executable=executable,
         device_list=devices,
@@ -117,6 +136,7 @@ def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> 
         mut=None,
         all_args_info=None,
         pgle_profiler=None,
+        **{name: value for name, value in gone.items() if name in fields},
         **reader.lists(words),
     )
     args_info = in_tree.unflatten(infos)
@@ -173,24 +193,24 @@ def jit_options(info: Any) -> list[object]:
 def surroundings(backend: Any) -> str:
     """Versions, devices, flags and options: all that a program depends on but the function."""
     import jax
+    import numpy as np
     from jax._src import cache_key, config
-    from jax._src.lib import xla_client
 
-    flags: Any = []
+    told: Any = []  # XLA's flags, and the topology
 
     class Heard:
         """Takes what JAX digests for its own keys."""
 
         def update(self, data: bytes) -> None:
-            flags.append(data.hex())
+            told.append(data.hex())
 
     cache_key._hash_xla_flags(Heard(), cache_key.get_flag_prefixes())
+    cache_key._hash_accelerator_config(Heard(), np.array(backend.devices(), dtype=object))
     options = sorted(
         f"{name}={state.value!r}"
         for name, state in config.config_states.items()
         if name not in _VARYING
     )
-    topology = xla_client.get_topology_for_devices(list(backend.devices()))
     context = [o for o in config.trace_context() if type(o).__name__ != "AxisEnv"]
     text = repr(
         (
@@ -200,10 +220,9 @@ def surroundings(backend: Any) -> str:
             sys.flags.optimize,
             backend.platform,
             backend.platform_version,
-            topology.fingerprint(),
             [(d.id, d.device_kind, d.process_index) for d in backend.devices()],
             backend.process_index(),
-            flags,
+            told,
             cache_key.custom_hook(),
             options,
             context,

@@ -1,6 +1,6 @@
 """What JAX knows about a program, as JSON and back: shardings, types, layouts, trees.
 
-Reading creates numbers, names and JAX's own types only. Private to JAX 0.10, as `executables` is.
+Reading creates numbers, names and JAX's own types only. Private to JAX, as `executables` is.
 """
 
 from __future__ import annotations
@@ -151,10 +151,11 @@ def say_layout(layout: Any) -> Words | None:
     """A layout in memory as JSON; None: the default."""
     if layout is None:
         return None
+    bits = "sub_byte_element_size_in_bits"  # before JAX 0.10 with an underscore in front of it
     return {
         "order": list(layout.major_to_minor),
         "tiling": [list(tile) for tile in layout.tiling or ()],
-        "bits": layout.sub_byte_element_size_in_bits,
+        "bits": getattr(layout, bits if hasattr(layout, bits) else f"_{bits}"),
     }
 
 

@@ -1,0 +1,214 @@
+"""Holdfast with the oldest and the newest JAX that it supports, and with PyTorch: a table.
+
+    python tests/versions/try_versions.py [--folder FOLDER] [--only WORD ...]
+
+For each row a virtual environment is made (or found in FOLDER), a short training runs under
+`holdfast run`, is killed once and goes on, and the tests run that lie closest to the framework.
+The oldest version is the one in pyproject.toml, the newest what pip installs for that Python. A row
+whose Python is not on this machine is left out, and the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+PYTHONS = ("3.11", "3.12")
+STEPS, KILL_AT = 12, 7
+LIMIT_S = 1800  # of one command, on a busy machine
+TOOLS = ("hatchling", "editables", "pytest", "hypothesis", "packaging")
+JAX_TESTS = (
+    "tests/session/test_jax.py",
+    "tests/session/test_compile.py",
+    "tests/session/test_preload.py",
+    "tests/session/test_contents.py",
+    "tests/session/test_together_jax.py",
+    "tests/e2e/test_compile_cache.py",
+)
+TORCH_TESTS = (
+    "tests/session/test_contents.py",
+    "tests/session/test_together_torch.py",
+    "tests/snapshot/test_frameworks.py",
+)
+
+
+@dataclass
+class Row:
+    """One Python with one version of a framework, and how it went."""
+
+    python: str
+    framework: str
+    version: str  # "": the newest
+    packages: tuple[str, ...]
+    tests: tuple[str, ...]
+    found: str = ""
+    outcome: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"py{self.python}-{self.framework}-{self.version or 'newest'}"
+
+    @property
+    def is_good(self) -> bool:
+        return all(not said.startswith("FAILED") for said in self.outcome.values())
+
+
+def rows() -> list[Row]:
+    """All that are tried. PyTorch: the version that is pinned, whose wheel is one for CPUs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    oldest = next(need.partition(">=")[2] for need in extras["jax"] if need.startswith("jax>="))
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    )
+    found = []
+    for python in PYTHONS:
+        for version in (f"{oldest}.0" if oldest.count(".") == 1 else oldest, ""):
+            jax = f"jax=={version}" if version else "jax"
+            found.append(Row(python, "jax", version, (jax, "optax"), JAX_TESTS))
+    torch = pinned["torch"]
+    found.append(Row("3.11", "torch", torch, (f"torch=={torch}",), TORCH_TESTS))
+    return found
+
+
+def find_python(version: str) -> str | None:
+    """On the path, or where pyenv keeps them."""
+    if (found := shutil.which(f"python{version}")) and _is_version(found, version):
+        return found
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(kept[-1]) if kept else None
+
+
+def _is_version(python: str, version: str) -> bool:
+    told = subprocess.run([python, "--version"], capture_output=True, text=True)
+    return told.returncode == 0 and f" {version}." in told.stdout
+
+
+def call(argv: list[object], **options: object) -> tuple[int, str]:
+    """(exit code, output); a command that hangs ends with 124."""
+    try:
+        done = subprocess.run(
+            [str(word) for word in argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+    except subprocess.TimeoutExpired as late:
+        return 124, (late.stdout or b"").decode(errors="replace")
+    return done.returncode, done.stdout
+
+
+def make_environment(row: Row, interpreter: str, venv: Path) -> Path:
+    """Its Python, with everything installed."""
+    python = venv / "bin" / "python"
+    if not (venv / ".ready").exists():
+        shutil.rmtree(venv, ignore_errors=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--prefer-binary"]
+        for command in (
+            [interpreter, "-m", "venv", venv],
+            [*pip, *TOOLS, *row.packages],
+            [*pip, "--no-build-isolation", "-e", ROOT],
+        ):
+            code, said = call(command)
+            if code:
+                raise RuntimeError(f"{' '.join(map(str, command))}:\n{said}")
+        (venv / ".ready").touch()
+    code, said = call([python, "-c", f"import {row.framework}; print({row.framework}.__version__)"])
+    row.found = said.strip().splitlines()[-1] if code == 0 else "?"
+    return python
+
+
+def train(row: Row, python: Path, folder: Path, kill_at: int) -> str:
+    """What a short training under `holdfast run` printed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "memory").mkdir(parents=True)
+    environ = {name: value for name, value in os.environ.items() if "HOLDFAST" not in name}
+    environ |= {"JAX_PLATFORMS": "cpu", "NPROC": "2", "PYTHONPATH": str(ROOT / "src")}
+    words = ["run", "--name", "r", "--store", folder / "store", "--scratch", folder / "scratch"]
+    words += ["--memory-dir", folder / "memory", "--standby", "off", "--save-every", 2]
+    script = HERE / f"{row.framework}_script.py"
+    code, said = call(
+        [python, "-m", "holdfast.cli.main", *words, "--", python, script, STEPS, kill_at],
+        cwd=folder,
+        env=environ,
+    )
+    if code:
+        raise RuntimeError(f"exit code {code}:\n{said}")
+    return said
+
+
+def judge_training(row: Row, python: Path, folder: Path) -> None:
+    """Killed and not killed: the same bits, and a compiled step that is found again."""
+    killed, whole = (train(row, python, folder, at) for at in (KILL_AT, STEPS + 1))
+    ends = [re.findall(r"final ([0-9a-f]{16})", said) for said in (killed, whole)]
+    resumed = re.findall(r"resumed at (\d+)", killed)
+    is_same = len(ends[0]) == 1 and ends[0] == ends[1]
+    is_resumed = len(resumed) == 2 and int(resumed[1]) > 0
+    good = is_same and is_resumed
+    row.outcome["kill and resume"] = "to the bit" if good else f"FAILED {ends} {resumed}"
+    if row.framework == "jax":
+        traced = killed.count("tracing")
+        row.outcome["run.compile"] = "found again" if traced == 1 else f"FAILED {traced} traces"
+    if not row.is_good:
+        print(killed, file=sys.stderr)
+
+
+def judge_tests(row: Row, python: Path) -> None:
+    """The tests that lie closest to the framework."""
+    code, said = call(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *row.tests], cwd=ROOT
+    )
+    last = said.strip().splitlines()[-1]
+    row.outcome["tests"] = last if code == 0 else f"FAILED {last}"
+    if code:
+        print(said, file=sys.stderr)
+
+
+def judge(row: Row, folder: Path) -> None:
+    """Everything of one row."""
+    interpreter = find_python(row.python)
+    if interpreter is None:
+        row.outcome["kill and resume"] = f"not tried: there is no Python {row.python} here"
+        return
+    try:
+        python = make_environment(row, interpreter, folder / row.name)
+        judge_training(row, python, folder / f"{row.name}-run")
+        judge_tests(row, python)
+    except RuntimeError as error:
+        row.outcome["kill and resume"] = "FAILED"
+        print(error, file=sys.stderr)
+
+
+def main() -> int:
+    words = argparse.ArgumentParser()
+    words.add_argument("--folder", type=Path, default=ROOT / ".venv-versions")
+    words.add_argument("--only", nargs="*", default=[], help="rows whose names hold one of these")
+    given = words.parse_args()
+    folder: Path = given.folder.absolute()
+    folder.mkdir(exist_ok=True)
+    tried = [row for row in rows() if not given.only or any(w in row.name for w in given.only)]
+    print("| Python | framework | kill and resume | run.compile | tests |\n|---|---|---|---|---|")
+    for row in tried:
+        judge(row, folder)
+        cells = [row.outcome.get(key, "–") for key in ("kill and resume", "run.compile", "tests")]
+        what = f"{row.framework} {row.found or row.version or 'newest'}"
+        print(f"| {row.python} | {what} | {' | '.join(cells)} |", flush=True)
+    return 0 if all(row.is_good for row in tried) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
