@@ -63,18 +63,25 @@ class RunClock:
 
     _pairs: dict[str, ClockPair] = field(default_factory=dict)
     _offsets_ns: dict[str, int] = field(default_factory=dict)
+    _unknown: set[str] = field(default_factory=set)  # boots that were asked for in vain
 
-    def learn(self, boot: str, pair: ClockPair) -> None:
-        """Take a pair of this boot into account; without effect once the boot's anchor is used."""
+    def learn(self, boot: str, pair: ClockPair) -> bool:
+        """Take a pair of this boot into account; without effect once the boot's anchor is used.
+
+        True: with it, what was said of this boot before would have been something else.
+        """
         known = self._pairs.get(boot)
-        if known is None or pair.boottime_ns < known.boottime_ns:
-            self._pairs[boot] = pair
+        if known is not None and known <= pair:
+            return False
+        self._pairs[boot] = pair
+        return boot in self._offsets_ns or boot in self._unknown
 
     def offset_ns(self, boot: str) -> int | None:
         """What to add to this boot's times; None when no pair of this boot is known."""
         if boot not in self._offsets_ns:
             pair = self._pairs.get(boot)
             if pair is None:
+                self._unknown.add(boot)
                 return None
             self._offsets_ns[boot] = pair.unix_ns - pair.boottime_ns
         return self._offsets_ns[boot]
@@ -85,5 +92,6 @@ class RunClock:
 
     def at(self, pair: ClockPair) -> int:
         """A moment of this boot on the run-wide clock; the wall clock's as in `now_ns`."""
-        offset = self.offset_ns(boot_id())
+        boot = boot_id()
+        offset = self.offset_ns(boot) if boot in self._pairs else None
         return pair.unix_ns if offset is None else pair.boottime_ns + offset

@@ -33,28 +33,29 @@ class FirstStep:
     def __init__(self) -> None:
         self._first: tuple[int, int] | None = None
         self._lengths: list[int] = []
+        self._typical_ns = 0  # of these; 0: they are too few
         self.told: Told | None = None
+        self.is_wrong = False  # by now something else would be told
 
     def take(self, pieces: list[Rows], before_ns: int, *, is_over: bool) -> Told | None:
         """What follows, once: when enough steps are known, or there will be no more.
 
         `before_ns`: how long a step took in the attempts before; 0: nobody knows.
         """
-        if self.told is not None:
-            return None
         for rows in pieces:
             self._note(rows.start, rows.end)
-        if is_over or len(self._lengths) >= STEPS:
-            self.told = self.guess(before_ns)
-        return self.told
+        known = self.guess(before_ns) if is_over or len(self._lengths) >= STEPS else None
+        if self.told is not None:
+            self.is_wrong = known != self.told
+            return None
+        self.told = known
+        return known
 
     def guess(self, before_ns: int) -> Told | None:
         """What would be told if there were no more steps; None while the first is not done."""
         if self._first is None:
             return None
-        typical_ns = before_ns
-        if len(self._lengths) >= FEWEST:
-            typical_ns = int(np.quantile(self._lengths, 0.25, method="lower"))
+        typical_ns = self._typical_ns if len(self._lengths) >= FEWEST else before_ns
         start_ns, end_ns = self._first
         is_long = typical_ns > 0 and end_ns - start_ns > LONG * typical_ns
         return Told((start_ns, end_ns - typical_ns) if is_long else None, typical_ns)
@@ -64,4 +65,6 @@ class FirstStep:
             self._first = int(start[0]), int(end[0])
             start, end = start[1:], end[1:]
         wanted = STEPS - len(self._lengths)
-        self._lengths += (end[:wanted] - start[:wanted]).tolist()
+        if wanted and len(start):
+            self._lengths += (end[:wanted] - start[:wanted]).tolist()
+            self._typical_ns = int(np.quantile(self._lengths, 0.25, method="lower"))

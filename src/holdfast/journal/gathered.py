@@ -98,7 +98,7 @@ def _saves(kinds: Sequence[str], kind: Ints, start_ns: Ints, end_ns: Ints) -> li
 class _Sink:
     """Where facts go: kept, and told to a ledger."""
 
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=lambda: Ledger(by_kind=True))
     facts: dict[object, Fact] = field(default_factory=dict)
     steps: dict[int, list[Ints]] = field(default_factory=dict)
     saves: dict[int, list[Ints]] = field(default_factory=dict)

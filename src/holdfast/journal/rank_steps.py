@@ -69,6 +69,7 @@ class _Part:
     restore: RestoreFact | None = None
     pieces: list[Rows] = field(default_factory=list)  # dispatched, not taken yet
     completions: list[tuple[Ints, Ints]] = field(default_factory=list)  # (step, device time)
+    complete: int = 0  # the last step that the device is known to have completed
     began: bool = False  # it has or had steps
     over: bool = False  # the rank has begun another part
 
@@ -84,28 +85,41 @@ class RankTrack:
         self.attempt = attempt
         self.parts = [_Part()]
         self.last_ns = 0  # the newest time met
+        self.is_wrong = False  # what was taken is no longer what would be
         self._under_way: UnderWay | None = None
         self._continues = False
         self._last_step = 0
         self._last_end_ns = 0
+        self._recorded = 0  # STEP records
+        self._bridged = 0
         self._reports = False
-        self._may_bridge = _BRIDGED_ALWAYS
+        self._took = False
+        self._completed_ns = 0  # when the last step that was taken was complete on the device
 
     def consume(self, records: Records, offset_ns: int) -> None:
         """Take the next records; `offset_ns` brings their times onto the run-wide clock."""
         if not len(records):
             return
-        self._may_bridge += _BRIDGED_PER_RECORD * len(records)
         kinds = records["kind"]
         self.last_ns = max(self.last_ns, int(records["time"].max()) + offset_ns)
         others = np.flatnonzero(kinds != Kind.STEP)
         # What is rare is walked; what is frequent goes in rows between.
-        stops = others[np.isin(kinds[others], _WALKED)]
+        walked = others[np.isin(kinds[others], _WALKED)]
+        steps = np.flatnonzero(kinds == Kind.STEP)
+        numbers = records["step"][steps]
+        back = steps[np.diff(numbers, prepend=self._last_step) <= 0]
+        stops = {**dict.fromkeys(back.tolist(), True), **dict.fromkeys(walked.tolist(), False)}
         begin = 0
-        for stop in stops.tolist():
+        for stop in sorted(stops):
             self._take_steps(records[begin:stop], offset_ns)
-            self._take_other(records[stop], offset_ns)
-            begin = stop + 1
+            begin = stop
+            if stops[stop]:
+                # Steps that go back without a restore: a part of their own, whatever the reason.
+                self._current_part(restarts=True)
+                self._continues = False
+            else:
+                self._take_other(records[stop], offset_ns)
+                begin += 1
         self._take_steps(records[begin:], offset_ns)
 
     def _take_other(self, record: np.void, offset_ns: int) -> None:
@@ -145,16 +159,7 @@ class RankTrack:
             return
         rows = _rows(records, offset_ns, self._last_end_ns)
         continues = (records["flags"] & Flag.CONTINUES) != 0
-        steps = np.diff(rows.step, prepend=self._last_step)
-        # Steps that go back without a restore: a part of their own, whatever the reason.
-        begin = 0
-        for at in np.flatnonzero(steps <= 0).tolist():
-            if at > begin:
-                self._extend(rows.cut(begin, at), continues[begin:at])
-            self._current_part(restarts=True)
-            self._continues = False
-            begin = at
-        self._extend(rows.cut(begin), continues[begin:])
+        self._extend(rows, continues)
         self._last_end_ns = int(rows.end[-1])
         last = int(rows.step[-1])
         self._under_way = UnderWay(last + 1, self._last_end_ns) if self._continues else None
@@ -164,44 +169,52 @@ class RankTrack:
         gaps = np.flatnonzero(np.diff(rows.step) > 1) + 1
         begin = 0
         if self._continues and rows.step[0] > self._last_step + 1:
-            part.pieces.extend(self._bridge(self._last_step, self._before_ns(rows), rows.cut(0, 1)))
+            before_ns = min(self._last_end_ns, int(rows.start[0]))
+            part.pieces.extend(self._bridge(self._last_step, before_ns, rows, 0))
         for at in gaps.tolist():
             part.pieces.append(rows.cut(begin, at))
             if continues[at - 1]:
                 before_ns = int(rows.end[at - 1])
                 last_step = int(rows.step[at - 1])
-                part.pieces.extend(self._bridge(last_step, before_ns, rows.cut(at, at + 1)))
+                part.pieces.extend(self._bridge(last_step, before_ns, rows, at))
             begin = at
         part.pieces.append(rows.cut(begin))
         part.began = True
+        self._recorded += len(rows.step)
         self._last_step = int(rows.step[-1])
         self._continues = bool(continues[-1])
 
-    def _bridge(self, step: int, end_ns: int, after: Rows) -> Iterator[Rows]:
+    def _bridge(self, step: int, end_ns: int, rows: Rows, at: int) -> Iterator[Rows]:
         """Steps that were run but not recorded (no space): equal ones between those that were."""
-        missing = int(after.step[0]) - step - 1
-        if not 0 < missing <= self._may_bridge:
+        missing = int(rows.step[at]) - step - 1
+        most = _BRIDGED_ALWAYS + _BRIDGED_PER_RECORD * (self._recorded + at) - self._bridged
+        if not 0 < missing <= most:
             return
-        self._may_bridge -= missing
-        edges = np.linspace(end_ns, int(after.start[0]), missing + 1).astype(np.int64)
-        edges[0], edges[-1] = end_ns, after.start[0]
+        self._bridged += missing
+        edges = np.linspace(end_ns, int(rows.start[at]), missing + 1).astype(np.int64)
+        edges[0], edges[-1] = end_ns, rows.start[at]
         yield Rows(np.arange(step + 1, step + 1 + missing), edges[:-1], edges[1:])
 
-    def _before_ns(self, rows: Rows) -> int:
-        return min(self._last_end_ns, int(rows.start[0]))
-
     def _take_completions(self, records: Records, offset_ns: int) -> None:
-        if len(records):
-            self._reports = True
-            times = records["time"] + offset_ns
-            self.parts[-1].completions.append((records["step"].astype(np.int64), times))
+        if not len(records):
+            return
+        self.is_wrong = self.is_wrong or (self._took and not self._reports)
+        self._reports = True
+        part, steps = self.parts[-1], records["step"].astype(np.int64)
+        best = np.maximum.accumulate(np.append(part.complete, steps))
+        news = steps > best[:-1]  # what comes late is known already
+        part.complete = int(best[-1])
+        part.completions.append((steps[news], records["time"][news] + offset_ns))
 
     def take(self, index: int) -> Rows:
         """Completed steps of a part that were not taken before."""
         part = self.parts[index]
         rows = joined(part.pieces)
         part.pieces = []
-        if not self._reports or not len(rows.step):
+        if not len(rows.step):
+            return rows
+        if not self._reports:
+            self._took = True
             return rows
         steps = np.concatenate([_NO_INTS, *(step for step, _ in part.completions)])
         times = np.concatenate([_NO_INTS, *(time for _, time in part.completions)])
@@ -211,7 +224,10 @@ class RankTrack:
         if done:
             later = steps > rows.step[done - 1]
             part.completions = [(steps[later], times[later])]
-        return _completed(rows.cut(0, done), steps, times)
+        rows = _completed(rows.cut(0, done), steps, times, self._completed_ns)
+        if done:
+            self._took, self._completed_ns = True, int(rows.end[-1])
+        return rows
 
     def under_way(self, index: int) -> UnderWay | None:
         """The first step of this part that had begun and is not complete; the newest part only."""
@@ -227,7 +243,7 @@ _WALKED = np.array([Kind.STEP_BEGIN, Kind.LOOP_END, Kind.RESTORE], np.uint8)
 
 def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:
     """Steps with sane times: none begins before the one before it has ended."""
-    end = records["time"] + offset_ns
+    end = np.maximum(records["time"] + offset_ns, before_ns)
     if len(end) > 1 and (end[1:] < end[:-1]).any():
         np.maximum.accumulate(end, out=end)
     value = records["value"]
@@ -240,16 +256,14 @@ def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:
     return Rows(records["step"].astype(np.int64), start, end)
 
 
-def _completed(rows: Rows, steps: Ints, times: Ints) -> Rows:
+def _completed(rows: Rows, steps: Ints, times: Ints, before_ns: int) -> Rows:
     """The rows, ended when the device had completed them too, where that is known."""
     if not len(rows.step):
         return rows
-    order = np.argsort(steps, kind="stable")
-    steps, times = steps[order], times[order]
     at = np.minimum(np.searchsorted(steps, rows.step), len(steps) - 1)
     known = np.where(steps[at] == rows.step, times[at], rows.end)
-    end = np.maximum.accumulate(np.maximum(known, rows.end))
-    start = rows.start.copy()
+    end = np.maximum.accumulate(np.maximum(np.maximum(known, rows.end), before_ns))
+    start = np.maximum(rows.start, before_ns)
     np.maximum(start[1:], end[:-1], out=start[1:])
     return Rows(rows.step, np.minimum(start, end), end)
 
@@ -259,12 +273,23 @@ class AttemptSteps:
 
     def __init__(self) -> None:
         self.tracks: list[RankTrack] = []
-        self.gave = False  # steps were given: another rank now would change them
+        self._gave = False
         self._part = 0
         self.last_end_ns = 0  # of the newest step that was given
         self._waiting: list[Rows] = []  # per rank: completed, but not by all
         self._leads: list[list[Lead]] = []  # per rank
-        self._restore_given = False
+        self._restore: RestoreFact | None = None  # of this part, as given
+        self._restore_changed = False
+
+    @property
+    def has_given(self) -> bool:
+        """Something was given: another rank now would change it."""
+        return self._gave or self._part > 0
+
+    @property
+    def is_wrong(self) -> bool:
+        """Something that was given is no longer what would be."""
+        return self._restore_changed or any(track.is_wrong for track in self.tracks)
 
     def add(self, track: RankTrack) -> None:
         """One more rank."""
@@ -302,14 +327,14 @@ class AttemptSteps:
                 restores.append(restore)
             rows = self._take_rows()
             if len(rows.step):
-                self.gave = True
+                self._gave = True
                 self.last_end_ns = int(rows.end[-1])
                 steps.append(rows)
             if not self.tracks or not all(track.parts[self._part].over for track in self.tracks):
                 return restores, steps
             self._waiting = [joined(()) for _ in self.tracks]
             self._part += 1
-            self._restore_given = False
+            self._restore = None
 
     def under_way(self) -> UnderWay | None:
         """The step of the run that had begun and is not complete."""
@@ -325,19 +350,24 @@ class AttemptSteps:
         return UnderWay(first.step, max(min(u.start_ns for u in known), self.last_end_ns))
 
     def _take_restore(self) -> RestoreFact | None:
-        if self._restore_given or not self.tracks:
+        given, known = self._restore, self._common_restore()
+        if given is not None:
+            self._restore_changed = self._restore_changed or known != given
             return None
+        self._restore = known
+        return known
+
+    def _common_restore(self) -> RestoreFact | None:
         restores = [track.parts[self._part].restore for track in self.tracks]
         known = [restore for restore in restores if restore is not None]
-        if len(known) < len(restores):
+        if not known or len(known) < len(restores):
             return None
-        self._restore_given = True
         return RestoreFact(
             known[0].attempt,
             min(restore.start_ns for restore in known),
             max(restore.end_ns for restore in known),
             min(restore.step for restore in known),
-            known[0].source,
+            max((one.source for one in known if one.source is not None), default=None),
         )
 
     def _take_rows(self) -> Rows:
@@ -364,6 +394,7 @@ class AttemptSteps:
         for rows in aligned[1:]:
             np.maximum(end, rows.end, out=end)
             np.minimum(start, rows.start, out=start)
+        np.maximum(end, self.last_end_ns, out=end)
         np.maximum.accumulate(end, out=end)
         for leads, rows in zip(self._leads, aligned, strict=True):
             leads.append(Lead(rows.end, end))

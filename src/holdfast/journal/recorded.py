@@ -22,6 +22,7 @@ from holdfast.core.facts import (
 )
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import read_clock_pair
 from holdfast.journal.rank_steps import Ints
@@ -45,13 +46,14 @@ class Recorded:
         self._begin()
 
     def _begin(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(by_kind=True)
         self.facts = RunFacts(self.run_dir, self.ledger, self._live)
 
     def refresh(self) -> int:
         """Take in what is new; gives the number of new records."""
         new = self.facts.refresh()
         if self.facts.superseded:
+            self._live = self.facts.live
             self._begin()
             self.facts.refresh()
         return new
@@ -146,10 +148,11 @@ class _Written:
     def latest(self) -> Iterator[Fact]:
         """Of several facts about the run, or about one attempt, the last; of the others all."""
         last = {subject(fact): fact for fact in self._facts}
-        yield from (fact for fact in self._facts if last[subject(fact)] is fact)
+        told = [fact for fact in self._facts if last[subject(fact)] is fact]
         for attempt, kinds, *columns in self._spans:
             for kind, start, end in zip(*(c.tolist() for c in columns), strict=True):
-                yield SpanFact(attempt, kinds[kind], start, end)
+                told.append(SpanFact(attempt, kinds[kind], start, end))
+        yield from sorted(told, key=_rank)
         for attempt, *columns in self._steps:
             for first, last_step, start, end in zip(*(c.tolist() for c in columns), strict=True):
                 yield StepsFact(attempt, first, last_step, start, end)
@@ -166,6 +169,17 @@ def subject(fact: Fact) -> object:
             return fact.attempt
         case _:
             return id(fact)
+
+
+def _rank(fact: Fact) -> int:
+    """Journals have no order among them: what the ledger decides by the kind, lines have to."""
+    match fact:
+        case RestoreFact():
+            return kind_rank(RESTORE)
+        case SpanFact() | WaitFact():
+            return kind_rank(fact.kind)
+        case _:
+            return -1
 
 
 def _shifted(fact: Fact, by_ns: int) -> Fact:

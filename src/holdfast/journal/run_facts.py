@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import Fact, RestoreFact, RunFact, SeenFact
+from holdfast.core.facts import Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
-from holdfast.journal.attempt_facts import Attempt, Attempts, Open
+from holdfast.journal.attempt_facts import Attempt, Attempts, Open, Place
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.heard import TIERS, Kept, Suspected, TierSets, Told, WentBack
 from holdfast.journal.rank_seen import RankSeen, ranks_of
 from holdfast.journal.rank_steps import Ints, Rows
+from holdfast.journal.signs import Signs
 from holdfast.journal.source import Source, SpanRows
 from holdfast.journal.statements import (
     Announced,
@@ -35,9 +35,7 @@ from holdfast.journal.statements import (
     SavingStated,
     Statement,
 )
-
-_SEEN_SPACING_NS = 20_000_000_000  # of many signs of life, these few say the same
-_SEEN_GAP_NS = 30_000_000_000
+from holdfast.journal.touched import Touched
 
 
 class Compilations(NamedTuple):
@@ -90,24 +88,29 @@ class RunFacts:
         self.run_dir = Path(run_dir)
         self.clock = RunClock()
         self.superseded = False
-        """What was told is no longer right (a rank turned up late): start anew with a new sink."""
+        """What was told is no longer what a first reading would tell: start anew, with a new sink.
+
+        Something came late that belongs before it: a rank, a line, an earlier reading of the clock.
+        """
         self.live = dict(live or {})
         self._sink = sink
         self._sources: dict[Path, Source] = {}
         self._problems: dict[Path, str] = {}
         self._attempts = Attempts(self.run_dir / "attempts")
-        self._controllers: dict[str, list[Source]] = {}  # by what they looked after
-        self._stated: list[RunStated] = []
+        self._folders: dict[Path, Touched] = {}  # of journals
+        self._controllers: dict[str, list[Source]] = {}  # by what they looked after, in order
+        self._heard: dict[str, Place] = {}  # the last of them that said anything
+        self._stated: dict[Place, RunStated] = {}
+        self._requested_ns: list[int] = []
         self._ended_ns: list[int] = []
-        self._saving: SavingStated | None = None
-        self._announced: AnnouncedStated | None = None
+        self._saving: tuple[int, Place, SavingStated] | None = None
+        self._announced: tuple[int, Place, AnnouncedStated] | None = None
         self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
         self.tiers = {name: TierSets() for name in TIERS}
         self.suspected: Suspected | None = None
         """The last time that ranks seemed to hang."""
-        self._seen_ns: list[int] = []
-        self._kept_seen_ns = 0
+        self._signs = Signs()
 
     @property
     def requested_ns(self) -> int | None:
@@ -117,16 +120,16 @@ class RunFacts:
     @property
     def saving(self) -> str | None:
         """How often is saved to which tier, and why, as last decided; None: nobody said."""
-        return None if self._saving is None else self._saving.words
+        return None if self._saving is None else self._saving[-1].words
 
     @property
     def announced(self) -> tuple[Announced, ...]:
         """What sources of notices tell, as last stated."""
-        return () if self._announced is None else self._announced.events
+        return () if self._announced is None else self._announced[-1].events
 
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
-        notes = list(self._problems.values())
+        notes = sorted(self._problems.values())
         dropped = sum(source.words.dropped for source in self._sources.values())
         if dropped:
             notes.append(
@@ -187,12 +190,14 @@ class RunFacts:
     @property
     def seen_ns(self) -> int:
         """When the supervisor last showed life, to some seconds; 0: never."""
-        return self._seen_ns[-1] if self._seen_ns else 0
+        told = (one.supervised_ns() for one in self._sources.values())
+        return max(self._signs.last(), max(told, default=0))
 
     @property
     def ideal_step_ns(self) -> int:
         """What a step should take, as last declared; 0: nobody said."""
-        return self._stated[-1].ideal_step_ns if self._stated else 0
+        newest = self._newest_stated()
+        return 0 if newest is None else newest.ideal_step_ns
 
     def ranks(self) -> tuple[RankSeen, ...]:
         """The ranks of the newest attempt with a journal."""
@@ -210,10 +215,10 @@ class RunFacts:
 
     def refresh(self) -> int:
         """Tell the sink what is new since the last call; gives the number of new records."""
-        for path in self._new_journals():
-            self._open(path)
+        if opened := [path for path in self._new_journals() if self._open(path)]:
+            self._sort(opened)
         facts: list[Fact] = []
-        seen_ns: list[int] = []
+        signs: list[Ints] = []
         records = 0
         for source in self._active():
             try:
@@ -223,48 +228,55 @@ class RunFacts:
                 continue
             self._problems.pop(source.home, None)
             records += news.records
-            seen_ns += news.seen_ns
+            signs += news.seen_ns
             if source.track is not None:  # a controller's spans would belong to no attempt
                 attempt = self._attempts.of(source.identity.attempt)
                 number = attempt.steps.tracks.index(source.track)
                 for rows in news.spans:
                     attempt.spans.add(number, rows)
+            elif news.statements or news.told:
+                self._hear_in_order(source)
             for statement in news.statements:
-                self._take(source.home, statement, facts)
+                self._take(source, statement, facts)
             self._hear(news.told)
-        facts += self._thinned(seen_ns)
-        self._tell(facts)
+            self.superseded = self.superseded or source.is_wrong
+        if signs:
+            facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
+        if not self.superseded:
+            self._tell(facts)
         return records
 
     def _tell(self, facts: list[Fact]) -> None:
         spans: list[tuple[int, SpanRows]] = []
         steps: list[tuple[int, Rows]] = []
         opened: list[tuple[int, Open]] = []
-        resumed: list[RestoreFact] = []
-        for attempt, next_ns in self._attempts.still_read():
+        known = self._attempts.with_starts()
+        for attempt, start_ns, next_ns in known:
             restores, pieces = attempt.steps.take()
+            attempt.restores += restores
             facts += restores
-            resumed += restores
             steps += [(attempt.number, piece) for piece in pieces]
             if pieces:
                 attempt.last_step_end_ns = int(pieces[-1].end[-1])
-            fact = self._attempts.fact(attempt, next_ns, self._seen_ns)
-            if fact is not None and fact != attempt.told:
-                attempt.told = fact
-                facts.append(fact)
-            is_over = fact is not None and fact.end_ns is not None
+                self.superseded = self.superseded or attempt.spans.is_last
+            self._tell_fact(attempt, start_ns, next_ns, facts)
+            is_over = attempt.told is not None and attempt.told.end_ns is not None
             spans += self._startup(attempt, pieces, is_over=is_over)
             counted = attempt.spans.take(attempt.steps, is_over=is_over)
             spans += [(attempt.number, rows) for rows in counted]
-            if (open_now := attempt.open_now(fact)) != attempt.told_open:
+            self.superseded |= attempt.first_step.is_wrong or attempt.steps.is_wrong
+        proofs = self._attempts.proofs()
+        for attempt, start_ns, next_ns in known:
+            proof = proofs.get(attempt.number)
+            if proof != attempt.proof:
+                self.superseded = self.superseded or attempt.proof is not None
+                attempt.proof = proof
+                if proof is not None:
+                    steps.append((attempt.number, Rows(*(np.array([n], np.int64) for n in proof))))
+                self._tell_fact(attempt, start_ns, next_ns, facts)
+            if (open_now := attempt.open_now(attempt.told)) != attempt.told_open:
                 attempt.told_open = open_now
                 opened.append((attempt.number, open_now))
-        for restore in resumed:
-            if (proof := self._attempts.completed_by(restore)) is not None:
-                donor, piece = proof
-                steps.append((donor.number, piece))
-                opened.append((donor.number, donor.told_open))
-                facts += [] if donor.told is None else [donor.told]
         run = self._run_fact()
         if run is not None and run != self._told_run:
             self._told_run = run
@@ -277,6 +289,14 @@ class RunFacts:
             self._sink.add_steps(number, piece.step, piece.step, piece.start, piece.end)
         for number, open_now in opened:
             self._sink.set_open(number, *open_now)
+
+    def _tell_fact(
+        self, attempt: Attempt, start_ns: int | None, next_ns: int | None, facts: list[Fact]
+    ) -> None:
+        fact = self._attempts.fact(attempt, start_ns, next_ns, self._signs)
+        if fact is not None and fact != attempt.told:
+            attempt.told = fact
+            facts.append(fact)
 
     def _startup(
         self, attempt: Attempt, pieces: list[Rows], *, is_over: bool
@@ -292,77 +312,102 @@ class RunFacts:
     # --- files ------------------------------------------------------------------------------
 
     def _new_journals(self) -> Iterator[Path]:
-        newest = self._attempts.newest
         folders = [self.run_dir / "journal"]
         for number, folder in sorted(attempt_folders(self.run_dir / "attempts")):
-            if number >= newest - 1:
-                self._attempts.of(number)
-                folders.append(folder / "journal")
+            self._attempts.of(number)
+            folders.append(folder / "journal")
         known = self._sources
+        yield from [path for path in self._problems if path not in known]
         for folder in folders:
-            names = journal_names(folder)
-            yield from (path for name in names if (path := folder / name) not in known)
+            if folder not in self._folders:
+                self._folders[folder] = Touched(folder)
+            if self._folders[folder].again():
+                names = journal_names(folder)
+                yield from (path for name in names if (path := folder / name) not in known)
         yield from (path for path in list(self.live) if path not in known)
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path) -> bool:
+        """Follow one more journal; whether it is one."""
+        if path in self._sources:
+            return False
         try:
             live = self.live.get(path)
             source = Source(live or path, self.clock, home=path if live else None)
         except JournalError as problem:
             if self.live.pop(path, None) is not None:  # brought home meanwhile, and removed
-                self._open(path)
-                return
+                return self._open(path)
             self._problems[path] = str(problem)
-            return
+            return False
         self._problems.pop(path, None)
         self._sources[path] = source
-        if source.track is None:
-            self._controllers.setdefault(path.name.partition("-")[0], []).append(source)
-            return
-        attempt = self._attempts.of(source.identity.attempt)
-        if attempt.steps.gave:
-            self.superseded = True
-        attempt.sources.append(source)
-        attempt.steps.add(source.track)
+        self.superseded = self.superseded or source.is_wrong
+        if source.track is not None:
+            attempt = self._attempts.of(source.identity.attempt)
+            self.superseded |= attempt.steps.has_given or attempt.spans.is_of_one
+            attempt.sources.append(source)
+            attempt.steps.add(source.track)
+        return True
+
+    def _sort(self, opened: Iterable[Path]) -> None:
+        """Keep journals in the order of their places, however they came."""
+        in_order = sorted(self._sources.items(), key=lambda item: item[1].place)
+        self._sources = dict(in_order)
+        for path in opened:
+            source = self._sources[path]
+            if source.track is None:
+                family = self._controllers.setdefault(_family(path), [])
+                family.append(source)
+                family.sort(key=lambda one: one.place)
 
     def _active(self) -> Iterator[Source]:
         """Journals that may have grown; the others are left closed."""
         newest = self._attempts.newest
-        for source in self._sources.values():
+        followed = {id(one) for family in self._controllers.values() for one in family[-2:]}
+        for source in list(self._sources.values()):
             if source.track is None:
-                over = all(source not in family[-2:] for family in self._controllers.values())
+                over = id(source) not in followed
             else:
                 over = source.identity.attempt < newest - 1
-            if not over or source.fresh:
+            if not over or source.may_have_grown():
                 yield source
             if over:
                 source.rest()
 
     # --- statements -------------------------------------------------------------------------
 
-    def _take(self, place: Path, statement: Statement, facts: list[Fact]) -> None:
+    def _hear_in_order(self, source: Source) -> None:
+        """Of several controllers one after the other, what the last one said counts."""
+        family = _family(source.home)
+        self.superseded |= source.place < self._heard.get(family, source.place)
+        self._heard[family] = source.place
+
+    def _take(self, source: Source, statement: Statement, facts: list[Fact]) -> None:
+        place = source.place
         match statement:
             case SavesStated():
-                self._saves[place] = statement
+                self._saves[source.home] = statement
             case RunStated():
-                self._stated.append(statement)
+                self._stated[place] = statement
+                self._requested_ns.append(statement.requested_ns)
             case AttemptStarted(number, at_ns):
-                self._attempts.of(number).started_ns = at_ns
+                attempt = self._attempts.of(number)
+                if attempt.started is None or place >= attempt.started[0]:
+                    attempt.started = place, at_ns
             case AttemptEnded(number, at_ns, cause):
                 attempt = self._attempts.of(number)
-                attempt.ended_ns, attempt.cause = at_ns, cause
+                if attempt.ended is None or place >= attempt.ended[0]:
+                    attempt.ended = place, at_ns, cause
             case AttemptLost(number, at_ns, cause):
-                lost = self._attempts.of(number)
-                if lost.lost is None or at_ns < lost.lost[0]:  # who found it first
-                    lost.lost = (at_ns, cause)
+                attempt, lost = self._attempts.of(number), (at_ns, place, cause)
+                attempt.lost = min(attempt.lost or lost, lost)  # who found it first
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
-            case AnnouncedStated():
-                if self._announced is None or statement.at_ns >= self._announced.at_ns:
-                    self._announced = statement
-            case SavingStated():
-                if self._saving is None or statement.at_ns >= self._saving.at_ns:
-                    self._saving = statement
+            case AnnouncedStated(at_ns):
+                if self._announced is None or (at_ns, place) >= self._announced[:2]:
+                    self._announced = at_ns, place, statement
+            case SavingStated(at_ns):
+                if self._saving is None or (at_ns, place) >= self._saving[:2]:
+                    self._saving = at_ns, place, statement
             case _:
                 facts.append(statement)
 
@@ -376,17 +421,6 @@ class RunFacts:
             else:
                 self.suspected = one
 
-    def _thinned(self, seen_ns: list[int]) -> Iterator[SeenFact]:
-        """Signs of life, fewer, yet a pause of a minute shows where it did before."""
-        after = self._seen_ns[-1] if self._seen_ns else 0
-        seen_ns = sorted(at_ns for at_ns in seen_ns if at_ns > after)
-        for at_ns, next_ns in zip_longest(seen_ns, seen_ns[1:]):
-            paused = next_ns is None or next_ns - at_ns > _SEEN_GAP_NS
-            if paused or at_ns - self._kept_seen_ns >= _SEEN_SPACING_NS:
-                self._kept_seen_ns = at_ns
-                self._seen_ns.append(at_ns)
-                yield SeenFact(at_ns)
-
     def _run_fact(self) -> RunFact | None:
         told = self._attempts.told()
         starts = [fact.start_ns for fact in told]
@@ -397,11 +431,19 @@ class RunFacts:
         ended_ns = None
         if ended and all(fact.end_ns is not None for fact in told):
             ended_ns = max([*ended, *(fact.end_ns for fact in told if fact.end_ns is not None)])
-        if not self._stated:
+        newest = self._newest_stated()
+        if newest is None:
             return RunFact(self._name(), min(starts), ended_ns, 1)
-        requested_ns = min([stated.requested_ns for stated in self._stated] + starts)
-        newest = self._stated[-1]
+        requested_ns = min([*self._requested_ns, *starts])
         return RunFact(newest.name, requested_ns, ended_ns, newest.chips)
+
+    def _newest_stated(self) -> RunStated | None:
+        return self._stated[max(self._stated)] if self._stated else None
 
     def _name(self) -> str:
         return next((s.identity.run for s in self._sources.values()), self.run_dir.name)
+
+
+def _family(path: Path) -> str:
+    """What the journals of controllers look after: the run, or its machines."""
+    return path.name.partition("-")[0]

@@ -23,6 +23,10 @@ class SaveSpans:
     """Of one attempt: spans as its ranks tell them; given back when they are known to count."""
 
     _waiting: list[tuple[int, SpanRows]] = field(default_factory=list)  # (number of the rank, …)
+    is_of_one: bool = False
+    """Saves were told as those of the only rank: another one would change them."""
+    is_last: bool = False
+    """Saves were told because no step would follow: another one would change them."""
 
     def add(self, number: int, rows: SpanRows) -> None:
         """Take what the `number`-th of the attempt's ranks has closed."""
@@ -34,10 +38,14 @@ class SaveSpans:
         is_one = len(steps.tracks) == 1
         for number, rows in waiting:
             if is_one:
+                self.is_of_one = self.is_of_one or SAVE in rows.kinds
                 yield rows
                 continue
             is_save = np.array([kind == SAVE for kind in rows.kinds], bool)[rows.kind]
-            waits = is_save & ~steps.is_judged(number, rows.start) & (not is_over)
+            waits = is_save & ~steps.is_judged(number, rows.start)
+            if is_over:
+                self.is_last = self.is_last or bool(waits.any())
+                waits[:] = False
             if waits.any():
                 self._waiting.append((number, _chosen(rows, waits)))
             start = np.where(is_save, _held_up(rows.start, steps.leads(number)), rows.start)

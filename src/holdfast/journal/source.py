@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +27,20 @@ from holdfast.journal.layout import (
 )
 from holdfast.journal.rank_steps import Ints, RankTrack
 from holdfast.journal.reader import JournalReader, Records, argument
-from holdfast.journal.sidecar import Payload
+from holdfast.journal.sidecar import Payload, sidecar_path
 from holdfast.journal.statements import Statement, parse_statement
+from holdfast.journal.touched import Touched
 
 # An open or failed restore is time before the first step, or between steps; the RESTORE record
 # counts what was read.
 _NOT_COUNTED = SPAN_KINDS.index("restore")
+
+
+class _Line(NamedTuple):
+    """A line of the text file that a record points to: the record's number, where the line is."""
+
+    number: int
+    offset: int
 
 
 class SpanRows(NamedTuple):
@@ -54,7 +63,7 @@ class News:
     told: list[Told] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     spans: list[SpanRows] = field(default_factory=list)
-    seen_ns: list[int] = field(default_factory=list)
+    seen_ns: list[Ints] = field(default_factory=list)
 
 
 class Source:
@@ -73,7 +82,9 @@ class Source:
         """
         self.path = Path(path)
         self.home = home or self.path
-        self._awaited: list[int] = []  # offsets of lines that went away with the live file
+        self.is_wrong = False
+        """What was told is no longer right: something came late that belongs before it."""
+        self._awaited: list[_Line] = []
         self._clock = clock
         with JournalReader(path) as reader:
             self.identity = reader.identity
@@ -81,20 +92,39 @@ class Source:
             pairs = reader.clocks()
         self._first_boot_ns = pairs[0].boottime_ns if pairs else None
         if pairs:
-            clock.learn(self.identity.boot_id, pairs[0])
+            self.is_wrong = clock.learn(self.identity.boot_id, pairs[0])
         is_rank = self.identity.rank != CONTROLLER_RANK
         self.track = RankTrack(self.identity.attempt) if is_rank else None
         self.fresh = True  # not polled yet
-        self.damaged_lines = 0
+        self._damaged_lines = 0
         self.damaged_records = 0
         self._reader: JournalReader | None = None
         self._count = 0
+        self._taken = 0  # the records that are sound
         self._last_record_ns = 0
         self._text_offset = 0
+        self._has_text = False
+        self._told_number = -1  # of the last record whose statement was told
         self._lines: dict[int, Payload] = {}
         self._told: list[Told] = []
         self._span_names = dict(enumerate(SPAN_KINDS))
-        self._closed: set[tuple[int, int]] = set()
+        self._unnamed: set[int] = set()  # kinds of spans that were told before their names came
+        self._closed: deque[tuple[int, int]] = deque(maxlen=SPAN_SLOTS)
+        self._touched = Touched(self.path, sidecar_path(self.path))
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its place among the journals of its run: where they contradict, the last one counts."""
+        return (-1 if self.track is None else self.identity.attempt), self.home.name
+
+    @property
+    def damaged_lines(self) -> int:
+        """Facts that cannot be read. A live file's may be on their way."""
+        return self._damaged_lines + (0 if self._is_live else len(self._awaited))
+
+    def may_have_grown(self) -> bool:
+        """Whether it is worth a poll though nobody should write it any more."""
+        return self.fresh or self._touched.again()
 
     @property
     def offset_ns(self) -> int:
@@ -113,10 +143,11 @@ class Source:
         reader = self._reader = self._reader or JournalReader(self.path)
         news = News()
         before = self._count
-        if self._awaited:
+        self.is_wrong = self.is_wrong or reader.count() < before  # it was cut short since
+        if self._has_text:
             self._read_text(reader)
-            awaited, self._awaited = self._awaited, []
-            news.statements.extend(self._stated(awaited, self.offset_ns))
+        awaited, self._awaited = self._awaited, []
+        news.statements.extend(self._stated(awaited, self.offset_ns))
         for records in reader.read_all(self._count):
             self._count += len(records)
             sound = _sound(records)
@@ -125,8 +156,6 @@ class Source:
                 self._take(reader, sound, news)
         # After the records: a span that was closed meanwhile is then merely still open.
         words = reader.words()
-        if words.supervisor_alive_at_ns > self.words.supervisor_alive_at_ns:
-            news.seen_ns.append(words.supervisor_alive_at_ns + self.offset_ns)
         if any(span.kind not in self._span_names for span in words.open_spans):
             self._read_text(reader)
         self.words = words
@@ -149,6 +178,11 @@ class Source:
         if reader is not None:
             reader.close()
 
+    def supervised_ns(self) -> int:
+        """The supervisor's last sign of life in the words; 0: none."""
+        at_ns = self.words.supervisor_alive_at_ns
+        return at_ns + self.offset_ns if at_ns else 0
+
     def alive_ns(self) -> int:
         """The last sign of life in records and words."""
         words = self.words
@@ -163,6 +197,7 @@ class Source:
                 yield self._span_name(span.kind), span.start_ns + self.offset_ns
 
     def _take(self, reader: JournalReader, records: Records, news: News) -> None:
+        first, self._taken = self._taken, self._taken + len(records)
         offset_ns = self.offset_ns
         self._last_record_ns = max(self._last_record_ns, int(records["time"].max()) + offset_ns)
         kinds = records["kind"]
@@ -172,17 +207,22 @@ class Source:
                 return
         spans, notes = records[kinds == Kind.SPAN], records[kinds == Kind.NOTE]
         if len(notes) or (len(spans) and (argument(spans) >= FIRST_CUSTOM_SPAN).any()):
+            self._has_text = True
             self._read_text(reader)
         if len(spans):
             # A slot is taken back right after its record: only the newest can be in both.
             newest = spans[-SPAN_SLOTS:]
-            self._closed = set(
+            self._closed.extend(
                 zip(argument(newest).tolist(), newest["value"].tolist(), strict=True)
             )
             news.spans.append(self._spans(spans, offset_ns))
-        news.statements.extend(self._statements(notes, offset_ns))
+        is_fact = (kinds == Kind.NOTE) & (argument(records) == NoteType.FACT)
+        numbers = np.flatnonzero(is_fact) + first
+        lines = zip(numbers.tolist(), records["value"][is_fact].tolist(), strict=True)
+        news.statements.extend(self._stated(map(_Line._make, lines), offset_ns))
         signs = (kinds == Kind.SEEN) | (kinds == Kind.PROGRESS)
-        news.seen_ns.extend((records["time"][signs] + offset_ns).tolist())
+        if signs.any():
+            news.seen_ns.append(records["time"][signs] + offset_ns)
 
     def _spans(self, spans: Records, offset_ns: int) -> SpanRows:
         ids = argument(spans)
@@ -194,24 +234,23 @@ class Source:
         return SpanRows([self._span_name(number) for number in known.tolist()], kind, start, end)
 
     def _span_name(self, kind: int) -> str:
+        if kind not in self._span_names:
+            self._unnamed.add(kind)
         return self._span_names.get(kind, "custom:unnamed")
 
-    def _statements(self, notes: Records, offset_ns: int) -> Iterator[Statement]:
-        yield from self._stated(
-            notes["value"][argument(notes) == NoteType.FACT].tolist(), offset_ns
-        )
-
-    def _stated(self, offsets: list[int], offset_ns: int) -> Iterator[Statement]:
-        for offset in offsets:
-            payload = self._lines.pop(offset, None)
-            if payload is None and self._is_live and offset >= self._text_offset:
-                self._awaited.append(offset)
+    def _stated(self, lines: Iterable[_Line], offset_ns: int) -> Iterator[Statement]:
+        for line in lines:
+            payload = self._lines.pop(line.offset, None)
+            if payload is None and line.offset >= self._text_offset:
+                self._awaited.append(line)
                 continue
             statement = None if payload is None else parse_statement(payload, offset_ns)
             if statement is None:
-                self.damaged_lines += 1
-            else:
-                yield statement
+                self._damaged_lines += 1
+                continue
+            self.is_wrong = self.is_wrong or line.number < self._told_number
+            self._told_number = line.number
+            yield statement
 
     def _read_text(self, reader: JournalReader) -> None:
         lines, self._text_offset = reader.read_sidecar(self._text_offset)
@@ -225,6 +264,7 @@ class Source:
                 continue
             number, name = line.payload.get("span_id"), line.payload.get("name")
             if type(number) is int and FIRST_CUSTOM_SPAN <= number <= MAX_ARG:
+                self.is_wrong = self.is_wrong or number in self._unnamed
                 self._span_names[number] = f"custom:{printable(str(name))}"
 
 

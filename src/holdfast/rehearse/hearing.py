@@ -22,14 +22,20 @@ class Hearing:
         """Nothing is read yet."""
         self._folder = folder
         self._found: list[NoticeFact] = []
+        self._given: set[NoticeFact] = set()
         self._facts = RunFacts(folder.path, self, live_journals(folder))
 
     def news(self) -> list[NoticeFact]:
         """What is new; raises StoreUnavailable."""
         refresh(self._folder.journal_dir)
         self._facts.refresh()
+        if self._facts.superseded:
+            self._facts = RunFacts(self._folder.path, self, live_journals(self._folder))
+            self._facts.refresh()
         found, self._found = self._found, []
-        return found
+        news = [one for one in found if one not in self._given]
+        self._given.update(news)
+        return news
 
     # --- the sink of the facts ------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Stored(Books):
         super().__init__()
         self._folder = folder
         self.name = folder.name
+        self._heard_ns: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -55,9 +56,16 @@ class Stored(Books):
             self._begin()
             self._facts.refresh()
         self._tell_spans()
+        self._hear()
         is_recorded = self._facts.is_written_by(RECORDER)
         self.ahead, self.marks_the_last_lost = (1, True) if is_recorded else (0, False)
         self._read_slices()
+
+    def _hear(self) -> None:
+        """A sign of life that came since the last look counts: then somebody is alive now."""
+        before_ns, self._heard_ns = self._heard_ns, self._facts.seen_ns
+        if before_ns is not None and self._heard_ns > before_ns:
+            self.seen_ns = max(self.seen_ns or 0, self._heard_ns)
 
     # --- What the journals say (run_facts.Sink) ----------------------------------------------
 

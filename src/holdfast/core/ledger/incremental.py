@@ -32,7 +32,7 @@ from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptRecord, AttemptView, Fault, OpenSpan
 from holdfast.core.ledger.columns import Ints, as_ints
 from holdfast.core.ledger.course import MOST, Course
-from holdfast.core.ledger.kinds import RESTORE
+from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
@@ -70,7 +70,12 @@ class Ledger:
     they were written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_kind: bool = False) -> None:
+        """Of two spans, or waits, from when to when are the same, the later line wins.
+
+        `by_kind`: that of the higher `kind_rank`, whichever came first.
+        """
+        self._by_kind = by_kind
         self._run: RunFact | None = None
         self._attempts: dict[int, AttemptRecord] = {}
         self._waits: list[_Wait] = []
@@ -148,8 +153,11 @@ class Ledger:
         """Record closed spans as columns; `kind` holds positions in `kinds`."""
         numbers = np.array([self._kind(name) for name in kinds], dtype=np.int64)
         which = numbers[as_ints(kind)]
-        order = np.arange(self._order + 1, self._order + 1 + len(which), dtype=np.int64)
-        self._order += len(which)
+        if self._by_kind:
+            order = np.array([kind_rank(name) for name in kinds], dtype=np.int64)[as_ints(kind)]
+        else:
+            order = np.arange(self._order + 1, self._order + 1 + len(which), dtype=np.int64)
+            self._order += len(which)
         self._file_spans(attempt, start_ns, end_ns, which, order)
 
     def set_open(
@@ -166,7 +174,8 @@ class Ledger:
         record.open_spans, record.under_way = [], step
         for kind, start_ns in spans:
             self._order += 1
-            record.open_spans.append(OpenSpan(start_ns, self._order, self._kind(kind)))
+            order = self._order_of(kind, self._order)
+            record.open_spans.append(OpenSpan(start_ns, order, self._kind(kind)))
         record.changed()
 
     # --- Asking ----------------------------------------------------------------------------------
@@ -250,7 +259,7 @@ class Ledger:
 
     def _known_at(self, now_ns: int) -> Ledger:
         """The ledger as it was at some moment: what starts later is not, ends are open."""
-        known = Ledger()
+        known = Ledger(by_kind=self._by_kind)
         run = self._run
         if run is not None and run.ended_ns is not None and run.ended_ns > now_ns:
             run = replace(run, ended_ns=None)
@@ -287,6 +296,7 @@ class Ledger:
         if isinstance(fact, RunFact):
             self._run = fact
         elif isinstance(fact, WaitFact):
+            order = self._order_of(fact.kind, order)
             self._waits.append(_Wait(fact.start_ns, fact.end_ns, self._kind(fact.kind), order))
             self._flat_waits = None
         elif isinstance(fact, SeenFact):
@@ -317,7 +327,8 @@ class Ledger:
             elif record.under_way is None or record.under_way[1] <= fact.start_ns:
                 record.under_way = (fact.first, fact.start_ns)
         else:
-            kind = self._kind(RESTORE if isinstance(fact, RestoreFact) else fact.kind)
+            name = RESTORE if isinstance(fact, RestoreFact) else fact.kind
+            kind, order = self._kind(name), self._order_of(name, order)
             if isinstance(fact, RestoreFact):
                 insort(record.restores, fact, key=lambda r: r.start_ns)
             if fact.end_ns is None:
@@ -349,6 +360,9 @@ class Ledger:
         if record is None:
             record = self._attempts[attempt] = AttemptRecord()
         return record
+
+    def _order_of(self, kind: str, order: int) -> int:
+        return kind_rank(kind) if self._by_kind else order
 
     def _kind(self, name: str) -> int:
         """The number of a kind of span or wait."""

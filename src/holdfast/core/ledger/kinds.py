@@ -6,6 +6,7 @@ Kinds are strings, because three families are open: `custom:NAME`, `queued:KIND`
 
 from __future__ import annotations
 
+import zlib
 from enum import StrEnum
 
 from holdfast.core.facts import DONE
@@ -55,6 +56,11 @@ def waiting_kind(wait: str | None, *, before_first: bool, after_done: bool) -> s
     if before_first:
         return QUEUED
     return OTHER if after_done else RESCHEDULE
+
+
+def kind_rank(kind: str) -> int:
+    """Which of two kinds wins where nothing else tells them apart: any fixed order will do."""
+    return zlib.crc32(kind.encode(errors="replace"))
 
 
 def is_disruption(end_ns: int | None, cause: str | None) -> bool:
