@@ -47,7 +47,7 @@ def told(recorded: Recorded, now_ns: int) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=max(1, settings.default.max_examples // 2))
+@settings(max_examples=max(1, settings.default.max_examples // 5))
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.integers(1, 3), st.data())
 def test_read_as_they_grew_is_what_a_first_reading_says(
     tmp_path_factory, random, attempts, ranks, data
