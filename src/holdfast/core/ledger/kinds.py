@@ -6,7 +6,6 @@ Kinds are strings, because three families are open: `custom:NAME`, `queued:KIND`
 
 from __future__ import annotations
 
-import zlib
 from enum import StrEnum
 
 from holdfast.core.facts import DONE
@@ -28,6 +27,7 @@ OTHER = "other"
 CUSTOM_PREFIX = "custom:"
 
 SPAN_KINDS = (STARTUP, COMPILE, SAVE, DATA)  # and custom:NAME
+_RANKS = 2**61 - 1  # a prime
 WAIT_KINDS = (BACKOFF, "queue", "provision", "pull", "boot")
 
 
@@ -60,7 +60,10 @@ def waiting_kind(wait: str | None, *, before_first: bool, after_done: bool) -> s
 
 def kind_rank(kind: str) -> int:
     """Which of two kinds wins where nothing else tells them apart: any fixed order will do."""
-    return zlib.crc32(kind.encode(errors="replace"))
+    rank = 0
+    for place in map(ord, kind):
+        rank = (rank * 257 + place) % _RANKS
+    return rank
 
 
 def is_disruption(end_ns: int | None, cause: str | None) -> bool:
