@@ -10,8 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from holdfast.cli import main as frame
+from holdfast.cli.run import run
+from holdfast.config.settings import TABLE
 from holdfast.errors import StoreUnavailable, UnknownRun
 
 
@@ -24,6 +27,12 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], N
         monkeypatch.setattr(frame.LazyGroup, "get_command", lambda *_: made)
 
     return put
+
+
+def test_the_help_of_run_tells_the_defaults() -> None:
+    shown = " ".join(CliRunner().invoke(run, ["--help"]).output.split())
+    for one in TABLE:
+        assert f"[default: {one.default_words.replace('`', '')}]" in shown, one.flag
 
 
 def code_of(*arguments: str) -> int:

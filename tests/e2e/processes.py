@@ -27,6 +27,11 @@ FAR = 1_000_000  # a number of steps that no test lives to see
 EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_SAVED, EXIT_CONFIGURATION = 0, 1, 69, 75, 78
 
 
+def said_by(rank: int, ranks: int) -> str:
+    """How `holdfast run` begins a rank's line, as a pattern; a single rank's has no prefix."""
+    return rf"^\[{rank}\] " if ranks > 1 else "^"
+
+
 class Process:
     """A command with its output; `saw` waits for a line, `wait` for the end."""
 

@@ -131,7 +131,7 @@ def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None
     out = run.wait(EXIT_UNAVAILABLE)
     assert f"did {last}" in out
     assert f"the last step, {last}, could not be saved" in out
-    assert "] final" not in out
+    assert "\nfinal" not in out
     store_disk.empty()
     assert 0 < house.saved_step() < last
     again = house.run(steps=last).wait(EXIT_DONE)

@@ -28,7 +28,7 @@ from processes import (
 )
 
 STEPS = 8
-FROM = r"\] from \d+$"  # a rank's word, when it has restored
+FROM = r"^(?:\[\d\] )?from \d+$"  # a rank's word, when it has restored
 HOT = ("--standby", "hot", "--save-every", 2)
 
 

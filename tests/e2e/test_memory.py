@@ -31,6 +31,7 @@ from processes import (
     is_alive,
     kill,
     ranks_of,
+    said_by,
 )
 
 from holdfast.errors import JournalError
@@ -76,7 +77,7 @@ def train(house: House, run: Process, step: int = 1, ranks: int = 1) -> int:
         if step == 2:  # the first boundary makes room
             house.eventually(lambda: all_ready(house, ranks))
         for rank in range(ranks):
-            run.saw(rf"\[{rank}\] did {step}$")
+            run.saw(rf"{said_by(rank, ranks)}did {step}$")
         if newest(house) > beyond:
             return step
         step += 1
@@ -98,7 +99,7 @@ def test_a_killed_rank_costs_a_few_steps(house: House, ranks: int) -> None:
     step = train(house, run, train(house, run, ranks=ranks), ranks=ranks)
     known = newest(house)
     kill(ranks_of(run)[-1])
-    back = int(run.saw(r"\] from (\d+)", count=ranks + 1).group(1))
+    back = int(run.saw(r"^(?:\[\d\] )?from (\d+)", count=ranks + 1).group(1))
     assert known <= back <= step
     run.saw(f"step {back} of attempt 0 .*it is read from memory")
     assert house.sets() == []
@@ -185,7 +186,7 @@ def test_what_is_only_in_memory_is_taken_to_disk_before_the_run_gives_up(house: 
     train(house, run)
     house.allow(0)  # no further than where it comes back to
     kill(ranks_of(run)[0])
-    back = int(run.saw(r"\] from (\d+)$", count=2).group(1))
+    back = int(run.saw(r"^(?:\[\d\] )?from (\d+)$", count=2).group(1))
     assert house.sets() == []
     kill(ranks_of(run)[0])
     out = run.wait(EXIT_FAILED)
@@ -221,7 +222,7 @@ def train_to(house: House, run: Process, step: int, goal: int) -> int:
     """Train from that step on until step `goal`, or one soon after it, is in memory; the next."""
     while newest(house) < goal:
         house.allow(step)
-        run.saw(rf"\] did {step}$")
+        run.saw(rf"^(?:\[\d\] )?did {step}$")
         house.eventually(lambda: all_sealed(house) or not written(house))
         step += 1
     return step
@@ -299,7 +300,7 @@ def test_two_runs_share_a_host(house: House) -> None:
         second.saw(f"did {step}$")
         step += 1
     kill(ranks_of(first)[0])
-    first.saw(r"\] from [1-9]")
+    first.saw(r"^(?:\[\d\] )?from [1-9]")
     for run in (first, second):
         run.send(signal.SIGTERM)
     house.allow(FAR)
@@ -356,12 +357,12 @@ def test_a_drain_is_finished_though_its_trainer_is_dead(house: House) -> None:
     run, pid, step = held_drain(house)
     before = house.saved_step()
     kill(ranks_of(run)[0])
-    run.saw(r"\] from [1-9]")
+    run.saw(r"^(?:\[\d\] )?from [1-9]")
     kill(pid, signal.SIGCONT)
     house.eventually(lambda: house.saved_step() > before)
     assert house.sets()[-1].name.startswith("0000-")  # the dead trainer's
     house.allow(step + 1)
-    run.saw(rf"\] did {step + 1}$")
+    run.saw(rf"^(?:\[\d\] )?did {step + 1}$")
     run.send(signal.SIGTERM)
     house.allow(FAR)
     run.wait(EXIT_SAVED)
@@ -374,7 +375,7 @@ def test_a_drain_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: Ho
     before = house.saved_step()
     while house.saved_step() == before:
         house.allow(step)
-        run.saw(rf"\] did {step}$")
+        run.saw(rf"^(?:\[\d\] )?did {step}$")
         step += 1
     run.saw("gives way to the training no longer: the next one is due")
     house.eventually(lambda: not is_alive(pid))
@@ -430,7 +431,7 @@ def test_a_script_of_bad_manners(house: House) -> None:
     house.eventually(lambda: newest(house) > 0)
     known = newest(house)
     kill(ranks_of(run)[0])
-    back = int(run.saw(r"\] from ([1-9]\d*)").group(1))
+    back = int(run.saw(r"^(?:\[\d\] )?from ([1-9]\d*)").group(1))
     assert back >= known
     run.saw(f"did {back + 1}$")
     run.send(signal.SIGINT)

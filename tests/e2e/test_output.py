@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, LIMIT_S, TRAINER, House
+from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, LIMIT_S, TRAINER, House
 
 from holdfast.agent import output as output_module
 from holdfast.agent.output import OutputPump, RankOutput
@@ -33,8 +34,8 @@ def test_it_is_prefixed_and_kept(house: House) -> None:
         "print('no newline at the end', end='')\n"
     )
     out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
-    for line in ("[0] out", "[0] err", "[0] café", "[0] no newline at the end"):
-        assert line in out
+    for line in ("out", "err", "café", "no newline at the end"):
+        assert line in out.splitlines()
     kept = log_of(house)
     assert kept.endswith(b"no newline at the end")
     assert b"raw \xff\n" in kept
@@ -97,7 +98,7 @@ def test_a_line_without_end_does_not_fill_the_memory(house: House) -> None:
         "sys.stdout.buffer.flush(); print(); print('after')\n"
     )
     out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
-    assert "[0] after" in out
+    assert "after" in out.splitlines()
     assert len(log_of(house)) == (64 << 20) + len(b"\nafter\n")
 
 
@@ -134,7 +135,8 @@ def test_the_live_block_on_a_terminal(house: House) -> None:
     argv += ["--save-every", "3", "--", sys.executable, str(TRAINER), "10"]
     code, shown = on_a_terminal(argv, str(house.folder))
     assert code == EXIT_DONE, shown
-    assert "[0] did 10" in shown.replace("\x1b[2m", "").replace("\x1b[0m", "")
+    assert "did 10" in shown
+    assert "[0]" not in shown
     assert "checkpoint" in shown
     assert "Traceback" not in shown
 
@@ -160,18 +162,25 @@ def pumped(tmp_path: Path, data: bytes) -> tuple[list[str], bytes]:
     return shown, (tmp_path / "rank.log").read_bytes()
 
 
-def test_each_redraw_of_a_progress_bar_is_a_line(tmp_path: Path) -> None:
-    data = b"start\r\n\r 10%|# |\r 20%|##|\r 30%|##|\ndone\r\n\nlast"
+def test_a_progress_bar_is_one_line_as_it_was_last_drawn(tmp_path: Path) -> None:
+    data = b"start\r\n\r 10%|# |\r 20%|##|\r 30%|##|\ndone\r\n\n\r 1%\r 2%\r\r    \rlast\r"
     shown, kept = pumped(tmp_path, data)
-    assert [line for line in shown if line] == [
-        "start",
-        " 10%|# |",
-        " 20%|##|",
-        " 30%|##|",
-        "done",
-        "last",
-    ]
+    assert shown == ["start", " 30%|##|", "done", "", "last"]
     assert kept == data
+
+
+def test_a_bar_that_is_under_way_is_told_as_it_stands(
+    eventually: Callable[..., object],
+) -> None:
+    told: list[tuple[int, str]] = []
+    output = RankOutput(3)
+    pump = OutputPump([output], lambda _rank, _line: None, lambda *bar: told.append(bar))
+    os.write(output.write_fd, b"begin\n\r 10%|# |\r 20%|##|")
+    eventually(lambda: told[-1:] == [(3, " 20%|##|")])
+    os.write(output.write_fd, b"\n")
+    eventually(lambda: told[-1:] == [(3, "")])
+    os.close(output.write_fd)
+    pump.finish()
 
 
 def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,3 +198,18 @@ def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert kept.endswith(b"[what follows the first 2 MiB is not kept]\n")
     assert len(kept) < 4 << 20
     assert len(shown) == 30_000
+
+
+def test_a_breakpoint_is_passed_over_and_says_what_to_do(house: House) -> None:
+    script = house.script("for n in range(2): breakpoint()\nprint('went on')\n")
+    out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
+    assert out.count(f"breakpoint() at {script}:1 was passed over") == 1
+    assert f"python {script} …" in out
+    assert "went on" in out.splitlines()
+
+
+def test_a_debugger_in_a_run_is_not_started_again(house: House) -> None:
+    script = house.script("import pdb, holdfast as hf\nhf.start()\npdb.set_trace()\nprint(1)\n")
+    run = house.holdfast("run", "--name", "r", "--", sys.executable, script)
+    last = run.wait(EXIT_CONFIGURATION).splitlines()[-1]
+    assert "a debugger has no keyboard under holdfast run: start the script by itself" in last

@@ -25,7 +25,7 @@ from processes import (
 )
 
 STEPS = 8
-FROM = r"\] from \d+$"  # a rank's word, when it has restored
+FROM = r"^(?:\[\d\] )?from \d+$"  # a rank's word, when it has restored
 
 
 def waiting(run: Process) -> list[int]:

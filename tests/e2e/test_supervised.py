@@ -24,7 +24,7 @@ from processes import (
 
 def test_done(house: House) -> None:
     out = house.run(steps=10).wait(EXIT_DONE)
-    assert f"[0] final {expected_digest(10)}" in out
+    assert f"\nfinal {expected_digest(10)}" in out
 
 
 def test_a_signal_saves_a_step_and_ends_with_75(house: House) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from processes import EXIT_DONE, FAR, House, Process, expected_digest
+from processes import EXIT_DONE, FAR, House, Process, expected_digest, said_by
 
 from holdfast.core.ledger.account import Account
 from holdfast.journal.attempts import AttemptRecord, attempts
@@ -68,7 +68,7 @@ class Books:
     def reached(self, run: Process, ranks: int) -> None:
         """All ranks have done BEFORE steps; a few before that one is saved."""
         for rank in range(ranks):
-            run.saw(rf"\[{rank}\] did {BEFORE}$")
+            run.saw(rf"{said_by(rank, ranks)}did {BEFORE}$")
         self.house.eventually(lambda: self.house.saved_step() > 0)  # it may come from memory
 
     def go_on(self) -> None:
@@ -89,10 +89,12 @@ class Books:
 
     def trained(self, out: str, ranks: int) -> None:
         """Every rank ended with what a run that nothing happened to ends with."""
-        finals = re.findall(r"^\[(\d+)\] final (\w+)$", out, re.MULTILINE)
-        assert dict(finals) == {str(rank): expected_digest(self.until) for rank in range(ranks)}, (
-            out
-        )
+        finals = [
+            found[0]
+            for rank in range(ranks)
+            if (found := re.findall(rf"{said_by(rank, ranks)}final (\w+)$", out, re.MULTILINE))
+        ]
+        assert finals == [expected_digest(self.until)] * ranks, out
 
     def ends(self, run: Process, ranks: int) -> None:
         """It comes to its end by itself."""
@@ -104,7 +106,8 @@ class Books:
         """Started again without a fault it goes on from what is saved, and comes to its end."""
         until = max(STEPS, self.house.saved_step() + 5)
         again = self.start("exception", ranks, at=0, steps=until)
-        again.saw(r"\[0\] from")  # whatever ran before it has ended by now, and does no more step
+        # Whatever ran before it has ended by then, and does no more step.
+        again.saw(rf"{said_by(0, ranks)}from")
         self.go_on()
         out = again.wait(EXIT_DONE)
         self.nobody_left()

@@ -18,6 +18,7 @@ from processes import (
     is_alive,
     ranks_of,
     reaper_of,
+    said_by,
 )
 
 from holdfast.agent.reaper import descendants
@@ -100,7 +101,7 @@ def test_reaper_and_guard_are_killed(books: Books, victims: list[str], ranks: in
     pids = {"reaper": reaper_of(run), "guard": guard_of(run)}
     old = ranks_of(run)
     kill_at_once(pids[name] for name in victims)
-    run.saw(r"\[0\] from", 2)
+    run.saw(rf"{said_by(0, ranks)}from", 2)
     assert not any(map(is_alive, old))
     run.send(signal.SIGTERM)
     run.saw("SIGTERM: ")
@@ -146,7 +147,7 @@ def test_the_agent_sleeps_for_a_while(books: Books, ranks: int) -> None:
     assert f"pid {run.pid}" in other.wait(EXIT_UNAVAILABLE)
     run.send(signal.SIGCONT)
     for rank in range(ranks):
-        run.saw(rf"\[{rank}\] did 30$")
+        run.saw(rf"{said_by(rank, ranks)}did 30$")
     run.send(signal.SIGTERM)
     run.saw("saving, then stopping")
     books.go_on()

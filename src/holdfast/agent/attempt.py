@@ -39,6 +39,7 @@ class LiveAttempt:
         scratch: Path,
         commands: Commands,
         screen: Callable[[int, str], None],
+        unfinished: Callable[[int, str], None],
         prepared: Prepared | None = None,
         started: Callable[[int, str], None] = lambda _rank, _cold: None,
     ) -> None:
@@ -60,7 +61,7 @@ class LiveAttempt:
         self.pids: dict[int, int] = {}
         self._folder = folder
         self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
-        self._pump = OutputPump(self.outputs, screen)
+        self._pump = OutputPump(self.outputs, screen, unfinished)
         self._tree = prepared.tree if prepared else Tree([one.write_fd for one in self.outputs])
         self._ahead = prepared.ahead if prepared else None
         if self._ahead is None:

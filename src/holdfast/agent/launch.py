@@ -162,6 +162,7 @@ def rank_commands(
             "PYTHONFAULTHANDLER": "1",
             # It would take SIGTERM away from the session, without telling Python.
             "JAX_ENABLE_PREEMPTION_SERVICE": "false",
+            "PYTHONBREAKPOINT": "holdfast.session.breakpoints.pass_over",
             **command.environment,
             **environment.to_environ(),
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import selectors
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ from holdfast.journal.regular import open_regular
 
 PIPE_BYTES = 1 << 20
 KEPT_LINES = 60
+UNFINISHED_SHOWN = 1000
 LOG_LIMIT_BYTES = 256 << 20  # a rank that prints without end must not fill the disk
 
 
@@ -53,16 +53,21 @@ class RankOutput:
         if not data:
             return [], False
         self._keep(data)
-        *whole, self._partial = _lines(self._partial + data)
-        lines = [line.decode(errors="replace") for line in whole]
+        *whole, rest = (self._partial + data).split(b"\n")
+        lines = [last_redrawn(line).decode(errors="replace") for line in whole]
         self.last_lines.extend(lines)
-        if len(self._partial) > PIPE_BYTES:
-            self._partial = b""
+        end = b"\r" if rest.endswith(b"\r") else b""  # what follows is a line's end, or redraws it
+        self._partial = last_redrawn(rest) + end if len(rest) <= PIPE_BYTES else b""
         return lines, True
+
+    @property
+    def unfinished(self) -> str:
+        """How the line stands that has no end yet: a progress bar, perhaps."""
+        return self._partial[:UNFINISHED_SHOWN].decode(errors="replace").rstrip("\r")
 
     def rest(self) -> list[str]:
         """A last line that never got its end, if there is one."""
-        rest = [self._partial.decode(errors="replace")] if self._partial else []
+        rest = [last_redrawn(self._partial).decode(errors="replace")] if self._partial else []
         self._partial = b""
         self.last_lines.extend(rest)
         return rest
@@ -92,24 +97,29 @@ class RankOutput:
             os.close(self._log_fd)
 
 
-def _lines(data: bytes) -> list[bytes]:
-    """Split at line ends; the last piece is what has no end yet.
+def last_redrawn(line: bytes) -> bytes:
+    """What a terminal shows in the end of a line that was redrawn with carriage returns.
 
-    A progress bar redraws its line with carriage returns: each redraw counts as a line.
+    A progress bar redraws its line a thousand times, and is one line.
     """
-    if b"\r" not in data:
-        return data.split(b"\n")
-    kept = b"\r" if data.endswith(b"\r") else b""  # half of a "\r\n", perhaps
-    *whole, rest = re.split(rb"\r*\n|\r+", data.removesuffix(kept))
-    return [*filter(None, whole), rest + kept]
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 class OutputPump:
-    """The thread that drains the pipes of one attempt; `screen` gets their lines, from it."""
+    """The thread that drains the pipes of one attempt; `screen` gets their lines, from it.
 
-    def __init__(self, outputs: list[RankOutput], screen: Callable[[int, str], None]) -> None:
+    `unfinished` gets how a rank's line without an end stands; "": there is none.
+    """
+
+    def __init__(
+        self,
+        outputs: list[RankOutput],
+        screen: Callable[[int, str], None],
+        unfinished: Callable[[int, str], None] = lambda _rank, _text: None,
+    ) -> None:
         self._outputs = outputs
         self._screen = screen
+        self._unfinished = unfinished
         self._stop_read_fd, self._stop_write_fd = os.pipe()
         self._reader = threading.Thread(target=self._read, name="holdfast-output", daemon=True)
         self._reader.start()
@@ -133,10 +143,12 @@ class OutputPump:
                         selector.unregister(key.data.read_fd)
         for output in self._outputs:
             self._show(output.rank, output.rest())
+            self._unfinished(output.rank, "")
 
     def _forward(self, output: RankOutput) -> bool:
         lines, is_open = output.drain()
         self._show(output.rank, lines)
+        self._unfinished(output.rank, output.unfinished)
         return is_open
 
     def _show(self, rank: int, lines: list[str]) -> None:

@@ -65,6 +65,9 @@ class Screen:
     def line(self, rank: int, text: str) -> None:
         """One line of a rank's output; called from another thread."""
 
+    def unfinished(self, rank: int, text: str) -> None:
+        """How a rank's line without an end stands, "" when it has one; from another thread."""
+
     def show(self, supervisor: Supervisor) -> None:
         """Called several times a second: time to redraw."""
 
@@ -339,6 +342,7 @@ class Supervisor:
             scratch=self.job.scratch,
             commands=commands,
             screen=self._screen.line,
+            unfinished=self._screen.unfinished,
             prepared=self.standbys.take(launch.attempt),
             started=self._on_started,
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from holdfast.agent.output import last_redrawn
 from holdfast.cli.door import coloured_line, raw_line, say
 from holdfast.cli.places import open_run, store_option
 from holdfast.errors import ConfigurationError
@@ -56,15 +56,17 @@ def logs(
             raise ConfigurationError(f"attempt {number} of {run!r} has no output of rank {rank}")
     for file in files:
         prefix = f"[{int(file.stem.removeprefix('rank-'))}] " if len(files) > 1 else ""
-        _print(file, prefix, tail, raw_line if raw else coloured_line)
+        _print(file, prefix, tail, raw=raw)
     incident = incident_of(folder, number) or {}
     if incident.get("stacks"):  # a rank that hangs does not say so itself
         say(f"attempt {number} {incident.get('words')}")
 
 
-def _print(file: Path, prefix: str, tail: int | None, show: Callable[[str], None]) -> None:
+def _print(file: Path, prefix: str, tail: int | None, *, raw: bool) -> None:
     from collections import deque
 
-    with os.fdopen(open_regular(file), encoding="utf-8", errors="replace") as lines:
+    show = raw_line if raw else coloured_line
+    with os.fdopen(open_regular(file), "rb") as lines:
         for line in deque(lines, tail) if tail else lines:
-            show(prefix + line.rstrip("\n"))
+            shown = line.rstrip(b"\n") if raw else last_redrawn(line.rstrip(b"\n"))
+            show(prefix + shown.decode(errors="replace"))

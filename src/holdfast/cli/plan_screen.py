@@ -26,7 +26,8 @@ UNSAID = ("hosts", "chips-per-host", "restart-spread")  # the title has them, or
 
 def show(plan: Plan, console: Console) -> None:
     """Print it."""
-    page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
+    width = min(console.width, MAX_WIDTH)
+    page = Page(width, console.options.ascii_only, width)
     for piece in _pieces(plan, page):
         console.print(Constrain(piece, page.width), highlight=False)
 

@@ -197,7 +197,9 @@ def _of_run(
 def _show(findings: Findings, every_story: bool) -> None:
     from holdfast.report.terminal import show
 
-    show(findings, console(), every_story=every_story)
+    # Into a pipe, lines are for grep: never folded.
+    folded = sys.stdout.isatty()
+    show(findings, console(folded=False), every_story=every_story, folded=folded)
 
 
 def _draw(findings: Findings, path: str) -> None:

@@ -8,54 +8,103 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.config.settings import TABLE
+
 if TYPE_CHECKING:
     from holdfast.agent.supervisor import Screen
     from holdfast.config.settings import Settings
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.option("--name", metavar="NAME", help="The run's name; the script's name by default.")
+@click.option("--name", metavar="NAME", help="The run's name.")
 @click.option("--store", metavar="PLACE", help="Where runs live: a folder or a URL.")
-@click.option("--store-credentials", metavar="WHOSE", help="environment or instance.")
-@click.option("--mirror", metavar="FOLDER", help="Local copies of records in object stores.")
+@click.option(
+    "--store-credentials",
+    metavar="WHOSE",
+    help="Whose credentials open an object store: environment or instance.",
+)
+@click.option(
+    "--mirror", metavar="FOLDER", help="Where copies of an object store's records are kept."
+)
 @click.option("--ranks", type=int, metavar="N", help="Training processes on this host.")
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option(
-    "--ideal-step", "ideal_step_s", type=float, metavar="S", help="What a step takes at best."
+    "--ideal-step",
+    "ideal_step_s",
+    type=float,
+    metavar="S",
+    help="Seconds that a step takes at best.",
 )
-@click.option("--grace", "grace_s", type=float, metavar="S", help="From SIGTERM to being gone.")
-@click.option("--notice", metavar="SOURCES", help="Where warnings come from: gce,file:PATH; auto.")
-@click.option("--on-notice", metavar="HOW", help="When all is saved: leave, stay or release.")
-@click.option("--save-every", "save_every_steps", type=int, metavar="N", help="Save each N steps.")
-@click.option("--save-every-s", type=float, metavar="S", help="Save each S seconds.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=float,
+    metavar="S",
+    help="Seconds from SIGTERM until the host is gone.",
+)
+@click.option(
+    "--notice", metavar="SOURCES", help="Where warnings come from: auto, off, gce,file:PATH …"
+)
+@click.option(
+    "--on-notice", metavar="HOW", help="What to do once all is saved: leave, stay or release."
+)
+@click.option("--save-every", "save_every_steps", type=int, metavar="N", help="Save every N steps.")
+@click.option("--save-every-s", type=float, metavar="S", help="Save every S seconds.")
 @click.option(
     "--snapshot-every",
     "snapshot_every_steps",
     type=int,
     metavar="N",
-    help="Copy each N steps to memory.",
+    help="Copy to memory every N steps.",
 )
-@click.option("--snapshot-every-s", type=float, metavar="S", help="Copy to memory each S seconds.")
-@click.option("--keep", "keep_last", type=int, metavar="N", help="Checkpoints that stay.")
-@click.option("--memory", metavar="N", help="Snapshots held in memory: auto, off, or 1 to 3.")
-@click.option("--memory-dir", metavar="FOLDER", help="The memory folder that holds them.")
-@click.option("--max-failures", type=int, metavar="N", help="Failures without progress.")
-@click.option("--crash-loop", type=int, metavar="N", help="Failures in the same way that are one.")
+@click.option("--snapshot-every-s", type=float, metavar="S", help="Copy to memory every S seconds.")
 @click.option(
-    "--crash-loop-within", "crash_loop_within_s", type=float, metavar="S", help="In that time."
+    "--keep", "keep_last", type=int, metavar="N", help="How many of the newest checkpoints stay."
 )
-@click.option("--hang", metavar="S", help="Hung after S seconds without a step; auto or off.")
+@click.option(
+    "--memory", metavar="N", help="How many snapshots are kept in memory: auto, off, or 1 to 3."
+)
+@click.option("--memory-dir", metavar="FOLDER", help="The folder in memory for them.")
+@click.option(
+    "--max-failures",
+    type=int,
+    metavar="N",
+    help="Give up after N failures in a row without a new step.",
+)
+@click.option(
+    "--crash-loop", type=int, metavar="N", help="So many failures in the same way are a crash loop."
+)
+@click.option(
+    "--crash-loop-within",
+    "crash_loop_within_s",
+    type=float,
+    metavar="S",
+    help="They are one within S seconds.",
+)
+@click.option(
+    "--hang", metavar="S", help="The run hangs after S seconds without a step: auto, off, or S."
+)
 @click.option(
     "--standby",
     metavar="HOW",
-    help="Interpreters that wait for the next attempt: auto, hot or off.",
+    help="Which processes wait for the next attempt: auto, hot or off.",
 )
-@click.option("--scratch", metavar="FOLDER", help="Local folder for live journals.")
-@click.option("--export", metavar="EXPORTERS", help="Numbers to prometheus:9464,tensorboard:DIR.")
-@click.option("--status", metavar="HOW", help="auto, live, plain or off.")
-@click.option("--compile-cache", metavar="SIZE", help="Compiled programs kept: bytes, auto or off.")
-@click.option("--log-level", metavar="LEVEL", help="error, warning or info.")
-@click.option("--config", "config_file", metavar="FILE", help="Instead of ./holdfast.toml.")
+@click.option("--scratch", metavar="FOLDER", help="A local folder for live journals.")
+@click.option(
+    "--export", metavar="EXPORTERS", help="Where numbers go: prometheus:9464,tensorboard:DIR …"
+)
+@click.option("--status", metavar="HOW", help="How the status is shown: auto, live, plain or off.")
+@click.option(
+    "--compile-cache",
+    metavar="SIZE",
+    help="How many bytes of compiled programs are kept: auto, off, or N.",
+)
+@click.option(
+    "--log-level", metavar="LEVEL", help="Which sentences are printed: error, warning or info."
+)
+@click.option(
+    "--config", "config_file", metavar="FILE", help="A file to read instead of ./holdfast.toml."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
     """Run COMMAND, keep it going, and record where its time went.
@@ -76,11 +125,22 @@ def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
     sys.exit(supervise(settings, tuple(command), screen))
 
 
+def _tell_defaults(command: click.Command) -> None:
+    """The settings' own, which the flags do not have: a variable or holdfast.toml may set them."""
+    defaults = {one.name: one.default_words.replace("`", "") for one in TABLE}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name in defaults:
+            parameter.help = f"{parameter.help}  [default: {defaults[parameter.name]}]"
+
+
+_tell_defaults(run)
+
+
 def _screen(settings: Settings) -> Screen:
     from holdfast.cli.screen import LiveScreen, PlainScreen
 
     title = settings.name or "run"
     how = settings.status
     if how == "live" or (how == "auto" and sys.stderr.isatty() and sys.stdout.isatty()):
-        return LiveScreen(title, settings.log_level)
-    return PlainScreen(title, settings.log_level, status=how != "off")
+        return LiveScreen(title, settings.log_level, ranks=settings.ranks)
+    return PlainScreen(title, settings.log_level, ranks=settings.ranks, status=how != "off")

@@ -1,7 +1,8 @@
 """What `holdfast run` shows: a live status block on a terminal, plain lines elsewhere.
 
-Ranks' output goes to standard output, prefixed with the rank; the supervisor's own sentences and
-the status block go to standard error, so that a pipe gets the training's output alone.
+Ranks' output goes to standard output, of several ranks prefixed with the rank; the supervisor's own
+sentences and the status block go to standard error, so that a pipe gets the training's output
+alone.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ QUEUE_LIMIT = 10_000
 class QueuedScreen(Screen):
     """What both screens share: a thread that writes, and lines left out when it cannot keep up."""
 
-    def __init__(self, run: str, log_level: str) -> None:
+    def __init__(self, run: str, log_level: str, *, ranks: int) -> None:
         self._run = run
         self._level = LEVELS.index(log_level)
+        self._prefix = "[{}] " if ranks > 1 else ""
         self._printer = Printer()
         self._left_out = 0
 
@@ -74,8 +76,8 @@ class QueuedScreen(Screen):
 class PlainScreen(QueuedScreen):
     """One line per event; a line of status once a minute."""
 
-    def __init__(self, run: str, log_level: str = "info", *, status: bool = True) -> None:
-        super().__init__(run, log_level)
+    def __init__(self, run: str, log_level: str, *, ranks: int, status: bool) -> None:
+        super().__init__(run, log_level, ranks=ranks)
         self._out, self._err = RawText(STDOUT), RawText(STDERR)
         self._status = status
         self._next_status_s = time.monotonic() + PLAIN_STATUS_S
@@ -93,16 +95,17 @@ class PlainScreen(QueuedScreen):
 
     def _print_line(self, rank: int, text: str) -> None:
         """To standard output."""
-        self._out.write(f"[{rank}] {coloured(text)}\n")
+        self._out.write(f"{self._prefix.format(rank)}{coloured(text)}\n")
 
 
 class LiveScreen(QueuedScreen):
     """A block at the bottom of the terminal, redrawn in place; output scrolls above it."""
 
-    def __init__(self, run: str, log_level: str = "info") -> None:
+    def __init__(self, run: str, log_level: str, *, ranks: int) -> None:
         from rich.live import Live
 
-        super().__init__(run, log_level)
+        super().__init__(run, log_level, ranks=ranks)
+        self._bars: dict[int, str] = {}
         self._console = console(file=cast("IO[str]", RawText(STDERR)))
         self._next_redraw_s = 0.0
         self._is_drawing = False
@@ -125,6 +128,10 @@ class LiveScreen(QueuedScreen):
             self._next_redraw_s = now_s + REDRAW_S
             self._is_drawing = True
             self._printer.put(partial(self._draw, self._block(supervisor)))
+
+    def unfinished(self, rank: int, text: str) -> None:
+        """It stands in the block until it has its end."""
+        self._bars[rank] = text
 
     def close(self) -> None:
         """Take the block away."""
@@ -150,7 +157,8 @@ class LiveScreen(QueuedScreen):
         """Above the block."""
         from rich.text import Text
 
-        self._console.print(Text(f"[{rank}] ", style="dim") + Text.from_ansi(coloured(text)))
+        prefix = Text(self._prefix.format(rank), style="dim")
+        self._console.print(prefix + Text.from_ansi(coloured(text)))
 
     def _block(self, supervisor: Supervisor) -> Panel:
         from rich.panel import Panel
@@ -165,6 +173,10 @@ class LiveScreen(QueuedScreen):
             rows.insert(1, ("goodput", self._gauge.text))
         for key, value in rows:
             table.add_row(key, value)
+        for rank, text in sorted(self._bars.items()):
+            if text:
+                bar = Text.from_ansi(coloured(text))
+                table.add_row(f"rank {rank}" if self._prefix else "output", bar)
         title = Text.assemble((self._run, "bold"), f"  {supervisor.machine.state}")
         return Panel(table, title=title, title_align="left", border_style="cyan")
 

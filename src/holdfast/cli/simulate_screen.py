@@ -51,7 +51,8 @@ def show(
     fitted: Sequence[Fitted] = (),
 ) -> None:
     """Print it."""
-    page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
+    width = min(console.width, MAX_WIDTH)
+    page = Page(width, console.options.ascii_only, width)
     for piece in _pieces(found, page, notes):
         console.print(Constrain(piece, page.width), highlight=False)
     if fitted:

@@ -100,7 +100,7 @@ class Settings:
         "--ideal-step",
         PERIOD,
         "What a step would take at the hardware's best, in seconds: gives program goodput.",
-        default_words="nobody knows: program goodput is n/a",
+        default_words="not set: program goodput is not measured",
     )
     grace_s: float = _setting(
         30.0,

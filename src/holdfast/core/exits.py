@@ -129,6 +129,7 @@ _REPORTS: tuple[tuple[re.Pattern[str], re.Pattern[str], ExitCause], ...] = tuple
     (re.compile(kind), re.compile(text, re.IGNORECASE | re.DOTALL), cause)
     for kind, text, cause in (
         (_errors_with(EXIT_CONFIGURATION), r"", ExitCause.CONFIGURATION),
+        (r"BdbQuit", r"", ExitCause.CONFIGURATION),  # it has read the end of its input
         (r"NoGoodCheckpoint|CorruptCheckpoint", r"", ExitCause.BAD_CHECKPOINT),
         (_errors_with(EXIT_UNAVAILABLE), r"", ExitCause.STORE_UNAVAILABLE),
         (r"MemoryError|OutOfMemoryError", r"", ExitCause.OUT_OF_MEMORY),
@@ -165,6 +166,8 @@ def _words_of(report: RankReport) -> str:
     message = lines[0][:_MESSAGE_MAX] if lines else ""
     if report.declared:  # the script knows best what was wrong
         return message or "the script gave up"
+    if report.type == "BdbQuit":
+        message = "a debugger has no keyboard under holdfast run: start the script by itself"
     where = f" at {report.where}" if report.where else ""
     what = report.type or "an error without a name"  # the report is what the rank says
     return f"{what}{where}" + (f": {message}" if message else "")

@@ -59,10 +59,14 @@ _LEVEL_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How much room there is, and whether more than ASCII can be printed."""
+    """How much room there is, and whether more than ASCII can be printed.
+
+    `room`: where lines are folded and cut; more than the width where nobody looks at a terminal.
+    """
 
     width: int
     ascii_only: bool
+    room: int
 
     @property
     def cut(self) -> Literal["ellipsis", "crop"]:
@@ -74,19 +78,25 @@ class Page:
         return plain if self.ascii_only else pretty
 
 
-def show(findings: Findings, console: Console, *, every_story: bool = False) -> None:
-    """Print the report. `every_story`: also the disruptions before the last few."""
-    for part in parts(findings, console, every_story=every_story):
+def show(
+    findings: Findings, console: Console, *, every_story: bool = False, folded: bool = True
+) -> None:
+    """Print the report. `every_story`: also the disruptions before the last few.
+
+    `folded`: long lines are folded and cut where the page ends.
+    """
+    for part in parts(findings, console, every_story=every_story, folded=folded):
         console.print(part, highlight=False)
 
 
 def parts(
-    findings: Findings, console: Console, *, every_story: bool = False
+    findings: Findings, console: Console, *, every_story: bool = False, folded: bool = True
 ) -> Iterator[RenderableType]:
     """What `show` prints, piece by piece, laid out for that console."""
-    page = Page(min(console.width, MAX_WIDTH), console.options.ascii_only)
+    width = min(console.width, MAX_WIDTH)
+    page = Page(width, console.options.ascii_only, width if folded else console.width)
     pieces = _pieces(findings, page, every_story)
-    return (Constrain(piece, page.width) for piece in pieces)
+    return (Constrain(piece, page.room) for piece in pieces)
 
 
 def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[RenderableType]:
@@ -354,5 +364,5 @@ def _last_words(evidence: Evidence, page: Page) -> Iterator[Text]:
     rule = page.glyph("│", "|")
     for line in lines:
         text = Text.assemble((f"  {rule} ", "dim"), clean(line))
-        text.truncate(page.width, overflow=page.cut)
+        text.truncate(page.room, overflow=page.cut)
         yield text
