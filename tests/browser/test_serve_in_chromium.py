@@ -72,18 +72,28 @@ def address(store: Path, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(address: str) -> Iterator[Any]:
-    """Opens a page; at the end its policy has refused nothing, and no script has failed."""
+    """Opens a page; at the end its policy has refused nothing, and no script has failed.
+
+    `address` is the link that lets one browser in; others get that one's cookie.
+    """
     said: list[str] = []
+    root = address.partition("login?")[0]
     with playwright.sync_playwright() as driver:
         # Root may not use Chromium's sandbox; the pages are our own.
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
+        first = browser.new_context()
+        first.new_page().goto(address, wait_until="domcontentloaded")
+        let_in = first.storage_state()
+
         def open_(path: str, width: int = 1280, scheme: str = "light") -> Any:
             view = {"width": width, "height": 900}
-            page = browser.new_context(viewport=view, color_scheme=scheme).new_page()
+            page = browser.new_context(
+                viewport=view, color_scheme=scheme, storage_state=let_in
+            ).new_page()
             page.on("console", lambda message: said.append(message.text))
             page.on("pageerror", lambda error: said.append(str(error)))
-            page.goto(address + path.lstrip("/"), wait_until="domcontentloaded")
+            page.goto(root + path.lstrip("/"), wait_until="domcontentloaded")
             page.wait_for_selector("#live-state[data-is=on]")
             return page
 

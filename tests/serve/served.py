@@ -52,8 +52,10 @@ class Events:
 
 
 class Served:
-    def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
-        self.process, self.host, self.port = process, host, port
+    def __init__(
+        self, process: subprocess.Popen[str], host: str, port: int, word: str = ""
+    ) -> None:
+        self.process, self.host, self.port, self.word = process, host, port, word
         self.streams: list[Events] = []  # of a failed test, too: not left to the next
 
     def connect(self) -> http.client.HTTPConnection:
@@ -88,13 +90,17 @@ class Served:
 
 @contextmanager
 def serving(mirror: Path) -> Iterator[Callable[..., Served]]:
-    """Serves stores, with whatever flags are given, until the block is left."""
+    """Serves stores, with whatever flags are given, until the block is left.
+
+    Without a token, unless a flag names one, or "--invite" leaves it to the usual link.
+    """
     begun: list[Served] = []
 
     def begin(store: Path | str, *flags: str) -> Served:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.cli.main", "serve", "--store", store, "--port", "0",
-             *flags],
+             *(() if {"--token-file", "--invite"} & {*flags} else ("--no-token",)),
+             *(flag for flag in flags if flag != "--invite")],
             stderr=subprocess.PIPE, text=True,
             env={**os.environ, "HOLDFAST_MIRROR": str(mirror)},
         )  # fmt: skip
@@ -102,7 +108,8 @@ def serving(mirror: Path) -> Iterator[Callable[..., Served]]:
         line = process.stderr.readline()
         assert "http://" in line, line + process.stderr.read()
         host, port = line.split("http://")[1].split("/")[0].rsplit(":", 1)
-        begun.append(Served(process, host, int(port)))
+        word = line.partition("token=")[2].strip()
+        begun.append(Served(process, host, int(port), word))
         return begun[-1]
 
     try:

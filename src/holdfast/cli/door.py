@@ -82,6 +82,15 @@ def say(words: str) -> None:
     print(f"holdfast: {sentence(redacted_text(words))}", file=sys.stderr, flush=True)
 
 
+def say_link(words: str, url: str) -> None:
+    """A sentence of ours that ends in an address, which a terminal can open."""
+    from rich.style import Style
+    from rich.text import Text
+
+    link = Text(url, Style(link=url))
+    console(err=True).print(Text(f"holdfast: {words} "), link, sep="", soft_wrap=True)
+
+
 def coloured_line(line: str) -> None:
     """Print a line of a rank's output: its colours may reach a terminal."""
     _behind(sys.stdout).write(f"{coloured(line)}\n")

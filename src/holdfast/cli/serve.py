@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
+import secrets
 import stat
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.door import say, say_link
 from holdfast.cli.moments import window_ns
 from holdfast.cli.places import store_option
 from holdfast.cli.prices import price_of, price_option
@@ -46,6 +49,14 @@ MAX_TOKEN_BYTES = 4096
     metavar="FILE",
     help="Who looks must have the token in FILE, which nobody else may read.",
 )
+@click.option("--no-token", is_flag=True, help="All users of this machine may look.")
+@click.option(
+    "--proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="A proxy's address, which says who comes by TLS (X-Forwarded-Proto); may be repeated.",
+)
 @click.option(
     "--allow-host",
     metavar="NAME",
@@ -65,6 +76,8 @@ def serve(
     host: str,
     port: int,
     token_file: str | None,
+    no_token: bool,
+    proxies: tuple[str, ...],
     allow_host: tuple[str, ...],
     checkpoint_age: str,
     price_per_chip_hour: str | None,
@@ -72,13 +85,15 @@ def serve(
     """Show the runs of a store in a browser, live.
 
     Only this machine can connect, unless --host says otherwise: then a token is demanded, from
-    --token-file or HOLDFAST_SERVE_TOKEN. It reads the store, and changes nothing.
+    --token-file or HOLDFAST_SERVE_TOKEN. Without one, a link is printed that lets one browser in,
+    so that other users of this machine see nothing. It reads the store, and changes nothing.
     """
-    from holdfast.serve.server import listening, url_of
+    from holdfast.serve.invitation import Invitation
+    from holdfast.serve.server import link_of, listening, url_of
     from holdfast.serve.server import serve as serve_until_asked
 
     _needs_libraries()
-    access = _access(host, token_file, allow_host)
+    access, is_inviting = _access(host, token_file, no_token, proxies, allow_host)
     policy = AlertPolicy(checkpoint_ns=_age_ns(checkpoint_age))
     price = price_of(price_per_chip_hour)
     place = RunStore.at(run_store(store))
@@ -89,12 +104,20 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest has been said
     with listening(host, port) as sock:
         shown = store or place.shown
-        note = "; who looks needs the token" if access.token else ""
-        click.echo(f"holdfast: the runs of {shown} are at {url_of(sock)}{note}", err=True)
-        if is_folder and not place.root.exists():
-            click.echo(f"holdfast: ! there is no folder {place.root} yet", err=True)
-        click.echo("holdfast: Ctrl-C ends it", err=True)
         number = sock.getsockname()[1]
+
+        def invite(word: str) -> None:
+            say_link("the link was opened; the next browser needs", link_of(sock, word))
+
+        invitation = Invitation(invite) if is_inviting else None
+        note = "; who looks needs the token" if access.token and not is_inviting else ""
+        if invitation is None:
+            say(f"the runs of {shown} are at {url_of(sock)}{note}")
+        else:
+            say_link(f"the runs of {shown}, for one browser:", link_of(sock, invitation.word))
+        if is_folder and not place.root.exists():
+            say(f"! there is no folder {place.root} yet")
+        say("Ctrl-C ends it")
 
         def make() -> tuple[ASGIApp, asyncio.Event]:
             from holdfast.cli.serve_look import Sights
@@ -104,22 +127,35 @@ def serve(
             runs = RunsLook(
                 place, cache=summaries_folder(), scratch=scratch_folder(), policy=policy
             )
-            site = Site(place, shown, runs, Sights(store, price), policy, access, number)
+            site = Site(
+                place, shown, runs, Sights(store, price), policy, access, number, invitation
+            )
             return site.app(), site.closing
 
         with contextlib.suppress(KeyboardInterrupt):
-            serve_until_asked(make, sock)
+            serve_until_asked(make, sock, access.proxies)
     # Looks only read, and one may wait long for a store that is away: nobody waits for it.
     sys.stderr.flush()
     os._exit(EXIT_DONE)
 
 
-def _access(host: str, token_file: str | None, allow_host: tuple[str, ...]) -> Access:
-    """Who may look; raises ConfigurationError where others can connect, and there is no token."""
+def _access(
+    host: str,
+    token_file: str | None,
+    no_token: bool,
+    proxies: tuple[str, ...],
+    allow_host: tuple[str, ...],
+) -> tuple[Access, bool]:
+    """Who may look, and whether by invitation.
+
+    Raises ConfigurationError where others can connect, and there is no token.
+    """
     from holdfast.serve.access import LOCAL_NAMES, Access, host_of
     from holdfast.serve.server import is_loopback
 
-    token = _token(token_file)
+    if no_token and token_file is not None:
+        raise ConfigurationError("--no-token and --token-file contradict each other; give one")
+    token = None if no_token else _token(token_file)
     if token is None and not is_loopback(host):
         raise ConfigurationError(
             f"--host {host}: others can connect there, so a token is needed; name a file with one "
@@ -131,7 +167,16 @@ def _access(host: str, token_file: str | None, allow_host: tuple[str, ...]) -> A
             raise ConfigurationError(f"--allow-host {name!a}: give a host's name")
     names = {*LOCAL_NAMES, *(host_of(name) or "" for name in allow_host)}
     names |= {host.lower()} - {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    return Access(frozenset(names), token)
+    is_inviting = token is None and not no_token
+    secret = secrets.token_urlsafe() if is_inviting else token  # only cookies are made of it
+    return Access(frozenset(names), secret, frozenset(map(_address, proxies))), is_inviting
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ConfigurationError(f"--proxy {text!a}: give an address, such as 127.0.0.1") from None
 
 
 def _warm() -> None:

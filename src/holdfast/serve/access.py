@@ -49,10 +49,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What this server demands. `names`: lower case; `token` None: none."""
+    """What this server demands. `names`: lower case; `token` None: none.
+
+    `proxies`: addresses whose word is taken on whether the way to the browser is encrypted.
+    """
 
     names: Collection[str] = LOCAL_NAMES
     token: str | None = None
+    proxies: Collection[str] = ()
 
     def judge(self, asked: Asked, now_s: float) -> tuple[Verdict, str]:
         """What to do about it at a unix time, and why."""

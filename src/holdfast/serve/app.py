@@ -17,7 +17,9 @@ from holdfast.errors import HoldfastError, UnknownRun
 from holdfast.journal.remote import remote_of
 from holdfast.journal.store import RunStore
 from holdfast.serve.access import LOGIN, SESSION_S, Access
-from holdfast.serve.guard import Guard, cookie_name
+from holdfast.serve.crowd import BODY_S
+from holdfast.serve.guard import Guard, cookie_name, is_encrypted
+from holdfast.serve.invitation import Invitation
 from holdfast.serve.pages import (
     Page,
     login_page,
@@ -64,6 +66,7 @@ class Site:
         policy: AlertPolicy,
         access: Access,
         port: int,
+        invitation: Invitation | None = None,
     ) -> None:
         """`place`: the store as its user named it; `port`: what the cookie is named by."""
         self._store = store
@@ -71,6 +74,7 @@ class Site:
         self._see = see
         self._policy = policy
         self._access = access
+        self._invitation = invitation
         self._port = port
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
         self._every_s = AFAR_EVERY_S if remote_of(store.root) else EVERY_S
@@ -220,21 +224,30 @@ class Site:
         given = request.query_params.get("token")
         if given is None:
             return _sent(login_page("This server wants its token.", 200))
-        return await self._exchange(given, request.query_params.get("to"))
+        return await self._exchange(request, given, request.query_params.get("to"))
 
     async def _log_in(self, request: Request) -> Response:
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_FORM_BYTES:
-                return _sent(login_page("That is no token.", 413))
+        try:
+            async with asyncio.timeout(BODY_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > MAX_FORM_BYTES:
+                        return _sent(login_page("That is no token.", 413))
+        except TimeoutError:
+            return _sent(login_page("That took too long.", 408))
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
-        return await self._exchange(fields.get("token", [""])[0], None)
+        return await self._exchange(request, fields.get("token", [""])[0], None)
 
-    async def _exchange(self, given: str, to: str | None) -> Response:
+    def _is_let_in(self, given: str) -> bool:
+        if self._access.token is None or self._access.is_token(given):
+            return True
+        return self._invitation is not None and self._invitation.take(given)
+
+    async def _exchange(self, request: Request, given: str, to: str | None) -> Response:
         from starlette.responses import RedirectResponse
 
-        if self._access.token is not None and not self._access.is_token(given.strip()):
+        if request.method == "HEAD" or not self._is_let_in(given.strip()):
             await asyncio.sleep(WRONG_TOKEN_S)
             return _sent(login_page("That is not this server's token.", 403))
         answer = RedirectResponse(_own_path(to), status_code=303)
@@ -245,6 +258,7 @@ class Site:
                 max_age=SESSION_S,
                 httponly=True,
                 samesite="strict",
+                secure=is_encrypted(request.scope, self._access.proxies),
             )
         return answer
 

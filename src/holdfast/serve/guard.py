@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -80,6 +81,13 @@ class Guard:
             address=server[0],
         )
         return self._access.judge(asked, time.time())
+
+
+def is_encrypted(scope: Scope, proxies: Collection[str]) -> bool:
+    """Whether a proxy that is known says that the browser speaks TLS with it."""
+    client = scope.get("client") or ("", 0)
+    said = [value for name, value in scope["headers"] if name.lower() == b"x-forwarded-proto"]
+    return client[0] in proxies and bool(said) and said[-1].split(b",")[-1].strip() == b"https"
 
 
 def _cookie(header: str, wanted: str) -> str | None:

@@ -7,16 +7,18 @@ import errno
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.serve.access import LOGIN
+from holdfast.serve.crowd import Crowd
+from holdfast.serve.polite import polite
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG = 128
-MOST_CONNECTIONS = 512
 GRACE_S = 2
 
 
@@ -66,10 +68,20 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(make: Callable[[], tuple[ASGIApp, asyncio.Event]], sock: socket.socket) -> None:
+def link_of(sock: socket.socket, word: str) -> str:
+    """The address that lets in who has that word."""
+    return f"{url_of(sock)}{LOGIN[1:]}?token={word}"
+
+
+def serve(
+    make: Callable[[], tuple[ASGIApp, asyncio.Event]],
+    sock: socket.socket,
+    proxies: Collection[str] = (),
+) -> None:
     """Serve until a signal asks for the end; `make` is called in the loop.
 
-    The event that `make` gives is set first: streams end by themselves then.
+    The event that `make` gives is set first: streams end by themselves then. `proxies`: addresses
+    from which many people come.
     """
     import uvicorn
 
@@ -85,7 +97,7 @@ def serve(make: Callable[[], tuple[ASGIApp, asyncio.Event]], sock: socket.socket
         app, closing = make()
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=polite(Crowd(proxies)),
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -94,7 +106,6 @@ def serve(make: Callable[[], tuple[ASGIApp, asyncio.Event]], sock: socket.socket
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=16 << 10,
         )
