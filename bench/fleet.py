@@ -1,9 +1,12 @@
-"""How long `holdfast report --fleet` takes over a thousand runs: cold, and from the cache.
+"""How long a thousand runs take to list and to sum up, and a run of a million steps to open.
 
-    python bench/fleet.py [--runs 1000] [--times 7]
+    python bench/fleet.py [--runs 1000] [--times 5] [--steps 1000000]
 
-Each run has three attempts and a thousand steps, two are under way, and one in fifty is cut by a
-window. What is timed is the whole command, the interpreter's start included, and the listing alone.
+Each run is on record as `holdfast run` leaves it (`recorded.py`): one to six attempts, 2,000 steps,
+a save to memory after each tenth and to disk after each hundredth, failures with their stories; one
+in ten was left without an end, two are under way, one in fifty is cut by a window. What is timed is
+each command as a whole, the interpreter's start included, and the listing alone. Cold means that
+nothing is kept from before; the files are in the page cache.
 """
 
 from __future__ import annotations
@@ -11,33 +14,32 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+
+from recorded import Plan, make
 
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunStore
 from holdfast.runs.listing import RunList
 
-ROOT = Path(__file__).parents[1]
 S = 1_000_000_000
 DAY = 86_400 * S
+MILLION = Plan(attempts=50, step_s=0.25, memory_every=80, disk_every=2_400)
 
 
 def fill(store: RunStore, count: int) -> None:
-    sys.path.insert(0, str(ROOT / "tests" / "runs"))
-    from made_runs import Made, make_run
-
     now = time.time_ns()
-    attempts = [Made(300, 1.0, "killed"), Made(300, 1.0, "failed"), Made(400, 1.0)]
     for number in range(count):
-        ago = (9 + number % 30) * DAY
-        if number % 50 == 0:
-            ago = DAY + 600 * S
-        make_run(store, f"run-{number:04d}", attempts, requested_ns=now - ago, chips=8)
+        plan = Plan(attempts=1 + number % 6, is_done=number % 10 != 3)
+        ago = DAY + 600 * S if number % 50 == 0 else (9 + number % 30) * DAY
+        make(store, f"run-{number:04d}", plan, now - ago, number)
 
 
 def timed(job, times: int) -> list[float]:
@@ -59,37 +61,60 @@ def said(name: str, took: list[float]) -> None:
 def main() -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument("--runs", type=int, default=1000)
-    flags.add_argument("--times", type=int, default=7)
+    flags.add_argument("--times", type=int, default=5)
+    flags.add_argument("--steps", type=int, default=1_000_000)
     asked = flags.parse_args()
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ", end="")
+    print(f"Python {platform.python_version()}")
     with tempfile.TemporaryDirectory() as place:
-        store = RunStore(Path(place) / "store")
-        began = time.perf_counter()
-        fill(store, asked.runs)
-        print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ", end="")
-        print(f"Python {platform.python_version()}; {asked.runs} runs of 3 attempts, 1,000 steps")
-        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-        print(f"(made in {time.perf_counter() - began:.1f} s; load {load})")
-        leases = [acquire(store.get(f"run-{number:04d}")) for number in (1, 2)]
-        cache = Path(place) / "mirror" / "summaries"
-        command = [sys.executable, "-m", "holdfast.cli.main", "report", "--fleet", str(store.root)]
-        environment = {**os.environ, "HOLDFAST_MIRROR": str(Path(place) / "mirror")}
+        many(Path(place), asked.runs, asked.times)
+        one(Path(place), asked.steps, asked.times)
 
-        def call() -> None:
-            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
-        said("listing, no cache", timed(lambda: RunList(store).look(), 3))
-        call()
-        said("holdfast report --fleet, cached", timed(call, asked.times))
-        said(
-            "listing, from the cache's file",
-            timed(lambda: RunList(store, cache=cache).look(), asked.times),
-        )
-        runs = RunList(store, cache=cache)
-        runs.look()
-        said("listing, looked at again", timed(runs.look, asked.times))
-        print(f"(runs read in such a look: {runs.look().read})")
-        for lease in leases:
-            lease.release()
+def many(place: Path, count: int, times: int) -> None:
+    store = RunStore(place / "store")
+    began = time.perf_counter()
+    fill(store, count)
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{count} runs (made in {time.perf_counter() - began:.1f} s; load {load})")
+    leases = [acquire(store.get(f"run-{number:04d}")) for number in (1, 2)]
+    mirror = place / "mirror"
+
+    def cold() -> None:
+        shutil.rmtree(mirror, ignore_errors=True)
+        call("report", "--fleet", store.root, mirror=mirror)
+
+    said("holdfast ls", timed(lambda: call("ls", "--store", store.root), times))
+    said("holdfast report --fleet, cold", timed(cold, 3))
+    said(
+        "holdfast report --fleet, cached",
+        timed(lambda: call("report", "--fleet", store.root, mirror=mirror), times),
+    )
+    said("listing by one process, cold", timed(lambda: RunList(store).look(), 1))
+    cache = mirror / "summaries"
+    said("listing, from the cache's file", timed(lambda: RunList(store, cache=cache).look(), times))
+    runs = RunList(store, cache=cache)
+    runs.look()
+    said("listing, looked at again", timed(runs.look, times))
+    print(f"(runs read in such a look: {runs.look().read})")
+    for lease in leases:
+        lease.release()
+
+
+def one(place: Path, steps: int, times: int) -> None:
+    store = RunStore(place / "long")
+    make(store, "long", replace(MILLION, steps=steps), time.time_ns() - 10 * DAY)
+    where = ("long", "--store", store.root)
+    said(f"holdfast report, {steps:,} steps", timed(lambda: call("report", *where), times))
+    page = place / "page.html"
+    written = timed(lambda: call("report", *where, "--html", page), times)
+    said(f"holdfast report --html, {steps:,} steps", written)
+
+
+def call(*words: object, mirror: Path | None = None) -> None:
+    command = [sys.executable, "-m", "holdfast.cli.main", *map(str, words)]
+    environment = {**os.environ, "HOLDFAST_MIRROR": str(mirror)} if mirror else None
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def main() -> None:
         store, mirror = place / "store", place / "mirror"
         fill(RunStore(store), asked.runs)
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; ")
-        print(f"{asked.runs} runs of 3 attempts, 1,000 steps; load {os.getloadavg()[0]:.1f}")
+        print(f"{asked.runs} runs as of bench/fleet.py; load {os.getloadavg()[0]:.1f}")
         server = Server(store, mirror)
         cold, size = server.get("/")
         said("list, nothing kept: the first answer", [cold])

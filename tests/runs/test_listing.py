@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,29 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_told(stored: RunStore) -> N
     assert "broken" in words
     assert "newer Holdfast" in words
     assert "format version" in words
+
+
+def test_several_processes_read_what_one_reads(
+    stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that cannot be read is left to the one who asks, and is told of as ever."""
+    monkeypatch.setattr(listing_module, "WORTH_A_PROCESS", 1)
+    (stored.root / "new" / "run.json").write_text("{")
+    # A server of forks outlives the pool, and this test may leave no process.
+    monkeypatch.setattr("holdfast.runs.ahead.get_context", lambda _how: get_context("fork"))
+    alone = look(stored)
+    together = RunList(stored, cache=tmp_path, processes=2)
+    assert together.look(NOW) == alone
+    again = together.look(NOW, [Window(ALL, None)])
+    assert (again.read, len(again.runs)) == (0, 3)  # what they read is kept
+
+
+def test_where_there_are_no_processes_to_be_had_one_reads_all(
+    stored: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no processes")
+
+    monkeypatch.setattr(listing_module, "WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("holdfast.runs.ahead.ProcessPoolExecutor", refused)
+    assert RunList(stored, processes=2).look(NOW) == look(stored)

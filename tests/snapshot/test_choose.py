@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError, NoGoodCheckpoint, StoreUnavailable
-from holdfast.snapshot.choose import choose
+from holdfast.snapshot.choose import choose, newest_sound
 from holdfast.snapshot.retention import Keep, collect, pin, plan, read_pins, unpin
 from holdfast.snapshot.sets import SetInfo, set_name
 
@@ -165,3 +166,24 @@ def test_pins_and_collecting(tmp_path: Path, save: object) -> None:
     assert sorted(one.name for one in ckpt.iterdir() if one.is_dir()) == [
         made[n].name for n in (1, 3, 4)
     ]
+
+
+def test_the_newest_sound_set_is_found_without_reading_the_others(
+    tmp_path: Path, save: object
+) -> None:
+    made = {at: save({"w": 1}, attempt=at[0], step=at[1])  # type: ignore[operator]
+            for at in [(2, 100), (6, 250), (6, 350), (7, 400), (7, 500)]}  # fmt: skip
+    ckpt = tmp_path / "ckpt"
+    assert newest_sound(ckpt, LINEAGE) == (made[7, 500], {})
+    for at in [(2, 100), (7, 500), (7, 400)]:
+        (made[at].path / "manifest.json").write_text("{")
+    found, damage = newest_sound(ckpt, LINEAGE)
+    assert found == made[6, 250]  # 350 was abandoned
+    assert set(damage) == {made[7, 500].name, made[7, 400].name}  # 100 is older: it is not asked
+    (made[6, 250].path / "manifest.json").unlink()
+    assert newest_sound(ckpt, LINEAGE)[0] is None
+    assert newest_sound(ckpt, [])[1] == {}
+    for one in made.values():
+        shutil.rmtree(one.path)
+    assert "none is left" in str(newest_sound(ckpt, LINEAGE)[1])
+    assert newest_sound(tmp_path / "no", LINEAGE) == (None, {})

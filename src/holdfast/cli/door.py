@@ -92,7 +92,7 @@ def say_link(words: str, url: str) -> None:
 
 
 def coloured_line(line: str) -> None:
-    """Print a line of a rank's output: its colours may reach a terminal."""
+    """Print a line of a rank's output, or of a long table: its colours may reach a terminal."""
     _behind(sys.stdout).write(f"{coloured(line)}\n")
 
 

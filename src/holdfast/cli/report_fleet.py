@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -39,7 +40,12 @@ def report_fleet(
     if window is not None or since is not None:
         chosen = _chosen(window, since, now_ns)
         windows = (*(w for w in windows if w.name != chosen.name), chosen)
-    runs = RunList(place, cache=summaries_folder(), scratch=scratch_folder())
+    runs = RunList(
+        place,
+        cache=summaries_folder(),
+        scratch=scratch_folder(),
+        processes=len(os.sched_getaffinity(0)),
+    )
     listing = runs.look(now_ns, windows)
     told = Fleet(
         place.shown, now_ns, listing.runs, windows, chosen.name, capacity, listing.problems

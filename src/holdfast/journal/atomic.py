@@ -137,7 +137,7 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
         remote.written(path)
 
 
-def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
+def read_json(path: str | Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
     """The JSON object in `path`.
 
     Raises FileNotFoundError when there is no such file, StoreUnavailable when it cannot be read or
@@ -148,7 +148,7 @@ def read_json(path: Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise unavailable(f"read {path.name}", path, error) from error
+        raise unavailable(f"read {Path(path).name}", Path(path), error) from error
     if len(data) > max_bytes:
         raise StoreUnavailable(
             f"{path} is larger than {max_bytes} bytes: it was not written by Holdfast; move it away"

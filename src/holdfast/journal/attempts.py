@@ -196,17 +196,19 @@ def attempts(folder: RunFolder) -> Attempts:
     """
     records: list[AttemptRecord] = []
     damage: list[str] = []
+    base = str(folder.attempts_dir)  # plain strings: a list reads thousands of these files
     for number in _numbers(folder):
-        place = folder.attempt_dir(number)
+        place = f"{base}/{number:04d}"
         try:
-            record = _read_record(place / ATTEMPT_FILE, number)
+            record = _read_record(f"{place}/{ATTEMPT_FILE}", number)
         except FileNotFoundError:
             continue  # its creator died between the folder and the record: never launched
         except StoreUnavailable as error:
             damage.append(str(error))
             continue
         try:
-            record = replace(record, end=_read_end(place / END_FILE))
+            end = _read_end(f"{place}/{END_FILE}")
+            record = record if end is None else replace(record, end=end)
         except StoreUnavailable as error:
             damage.append(str(error))
         records.append(record)
@@ -348,7 +350,7 @@ def _rollback_from_json(raw: Any) -> Rollback | None:
     return Rollback(texts(raw, "ids"), target(raw, "to"), text(raw, "words"))
 
 
-def _read_record(path: Path, number: int) -> AttemptRecord:
+def _read_record(path: str | Path, number: int) -> AttemptRecord:
     raw = read_json(path)
     try:
         record = AttemptRecord(
@@ -384,7 +386,7 @@ def _end_to_json(end: AttemptEnd) -> dict[str, Any]:
     }
 
 
-def _read_end(path: Path) -> AttemptEnd | None:
+def _read_end(path: str | Path) -> AttemptEnd | None:
     try:
         raw = read_json(path)
     except FileNotFoundError:

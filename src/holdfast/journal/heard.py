@@ -21,6 +21,13 @@ MEMORY, DISK = "memory", "disk"
 TIERS = (MEMORY, DISK)
 RECENT = 16  # sets of a tier, for the interval between them
 
+_INPUT = b'{"event":"'
+_TELLING = tuple(
+    b'%s%s"' % (_INPUT, event)
+    for event in (b"Sealed", b"DrainCommitted", b"Chosen", b"StacksCollected")
+)
+_NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -47,6 +54,17 @@ class Suspected:
 
 
 Told = Kept | WentBack | Suspected
+
+
+def may_tell(line: bytes) -> bool:
+    """Whether a line of a sidecar has to be read: not an input that says nothing here.
+
+    By its first bytes, as writers write it: of a long run's inputs most are such. A line that
+    begins in another way is read.
+    """
+    if not line.startswith(_INPUT):
+        return True
+    return line.startswith(_TELLING) or (line.startswith(_NEWS) and _COMMITTED in line)
 
 
 def parse_input(payload: Payload, offset_ns: int) -> Told | None:

@@ -104,7 +104,7 @@ class RankTrack:
         self.last_ns = max(self.last_ns, int(records["time"].max()) + offset_ns)
         others = np.flatnonzero(kinds != Kind.STEP)
         # What is rare is walked; what is frequent goes in rows between.
-        walked = others[np.isin(kinds[others], _WALKED)]
+        walked = others[_IS_WALKED[kinds[others]]]
         steps = np.flatnonzero(kinds == Kind.STEP)
         numbers = records["step"][steps]
         back = steps[np.diff(numbers, prepend=self._last_step) <= 0]
@@ -238,7 +238,8 @@ class RankTrack:
         return self._under_way
 
 
-_WALKED = np.array([Kind.STEP_BEGIN, Kind.LOOP_END, Kind.RESTORE], np.uint8)
+_IS_WALKED = np.zeros(1 << 8, np.bool_)  # by kind
+_IS_WALKED[[Kind.STEP_BEGIN, Kind.LOOP_END, Kind.RESTORE]] = True
 
 
 def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:

@@ -7,7 +7,7 @@ copied out of the file (no mapping of records: a file that is cut short must not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,10 +117,12 @@ class JournalReader:
             since_count += len(records)
             yield records
 
-    def read_sidecar(self, since_offset: int = 0) -> tuple[list[SidecarLine], int]:
-        """The sidecar's whole lines from an offset on, and the next offset; raises JournalError."""
+    def read_sidecar(
+        self, since_offset: int = 0, wanted: Callable[[bytes], bool] | None = None
+    ) -> tuple[list[SidecarLine], int]:
+        """As `sidecar.read_sidecar`; raises JournalError."""
         try:
-            return read_sidecar(sidecar_path(self.journal.path), since_offset)
+            return read_sidecar(sidecar_path(self.journal.path), since_offset, wanted)
         except OSError as problem:
             raise self._unreadable(problem) from problem
 

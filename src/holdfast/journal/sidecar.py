@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,13 +90,16 @@ class SidecarLine(NamedTuple):
 
 
 def read_sidecar(
-    path: str | os.PathLike[str], since_offset: int = 0
+    path: str | os.PathLike[str],
+    since_offset: int = 0,
+    wanted: Callable[[bytes], bool] | None = None,
 ) -> tuple[list[SidecarLine], int]:
     """All whole lines from `since_offset` on, and the offset to go on from.
 
-    Lines that are no JSON object are passed over; so is what is longer than any writer writes. A
-    last line without its newline is left for the next call. A missing file has no lines. Raises
-    OSError when the file is there but cannot be read.
+    Lines that are no JSON object are passed over; so is what is longer than any writer writes, and
+    what is not `wanted` by its bytes: to parse it is most of what reading costs. A last line
+    without its newline is left for the next call. A missing file has no lines. Raises OSError when
+    the file is there but cannot be read.
     """
     try:
         fd = open_regular(path)
@@ -105,7 +109,7 @@ def read_sidecar(
     offset = since_offset
     try:
         while block := os.pread(fd, _BLOCK_BYTES, offset):
-            whole = _take_lines(block, offset, lines)
+            whole = _take_lines(block, offset, lines, wanted)
             if not whole and len(block) <= MAX_LINE_BYTES:
                 break  # a line that is still being written
             # A line that never ends is not ours; nor is a hole, of which there may be terabytes.
@@ -115,13 +119,17 @@ def read_sidecar(
     return lines, offset
 
 
-def _take_lines(block: bytes, offset: int, lines: list[SidecarLine]) -> int:
+def _take_lines(
+    block: bytes, offset: int, lines: list[SidecarLine], wanted: Callable[[bytes], bool] | None
+) -> int:
     """Append the whole lines of a block that lies at `offset`; gives how many bytes they are."""
     position = 0
     while (end := block.find(b"\n", position)) >= 0:
-        payload = _decode(block[position:end])
-        if payload is not None:
-            lines.append(SidecarLine(offset + position, payload))
+        line = block[position:end]
+        if wanted is None or wanted(line):
+            payload = _decode(line)
+            if payload is not None:
+                lines.append(SidecarLine(offset + position, payload))
         position = end + 1
     return position
 
@@ -142,7 +150,7 @@ def _decode(line: bytes) -> Payload | None:
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
-        payload = load_json(line)
+        payload = load_json(line.decode())
     except ValueError:  # UnicodeDecodeError is one
         return None
     return payload if isinstance(payload, dict) else None

@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.core.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.fields import printable
-from holdfast.journal.heard import Told, parse_input
+from holdfast.journal.heard import Told, may_tell, parse_input
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
     FIRST_CUSTOM_SPAN,
@@ -253,7 +253,7 @@ class Source:
             yield statement
 
     def _read_text(self, reader: JournalReader) -> None:
-        lines, self._text_offset = reader.read_sidecar(self._text_offset)
+        lines, self._text_offset = reader.read_sidecar(self._text_offset, may_tell)
         for line in lines:
             if "fact" in line.payload:
                 self._lines[line.offset] = line.payload

@@ -11,9 +11,11 @@ always read; between looks it is kept open, so that only what is new is read.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +32,7 @@ from holdfast.runs.state import ENDED, is_held
 if TYPE_CHECKING:
     from holdfast.runs.reading import Reading
 
+WORTH_A_PROCESS = 40  # runs, for each
 KEPT_OPEN = 64  # each takes some descriptors, and the memory of its steps
 SETTLED_NS = 2_000_000_000  # many ticks of any file system's clock
 # A page that is mapped goes to the disk after some 35 s at most, and the next write to it counts.
@@ -51,6 +54,13 @@ class Listing(NamedTuple):
     unread: tuple[str, ...] = ()
 
 
+class Fresh(NamedTuple):
+    """A run that was just read; `signature`: what it may be kept by, None: it does not stand."""
+
+    found: RunSummary
+    signature: str | None
+
+
 class RunList:
     """Looks at a store. Of one thread at a time."""
 
@@ -61,13 +71,16 @@ class RunList:
         cache: Path | None = None,
         names: Sequence[str] | None = None,
         scratch: str | None = None,
+        processes: int = 1,
     ) -> None:
         """`cache`: the folder for what is kept on this host; None: this object's memory alone.
 
         `names`: only these runs; None: all that there are at each look. `scratch`: where this host
-        has live journals, as configured.
+        has live journals, as configured. `processes`: so many read what nothing is known of, where
+        that is much; a look without patience only.
         """
         self._store = store
+        self._processes = processes
         self._cache = SummaryCache(cache or Path(), store.root) if cache else _Memory()
         self._names = None if names is None else tuple(names)
         self._scratch = scratch
@@ -99,10 +112,12 @@ class RunList:
         runs: dict[str, RunSummary] = {}
         unread: list[str] = []
         problems: list[str] = []
-        for name in self._wanted(only):
+        wanted = self._wanted(only)
+        ahead = {} if patience_s is not None else self._read_ahead(wanted, now_ns, windows)
+        for name in wanted:
             began_s = time.monotonic()
             try:
-                one = self._summary(name, now_ns, windows)
+                one = self._summary(name, now_ns, windows, ahead.get(name))
             except HoldfastError as error:
                 if isinstance(error, StoreUnavailable) and time.monotonic() - began_s > AWAY_S:
                     raise  # it is no single run's fault: the others would be waited for alike
@@ -141,31 +156,66 @@ class RunList:
         for name in [known for known in self._open if known not in names]:
             del self._open[name]
 
-    def _summary(self, name: str, now_ns: int, windows: Sequence[Window]) -> RunSummary | None:
-        """A run whose files look as when it was over and read is so still; None: no patience."""
-        run_dir = self._store.root / check_name(name)
+    def _summary(
+        self, name: str, now_ns: int, windows: Sequence[Window], ahead: Fresh | None = None
+    ) -> RunSummary | None:
+        """A run whose files look as when it was over and read is so still; None: no patience.
+
+        `ahead`: what somebody has just read.
+        """
         is_late = self._until_s is not None and self._read > 0 and time.monotonic() > self._until_s
         if is_late and not self._cache.has(name):
             return None
-        folder = None
-        if (remote := remote_of(self._store.root)) is not None:
-            folder = self._store.get(name)  # what is here may be old
-        there = "" if remote is None else remote.version(name)
-        before = outside(run_dir)
-        known = self._cache.get(name, before.signature + there)
-        if known is not None and (within := _within(known, windows)) is not None:
-            self._open.pop(name, None)
-            return replace(known, within=within)
-        if is_late:
-            return None
-        folder = folder or self._store.get(name)
+        if ahead is None:
+            if remote_of(self._store.root) is not None:
+                self._store.get(name)  # what is here may be old
+            before = self._outside(name)
+            known = self._cache.get(name, before.signature)
+            if known is not None and (within := _within(known, windows)) is not None:
+                self._open.pop(name, None)
+                return replace(known, within=within)
+            if is_late:
+                return None
+            ahead = self.fresh(name, now_ns, windows, before)
+        self._read += 1
+        found, signature = ahead
+        if signature is not None:
+            self._cache.put(signature, replace(found, within={ALL: found.spent()}))
+        return found
+
+    def fresh(
+        self, name: str, now_ns: int, windows: Sequence[Window], before: Outside | None = None
+    ) -> Fresh:
+        """What a run's journals say; `before`: what its files looked like until now."""
+        before = before or self._outside(name)
+        folder = self._store.get(name)
         is_moving = self._is_moving(folder, now_ns)
         all_windows = (Window(ALL, None), *windows)
         found = self._reading(folder).summary(all_windows, now_ns, live=is_moving)
-        if not is_moving and _is_settled(found, before, now_ns) and outside(run_dir) == before:
-            kept = replace(found, within={ALL: found.spent()})
-            self._cache.put(before.signature + there, kept)
-        return found
+        stands = not is_moving and _is_settled(found, before, now_ns)
+        return Fresh(found, before.signature if stands and self._outside(name) == before else None)
+
+    def _outside(self, name: str) -> Outside:
+        seen = outside(self._store.root / check_name(name))
+        remote = remote_of(self._store.root)
+        return (
+            seen
+            if remote is None
+            else seen._replace(signature=seen.signature + remote.version(name))
+        )
+
+    def _read_ahead(
+        self, names: Sequence[str], now_ns: int, windows: Sequence[Window]
+    ) -> dict[str, Fresh]:
+        """Runs that nothing is known of, read side by side, if they are many."""
+        unknown = [name for name in names if not self._cache.has(name)]
+        workers = min(self._processes, len(unknown) // WORTH_A_PROCESS)
+        if workers < 2 or remote_of(self._store.root) is not None:
+            return {}
+        from holdfast.runs.ahead import side_by_side
+
+        read = partial(_read, self._store, self._scratch, now_ns, tuple(windows))
+        return side_by_side(workers, read, unknown)
 
     def _reading(self, folder: RunFolder) -> Reading:
         from holdfast.runs.reading import Reading  # numpy: only where something is to be read
@@ -175,7 +225,6 @@ class RunList:
             reading = Reading(folder)
             if len(self._open) < KEPT_OPEN:
                 self._open[folder.name] = reading
-        self._read += 1
         self._looked[folder.name] = reading
         return reading
 
@@ -187,6 +236,22 @@ class RunList:
             return True
         places = existing_scratch(folder.scratch_key, self._scratch)
         return any(any(place.glob("*/*.hfj")) for place in places)
+
+
+def _read(
+    store: RunStore,
+    scratch: str | None,
+    now_ns: int,
+    windows: Sequence[Window],
+    names: Sequence[str],
+) -> dict[str, Fresh]:
+    """Those of the runs that can be read; the others are left to who asks one by one."""
+    runs = RunList(store, names=names, scratch=scratch)
+    found: dict[str, Fresh] = {}
+    for name in names:
+        with contextlib.suppress(HoldfastError, OSError):
+            found[name] = runs.fresh(name, now_ns, windows)
+    return found
 
 
 def _is_settled(found: RunSummary, seen: Outside, now_ns: int) -> bool:

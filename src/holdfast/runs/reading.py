@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.course import shares
 from holdfast.core.summary import RunSummary, Spent, Window, spent_of
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import Attempts, attempts, lineage
@@ -23,7 +22,7 @@ from holdfast.runs.state import is_held, last_sign_ns, state_of
 if TYPE_CHECKING:
     from holdfast.snapshot.sets import SetInfo
 
-COURSE_PARTS, COURSE_PIECES = 24, 512
+COURSE_PARTS = 24
 NO_LEASE = LeaseView(LeaseState.FREE, 0, None, None)
 
 
@@ -73,7 +72,7 @@ class Reading:
             holder=str(lease.holder) if is_held(lease) and lease.holder else None,
             start_ns=account.start_ns if account else None,
             end_ns=account.end_ns if account else None,
-            course=self._course() if account else (),
+            course=self.recorded.ledger.kept_shares(COURSE_PARTS, self.now_ns) if account else (),
             within=self._within(account, windows) if account else {},
             notes=tuple(notes),
         )
@@ -111,10 +110,6 @@ class Reading:
             notes.append(str(error))
             return None
 
-    def _course(self) -> tuple[int, ...]:
-        """As of a list's row: some thousand runs have one."""
-        return shares(self.recorded.ledger.course(self.now_ns, COURSE_PIECES), COURSE_PARTS)
-
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
         ideal_ns = self.recorded.facts.ideal_step_ns
         found: dict[str, Spent] = {}
@@ -126,15 +121,13 @@ class Reading:
 
     def _saved_step(self, notes: list[str]) -> int | None:
         """The step of the newest checkpoint that a restart could use."""
-        from holdfast.snapshot.choose import newest_first
-        from holdfast.snapshot.sets import list_sets
+        from holdfast.snapshot.choose import newest_sound
 
+        chain = lineage(self.known.records)
         try:
-            sets, damage = list_sets(self.folder.ckpt_dir)
+            self.newest_set, damage = newest_sound(self.folder.ckpt_dir, chain)
         except HoldfastError as error:
             notes.append(str(error))
             return None
-        chain = tuple((part.attempt, part.up_to_step) for part in lineage(self.known.records))
         notes += [f"checkpoint {name}: {why}" for name, why in damage.items()]
-        self.newest_set = next(iter(newest_first(sets, chain)), None)
         return None if self.newest_set is None else self.newest_set.step

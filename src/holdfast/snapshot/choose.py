@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from holdfast.core.rollback import Target, target_words
-from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
-from holdfast.snapshot.sets import SetInfo, parse_set_name
+from holdfast.errors import CorruptCheckpoint, NoGoodCheckpoint, NoSuchCheckpoint
+from holdfast.snapshot.receipt import MANIFEST
+from holdfast.snapshot.sets import SetInfo, parse_set_name, sound_set, vanished
+from holdfast.snapshot.vault import open_vault
 
 Chain = Sequence[tuple[int, int | None]]
 """The lineage, newest attempt first: (attempt, the last step of it that counts; None: all)."""
@@ -26,6 +29,27 @@ def newest_first(sets: Sequence[SetInfo], chain: Chain) -> list[SetInfo]:
     generation = {attempt: place for place, (attempt, _) in enumerate(chain)}
     mine = [one for one in sets if on_chain(chain, one.attempt, one.step)]
     return sorted(mine, key=lambda one: (generation[one.attempt], -one.step))
+
+
+def newest_sound(ckpt_dir: Path, chain: Chain) -> tuple[SetInfo | None, dict[str, str]]:
+    """The set that a restart would use now, and what is wrong with those it would pass over.
+
+    Only these are read: of a long run's sets the first one nearly always. Raises StoreUnavailable.
+    """
+    vault = open_vault(ckpt_dir)
+    sets = vault.look()
+    generation = {attempt: place for place, (attempt, _) in enumerate(chain)}
+    known = [(name, place) for name in sets if (place := parse_set_name(name)) is not None]
+    mine = [(name, place) for name, place in known if on_chain(chain, *place)]
+    damage: dict[str, str] = {}
+    for name, _ in sorted(mine, key=lambda one: (generation[one[1][0]], -one[1][1])):
+        if sets[name].has(MANIFEST):
+            try:
+                return sound_set(vault, sets[name], name, ckpt_dir), damage
+            except CorruptCheckpoint as error:
+                damage[name] = str(error)
+    is_empty = not any(files.has(MANIFEST) for files in sets.values())
+    return None, vanished(vault) if is_empty else damage
 
 
 def choose(

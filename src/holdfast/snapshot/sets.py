@@ -39,6 +39,8 @@ __all__ = [
     "quick_check",
     "read_manifest",
     "set_name",
+    "sound_set",
+    "vanished",
 ]
 
 
@@ -184,15 +186,21 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
         if not files.has(MANIFEST):
             continue
         try:
-            found.append(info(ckpt_dir / name, _sound_manifest(vault, files, name)))
+            found.append(sound_set(vault, files, name, ckpt_dir))
         except CorruptCheckpoint as error:
             damage[name] = str(error)
     if not found and not damage:
-        damage = _vanished(vault)
+        damage = vanished(vault)
     return tuple(sorted(found, key=lambda one: (one.attempt, one.step))), damage
 
 
-def _vanished(vault: Vault) -> dict[str, str]:
+def sound_set(vault: Vault, files: Files, name: str, ckpt_dir: Path) -> SetInfo:
+    """A set of which every shard has its size; raises as `read_manifest`."""
+    return info(ckpt_dir / name, _sound_manifest(vault, files, name))
+
+
+def vanished(vault: Vault) -> dict[str, str]:
+    """Of a folder without any set: the one that was made here once, and that it is gone."""
     if not vault.files("").has(FIRST_COMMIT):
         return {}
     where = vault.where("", FIRST_COMMIT)

@@ -9,6 +9,7 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -30,6 +31,7 @@ from holdfast.core.facts import (
 )
 from holdfast.core.history import parse, parse_text, to_lines
 from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.plain import account
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -245,6 +247,34 @@ def test_the_course_adds_up_to_the_account(data: st.DataObject) -> None:
     assert (
         sum(one.steps for one in course.pieces) <= steps.steps == told.steps_kept + told.lost_steps
     )
+
+
+@fewer
+@given(st.data())
+def test_the_shares_of_equal_parts_are_the_courses(data: st.DataObject) -> None:
+    facts = data.draw(histories())
+    now, _ = data.draw(questions(facts))
+    parts = data.draw(st.integers(1, 7))
+    ledger = Ledger()
+    with plain_up_to(data.draw(FEW_ROWS)):
+        ledger.add(facts)
+        course, found = ledger.course(now), ledger.kept_shares(parts, now)
+    length = course.end_ns - course.start_ns
+    if length < parts:
+        assert found == ()
+        return
+    edges = [course.start_ns + length * n // parts for n in range(parts + 1)]
+    kept = [
+        sum(
+            max(0, min(b, piece.end_ns) - max(a, piece.start_ns))
+            for piece in course.pieces
+            if STEP in piece.kinds
+        )
+        for a, b in pairwise(edges)
+    ]
+    assert all(len(piece.kinds) == 1 for piece in course.pieces)
+    widths = (b - a for a, b in pairwise(edges))
+    assert found == tuple(round(100 * ns / width) for ns, width in zip(kept, widths, strict=True))
 
 
 @fewer

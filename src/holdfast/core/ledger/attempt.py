@@ -207,12 +207,7 @@ class AttemptView:
         for totals in (early, self._open_kinds(max(a, self.open_ns), min(b, self.cut_ns)), late):
             for kind, ns in totals.items():
                 time[kind] = time.get(kind, 0) + ns
-        kept = 0
-        for part, until_ns in zip(self.parts, kept_until, strict=True):
-            if part.low < part.high:
-                low, high = max(a, self.steps.start[part.low]), min(b, until_ns)
-                kept += self.own_between(low, high)
-        time[STEP] = kept
+        time[STEP] = kept = self.kept_between(a, b, kept_until)
         time[LOST] = self.own_between(a, b) - kept
         for begin_ns, finish_ns, name, _ in self.zones:
             low, high = max(a, begin_ns), min(b, finish_ns)
@@ -236,6 +231,15 @@ class AttemptView:
             for row in range(part.low, part.high)
         ]
         return cut(zip(begun, over, kinds, repeat(NO_STEPS)), rows, self.zones)
+
+    def kept_between(self, start_ns: int, end_ns: int, kept_until: tuple[int, ...]) -> int:
+        """Own time of kept steps between two moments; `kept_until` as in `time_between`."""
+        kept = 0
+        for part, until_ns in zip(self.parts, kept_until, strict=True):
+            if part.low < part.high:
+                low = max(start_ns, self.steps.start[part.low])
+                kept += self.own_between(low, min(end_ns, until_ns))
+        return kept
 
     def own_between(self, start_ns: int, end_ns: int) -> int:
         """Own time of completed steps between two moments."""

@@ -84,24 +84,6 @@ class Course:
         return since_ns
 
 
-def shares(course: Course, parts: int) -> tuple[int, ...]:
-    """How much of each of so many equal parts of the time line was kept steps, in percent."""
-    whole_ns = course.end_ns - course.start_ns
-    if whole_ns <= 0 or not course.pieces:
-        return ()
-    kept = [0.0] * parts
-    for piece in course.pieces:
-        steps_ns, length_ns = piece.kinds.get(STEP, 0), piece.end_ns - piece.start_ns
-        if not steps_ns or not length_ns:
-            continue
-        first = (piece.start_ns - course.start_ns) * parts / whole_ns
-        last = (piece.end_ns - course.start_ns) * parts / whole_ns
-        for part in range(int(first), min(parts, int(last) + 1)):
-            overlap = min(last, part + 1) - max(first, part)
-            kept[part] += max(0.0, overlap) * steps_ns / length_ns
-    return tuple(min(100, round(100 * share)) for share in kept)
-
-
 def coarser(pieces: Sequence[Piece], cells: int) -> tuple[Piece, ...]:
     """The same in about so many pieces: neighbours narrower than a cell are put together."""
     if len(pieces) <= cells:

@@ -196,6 +196,15 @@ class Ledger:
             return self._known_at(now_ns).course(now_ns, most)
         return self._time_line(now_ns).course(self._notices, most)
 
+    def kept_shares(self, parts: int, now_ns: int | None = None) -> tuple[int, ...]:
+        """How much of each of so many equal parts of the time line was kept steps, in percent.
+
+        Raises as `account`.
+        """
+        if now_ns is not None and now_ns < self.last_ns():
+            return self._known_at(now_ns).kept_shares(parts, now_ns)
+        return self._time_line(now_ns).kept_shares(parts)
+
     def step_times(self, now_ns: int | None = None) -> StepTimes:
         """How long steps took up to `now_ns`; raises as `account`."""
         if now_ns is not None and now_ns < self.last_ns():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.ledger.attempt import AttemptView
+from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
 from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
 
@@ -53,8 +53,9 @@ def of_attempt(view: AttemptView, kept_until: tuple[int, ...], a: int, b: int) -
         spans.shown_start.view,
         spans.shown_end.view,
     ]
-    bounds = np.unique(np.concatenate(edges))
-    bounds = bounds[(bounds >= a) & (bounds <= b)]
+    # Most edges are in order already: a stable sort only merges them, where np.unique would not.
+    bounds = np.sort(np.concatenate(edges), kind="stable")
+    bounds = bounds[(bounds >= a) & (bounds <= b) & (np.diff(bounds, prepend=BEFORE_ALL) > 0)]
     start, end = bounds[:-1], bounds[1:]
     kind = _zone_kinds(view, start)
     row, in_step = _inside(steps.start.view, steps.end.view, start)

@@ -6,7 +6,7 @@ operations an attempt, however many steps there are.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
@@ -109,6 +109,22 @@ class TimeLine:
         if part.low < part.high:
             return part.steps.last[part.high - 1]
         return part.restore.step if part.restore is not None else (part.first_step or 1) - 1
+
+    def kept_shares(self, parts: int) -> tuple[int, ...]:
+        """How much of each of so many equal parts of it was kept steps, in percent."""
+        start_ns, whole_ns = self._run.requested_ns, self._end_ns - self._run.requested_ns
+        if whole_ns < parts:
+            return ()
+        edges = [start_ns + whole_ns * n // parts for n in range(parts + 1)]
+        kept = [0] * parts
+        for view, gap, kept_until in zip(self._views, self._gaps, self._kept_until, strict=False):
+            low, high = max(gap.start_ns, view.start_ns), min(self._end_ns, view.stop_ns)
+            first, last = bisect_right(edges, low) - 1, bisect_left(edges, high)
+            for n in range(first, last):
+                a, b = max(low, edges[n]), min(high, edges[n + 1])
+                kept[n] += view.kept_between(a, b, kept_until)
+        lengths = (b - a for a, b in pairwise(edges))
+        return tuple(round(100 * ns / length) for ns, length in zip(kept, lengths, strict=True))
 
     def course(self, notices: Sequence[NoticeFact], most: int = MOST) -> Course:
         """The whole of it in at most so many pieces (a few more where attempts are more)."""
