@@ -6,6 +6,7 @@ later, in order per writer and reader; the reader may miss all values but the la
 once more what it knows. A rank may show itself late: until then it neither is read nor sees an
 order, and then the newest. The answer
 limit may pass too early (a false NACK), a rank may die, the deadline may come, a save may fail.
+With a hold, the last step's save is tried again whenever nothing else can happen.
 
 With buffers copies go into memory, by the real rules of `core.buffers`. A copy takes time: a rank
 that dies in it leaves half of one. Seals and drains happen whenever they like, and read what the
@@ -38,6 +39,7 @@ from holdfast.core.word import Agreed, Order, buffer_of, pack, unpack
 DEADLINE_NS = 10**15
 STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
 NOTHING = (0, 0)
+HOLD_NS = 10**12
 
 
 class Broken(AssertionError):
@@ -131,6 +133,7 @@ class House:
         drains: int = 0,
         repeats: int = 0,
         late: bool = False,
+        hold: bool = False,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
@@ -153,7 +156,7 @@ class House:
         shards = (NOTHING,) * buffers
         words = (ev.RankWords(step=1),)
         rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
-        agreement = Agreement.start(ranks, 0)
+        agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
         for number in range(ranks):
             agreement, _ = agree.step(agreement, ev.Progress(0, number, 1))
         control = Control(agreement, Buffers((buffers,) * ranks))
@@ -215,6 +218,10 @@ class House:
     def moves(self, world: World) -> list[Move]:
         found = list(self._moves(world))
         control = self._controls[world.control].agreement
+        if control.is_held and not any(fair for _, _, fair in found):
+            tick = ev.Tick(control.hold.again_ns or 0)
+            after = self._hear(world, world.rest, tick)
+            found.append(("the last step is tried again", after, True))
         if control.late_since_ns is not None:
             # Time may pass too early a few times, and does pass when nothing else can happen.
             quiet = not any(fair for _, _, fair in found)
@@ -421,6 +428,13 @@ class House:
         newest = control.buffers.newest
         if control.drained is not None:
             yield f"{control.drained.step} is drained", self._drained(world), True
+            if rest.fails:
+                less = rest._replace(fails=rest.fails - 1)
+                yield (
+                    f"{control.drained.step} is not drained",
+                    self._not_drained(world, less),
+                    False,
+                )
         elif newest is not None and newest.step > control.agreement.committed_step and rest.drains:
             less = rest._replace(drains=rest.drains - 1)
             begun = self._replace_control(world, control._replace(drained=newest))
@@ -462,6 +476,19 @@ class House:
             return after._replace(rest=rest)
         return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
 
+    def _not_drained(self, world: World, rest: Rest) -> World:
+        """It is in memory still; what waits for it hears of that, as `core.keeping` tells it."""
+        control = self._controls[world.control]
+        kept, newest = control.drained, control.buffers.newest
+        assert kept is not None
+        after = self._replace_control(world, control._replace(drained=None))
+        if not _is_awaited(control.agreement, kept) or control.buffers.sealing:
+            return after._replace(rest=rest)
+        is_sealed = newest is not None and newest.step == kept.step
+        epoch = control.agreement.epoch
+        failed = ev.NotWritten(0, epoch, kept.step, "disk full", is_sealed)
+        return self._hear(after, rest, failed)
+
     def _replace_control(self, world: World, control: Control) -> World:
         return world._replace(control=self._control_id(control))
 
@@ -492,7 +519,9 @@ class House:
             if isinstance(event, ev.DurableBeside):  # PublishCommitted
                 stores.append(("committed", agreement.committed_step))
             for action in actions:
-                if isinstance(action, ev.PublishOrder):
+                if isinstance(action, ev.Release):  # PublishCommitted
+                    stores.append(("committed", action.step))
+                elif isinstance(action, ev.PublishOrder):
                     stores.append(("order", pack(action.epoch, action.step, action.flags)))
                 elif isinstance(action, ev.PublishVerdict):
                     if action.flags & Order.COMMITTED:
@@ -541,7 +570,9 @@ class House:
 
     def _check_leaving(self, world: World, rank: Rank) -> None:
         if rank.at in ("saved", "finished") and all(s != rank.n for _, s in world.rest.commits):
-            raise Broken(f"left before the commit: {rank}")
+            newest = self._controls[world.control].buffers.newest
+            if rank.at == "saved" or newest is None or newest.step != rank.n:
+                raise Broken(f"left before the commit: {rank}")
         if rank.at == "unsaved":
             control = self._controls[world.control].agreement
             if control.phase is not Phase.OVER:

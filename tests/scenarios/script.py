@@ -165,6 +165,8 @@ class Script:
                 policy = replace(policy, restart=parts)
             elif key == "crash_loop":
                 policy = replace(policy, restart=restart.DEFAULT | restart.CrashLoop(int(value)))
+            elif key == "hold":
+                policy = replace(policy, hold_finished_ns=ns(value))
             elif key == "hang":
                 policy = replace(policy, hang=_hang_policy(value))
             elif key in ("on_notice", "migration_ends"):

@@ -121,6 +121,8 @@ def answered(action: act.Action, at_ns: int) -> str:
             return f"abandon the drain of step {action.step}: {action.why}"
         case act.CommitDrained():
             return f"commit drained step {action.step}"
+        case act.MakeRoom():
+            return "make room"
         case act.PublishCommitted():
             return f"publish that step {action.step} is durable"
         case act.Relay():

@@ -226,11 +226,11 @@ class Watch:
         require(not lacking, f"the set of step {step}, attempt {attempt}, lacks ranks {lacking}")
 
     def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
-        """Nobody leaves before the commit."""
-        require(
-            any(one.step == step for one in world.store.sets),
-            f"rank {rank.rank} leaves with step {step}, which is in no set",
-        )
+        """Nobody leaves before the commit; with the last step, before memory holds it."""
+        kept = {one.step for one in world.store.sets}
+        if step == world.shape.until:
+            kept |= {one.step for _, one in world.memory.sets()}
+        require(step in kept, f"rank {rank.rank} leaves with step {step}, which is in no set")
 
     # --- when all is over -------------------------------------------------------------------
 

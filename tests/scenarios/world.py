@@ -907,6 +907,7 @@ DO: dict[type[act.Action], Callable[[World, Any], None]] = {
     act.Drain: World._do_drain,
     act.AbandonDrain: World._do_abandon_drain,
     act.CommitDrained: World._do_commit_drained,
+    act.MakeRoom: lambda *_: None,
     act.PublishCommitted: World._do_publish_committed,
     act.Relay: World._do_relay,
     act.Kill: World._do_kill,

@@ -12,7 +12,7 @@ from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
 from holdfast.journal.clocks import boot_id, read_clock_pair
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 
@@ -74,10 +74,14 @@ class Chronicle:
         """A fact for the ledger."""
         self._writer.note(NoteType.FACT, dict(fact))
 
-    def seen(self, at_ns: int) -> None:
-        """A sign of life, once a second."""
+    def seen(self, at_ns: int, *, is_held: bool = False) -> None:
+        """A sign of life, once a second. `is_held`: all steps are done, and the last not durable.
+
+        That stands in a word of the journal's page, which needs no room in any store.
+        """
         if at_ns - self._seen_ns >= SEEN_NS:
             self._seen_ns = at_ns
+            self._writer.words.store(Word.PHASE, Phase.LOOP_ENDED if is_held else Phase.STARTING)
             self._writer.seen()
 
     def close(self) -> None:

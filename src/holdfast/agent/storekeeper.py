@@ -125,6 +125,10 @@ class Storekeeper:
 
         self._worker.submit(job)
 
+    def make_room(self, attempt: int) -> None:
+        """The last step does not fit: delete what retention would delete once it is saved."""
+        self._worker.submit(lambda: self._collect(attempt, ahead=True))
+
     def draining(self, name: str | None) -> None:
         """Leave alone the set that is being written from memory; None: none is any more."""
         self._draining = name
@@ -146,10 +150,11 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def _collect(self, attempt: int) -> None:
+    def _collect(self, attempt: int, *, ahead: bool = False) -> None:
         in_use = {self._resumed.set_name} if self._resumed.set_name else set[str]()
+        remove = self._catalog.make_room if ahead else self._catalog.collect
         try:
-            self._catalog.collect(self._keep_of(attempt), in_use)
+            remove(self._keep_of(attempt), in_use)
         except HoldfastError as error:
             self._say(f"old checkpoints could not be removed: {error}")
 

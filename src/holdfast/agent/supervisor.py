@@ -215,7 +215,7 @@ class Supervisor:
             self._feed(ev.TimerFired(now, timer))
         if now >= self._next_poll_ns:
             self._poll_ranks(now)
-        self._chronicle.seen(now)
+        self._chronicle.seen(now, is_held=self.machine.is_held)
         self._screen.show(self)
 
     def _turn_inbox(self) -> None:
@@ -453,6 +453,7 @@ DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
     act.Drain: lambda self, action: self.memory.drain(action),
     act.AbandonDrain: lambda self, action: self.memory.abandon(action),
     act.CommitDrained: lambda self, action: self.memory.commit(action),
+    act.MakeRoom: lambda self, _: self._storekeeper.make_room(self.machine.attempt),
     act.PublishCommitted: Supervisor._do_publish_committed,
     act.Relay: Supervisor._do_relay,
     act.Kill: Supervisor._do_kill,

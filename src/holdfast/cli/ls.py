@@ -20,10 +20,11 @@ from holdfast.core.visible import clean
 from holdfast.errors import HoldfastError
 from holdfast.journal.attempts import Attempts, attempts, lineage
 from holdfast.journal.lease import LeaseState, LeaseView, view
+from holdfast.journal.live import tells_held
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.words import shortened
-from holdfast.runs.state import is_held, last_sign_ns, state_of
+from holdfast.runs.state import is_held, last_sign_ns, shown, state_of
 from holdfast.snapshot.choose import newest_sound
 
 HEADINGS = ("run", "state", "saved step", "attempts", "last sign of life", "")
@@ -102,8 +103,9 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
         ]
     except HoldfastError as error:
         problems.append(f"run {folder.name!r}: {error}")
-    state, why = state_of(lease, known.newest, now_unix_ns)
     running = is_held(lease)
+    is_finished = running and tells_held(folder)
+    state, why = state_of(lease, known.newest, now_unix_ns, is_held=is_finished)
     if wish is not None and not running:
         why += f"{'; ' if why else ''}goes {way_back(wish)} at its next start"
     row = Row(
@@ -138,7 +140,7 @@ def _show(rows: list[Row], now_unix_ns: int) -> None:
 def _cells(row: Row, now_unix_ns: int) -> tuple[str, ...]:
     return (
         clean(row.name),
-        row.state,
+        shown(row.state, row.why),
         "–" if row.saved_step is None else f"{row.saved_step:,}",
         str(row.attempts),
         _ago(row.seen_unix_ns, now_unix_ns),

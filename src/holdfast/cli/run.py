@@ -82,6 +82,13 @@ if TYPE_CHECKING:
     help="They are one within S seconds.",
 )
 @click.option(
+    "--hold-finished",
+    "hold_finished_s",
+    type=float,
+    metavar="S",
+    help="Wait S seconds for a store that cannot take the last step.",
+)
+@click.option(
     "--hang", metavar="S", help="The run hangs after S seconds without a step: auto, off, or S."
 )
 @click.option(

@@ -134,6 +134,7 @@ def run_policy(settings: Settings, around: Surroundings) -> RunPolicy:
         restart=settings.restart_policy(),
         hang=settings.hang_policy(),
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
+        hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
     )
 
 

@@ -185,6 +185,13 @@ class Settings:
         PERIOD,
         "They are one if they happen within that time.",
     )
+    hold_finished_s: float = _setting(
+        1800.0,
+        "--hold-finished",
+        SECONDS,
+        "How long a run whose steps are all done waits for a run store that cannot take the last "
+        "one, a full disk for example.",
+    )
     hang: str | float = _setting(
         AUTO,
         "--hang",

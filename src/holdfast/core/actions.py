@@ -96,6 +96,11 @@ class CommitDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """The last step of the run does not fit: delete what retention would when it is saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class PublishCommitted:
     """Store the COMMITTED word of every rank of the attempt that runs; no verdict goes with it."""
 
@@ -199,6 +204,7 @@ Action = (
     | Drain
     | AbandonDrain
     | CommitDrained
+    | MakeRoom
     | PublishCommitted
     | Relay
     | Kill

@@ -62,6 +62,8 @@ def step(state: Agreement, event: Event) -> tuple[Agreement, tuple[Action, ...]]
 
 def wake_at_ns(state: Agreement) -> int | None:
     """When a Tick is due if nothing else happens; None: never."""
+    if state.is_held:
+        return state.hold.again_ns
     stop = state.stop
     if stop is None or state.phase not in (Phase.COLLECTING, Phase.WRITING):
         return None
@@ -250,7 +252,7 @@ def _noted(state: Agreement, event: Committed | DurableBeside) -> Result:
 def _not_written(state: Agreement, event: NotWritten) -> Result:
     if event.epoch != state.epoch or state.buffer is None:
         return state, ()
-    return moves.fail(state, event.at_ns, event.why)
+    return moves.fail(state, event.at_ns, event.why, is_sealed=event.is_sealed)
 
 
 def _commit_failed(state: Agreement, event: CommitFailed) -> Result:
@@ -270,6 +272,13 @@ def _tick(state: Agreement, event: Tick) -> Result:
             why = "a rank was between two steps, and another was not"
         return moves.miss(state._replace(is_early=False), why)
     return state, ()
+
+
+def _try_again(state: Agreement, event: Tick) -> Result:
+    """The last step, which could not be saved; for as long as it is held."""
+    if not state.is_held or event.at_ns < (state.hold.again_ns or 0):
+        return state, ()
+    return moves.order(state, "the last step", is_stop=False)
 
 
 def _ignore(state: Agreement, _: Event) -> Result:
@@ -299,6 +308,6 @@ TABLE: dict[type[Event], dict[Phase, Callable[..., Result]]] = {
     CommitFailed: _row(_ignore,    _ignore,       _ignore,      _commit_failed, _ignore),
     NotWritten:   _row(_ignore,    _ignore,       _not_written, _ignore,        _ignore),
     DurableBeside: _row(_noted,    _noted,        _noted,       _noted,         _noted),
-    Tick:         _row(_ignore,    _tick,         _tick,        _ignore,        _ignore),
+    Tick:         _row(_try_again, _tick,         _tick,        _ignore,        _ignore),
 }
 # fmt: on

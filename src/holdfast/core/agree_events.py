@@ -131,12 +131,16 @@ class CommitFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotWritten:
-    """What all ranks had copied into a buffer could not be sealed, or not be made durable."""
+    """What all ranks had copied into a buffer could not be sealed, or not be made durable.
+
+    `is_sealed`: it is in its buffer still, and restores from there.
+    """
 
     at_ns: int
     epoch: int
     step: int
     why: str
+    is_sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +226,35 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The last step could not be saved: make room, and wait; it is tried again until `until_ns`."""
+
+    at_ns: int
+    step: int
+    why: str
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The last step is sealed in memory, and the store takes no save: the ranks may leave.
+
+    Store the COMMITTED word of every rank. Who holds the memory makes the step durable.
+    """
+
+    at_ns: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """A request was not taken up; ask again later if it still matters."""
 
     reason: str
 
 
-Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | Refuse
+Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | Hold | Release | Refuse
 
 
 class RankWords(NamedTuple):

@@ -12,17 +12,20 @@ from holdfast.core.agree_events import (
     Abort,
     Action,
     Commit,
+    Hold,
     PublishOrder,
     PublishVerdict,
+    Release,
     Seal,
     StopAsked,
 )
-from holdfast.core.agree_state import Agreement, Phase, RankView
+from holdfast.core.agree_state import Agreement, HoldState, Phase, RankView
 from holdfast.core.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
 EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
-MAX_SAVE_TRIES = 2  # a stop's or the final save is tried again once: a full disk stays full
+MAX_SAVE_TRIES = 2  # a stop's save is tried again once, and so is the last step's before it is held
+FIRST_AGAIN_NS, LAST_AGAIN_NS = 2_000_000_000, 30_000_000_000
 
 Result = tuple[Agreement, tuple[Action, ...]]
 
@@ -66,6 +69,7 @@ def order(
         state.free_buffers,
         buffer,
         in_memory,
+        state.hold,
     )
     flags = 0
     if is_stop:
@@ -136,19 +140,41 @@ def written(state: Agreement) -> Result:
 # --- the ways on and out -------------------------------------------------------------------------
 
 
-def fail(state: Agreement, at_ns: int, reason: str) -> Result:
-    """Saving itself failed. Training goes on; what is the last chance is tried once more."""
+def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) -> Result:
+    """Saving itself failed. Training goes on; what is the last chance is tried once more.
+
+    The last step is then held. If it is sealed in memory, nobody needs the ranks for that.
+    """
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
     is_last = all(rank.ended for rank in state.ranks) and not state.in_memory
     if not state.is_stop and not is_last:
         state, actions = rest(state, at_ns)
         return state, (*aborted, verdict, *actions)
-    if state.tries < MAX_SAVE_TRIES and not any(rank.gone for rank in state.ranks):
-        state, actions = order(state, state.why, state.is_stop)
-    else:
+    if any(rank.gone for rank in state.ranks):
         state, actions = leave(state, reason)
+    elif is_sealed and is_last and not state.is_stop:
+        why = f"step {state.step} is in memory, and not yet durable: {reason}"
+        state, actions = end(state, why), (Release(at_ns, state.step, reason),)
+    elif state.tries < MAX_SAVE_TRIES:
+        state, actions = order(state, state.why, state.is_stop)
+    elif state.is_stop:
+        state, actions = leave(state, reason)
+    else:
+        state, actions = hold(state, at_ns, reason)
     return state, (*aborted, *actions)
+
+
+def hold(state: Agreement, at_ns: int, reason: str) -> Result:
+    """The last step waits for a store that can take it, and the ranks with it."""
+    limit_ns, since_ns, _ = state.hold
+    until_ns = (at_ns if since_ns is None else since_ns) + limit_ns
+    if at_ns >= until_ns:
+        return leave(state, reason)
+    delay_ns = min(FIRST_AGAIN_NS << min(state.tries - MAX_SAVE_TRIES, 6), LAST_AGAIN_NS)
+    held = HoldState(limit_ns, until_ns - limit_ns, min(at_ns + delay_ns, until_ns))
+    step, state = state.fastest_step, state.at_rest(state.committed_step, state.tries)
+    return state._replace(hold=held), (Hold(at_ns, step, reason, until_ns),)
 
 
 def rest(state: Agreement, at_ns: int, *, committed_step: int | None = None) -> Result:

@@ -20,6 +20,14 @@ class Phase(StrEnum):
     OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
 
 
+class HoldState(NamedTuple):
+    """How long the last step, which could not be saved, is held for; times of the hold so far."""
+
+    limit_ns: int = 0  # 0: not at all
+    since_ns: int | None = None
+    again_ns: int | None = None  # nothing is under way: it is tried again then
+
+
 class RankView(NamedTuple):
     """What the controller knows of a rank. `answer`: the step it copied for the current epoch."""
 
@@ -63,17 +71,26 @@ class Agreement(NamedTuple):
     free_buffers: tuple[int, ...] = ()
     buffer: int | None = None  # into which the current epoch's copies go
     in_memory: bool = False  # copies there are all that the current epoch is to bring
+    hold: HoldState = HoldState()
 
     @classmethod
     def start(
-        cls, ranks: int, committed_step: int, epoch: int = 0, *, resumed_step: int | None = None
+        cls,
+        ranks: int,
+        committed_step: int,
+        epoch: int = 0,
+        *,
+        resumed_step: int | None = None,
+        hold_ns: int = 0,
     ) -> Agreement:
         """An attempt begins. `committed_step`: the newest durable step, 0 for none.
 
-        `resumed_step`: what it resumed from, if that was newer.
+        `resumed_step`: what it resumed from, if that was newer. `hold_ns`: how long its last step
+        is held for if it cannot be saved.
         """
         step = committed_step if resumed_step is None else resumed_step
-        return cls(Phase.IDLE, (RankView(step),) * ranks, committed_step, epoch)
+        views = (RankView(step),) * ranks
+        return cls(Phase.IDLE, views, committed_step, epoch, hold=HoldState(hold_ns))
 
     # As above, in the order of the fields.
 
@@ -104,6 +121,7 @@ class Agreement(NamedTuple):
             self.free_buffers,
             self.buffer,
             self.in_memory,
+            self.hold if self.hold.again_ns is None else self.hold._replace(again_ns=None),
         )
 
     @property
@@ -125,6 +143,11 @@ class Agreement(NamedTuple):
             and self.step > self.fastest_step + 1
             and all(rank.answer is None and not rank.ended for rank in self.ranks)
         )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the last step waits for the next try to save it."""
+        return self.hold.again_ns is not None and self.phase is Phase.IDLE and not self.is_saved
 
     @property
     def is_saved(self) -> bool:

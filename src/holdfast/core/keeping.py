@@ -15,6 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.agree import Phase
 from holdfast.core.drain_watch import DrainWatch
 from holdfast.core.drains import Wanted
+from holdfast.core.holding import given_up_words
 from holdfast.core.saving import Saving
 from holdfast.core.tier_words import Announced
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
@@ -31,6 +32,7 @@ class Keeping:
         self._tier = saving.tier
         self._carry_out = carry_out
         self._announced = Announced(saving)
+        self._told_failure = ""
 
     def hear(self, event: ev.TierEvent, *, is_running: bool) -> list[act.Action]:
         """Take in what became of a seal or a drain. `is_running`: ranks hear what is ordered."""
@@ -113,11 +115,13 @@ class Keeping:
     def last_words(self, finish: act.Finish, *, was_kept: bool) -> act.Finish:
         """The run's end, with what became of its memory; `was_kept`: the end has waited for it."""
         if self.is_ahead:
-            # A run that was restored at its end is done only when that end is durable.
-            is_done = finish.exit_code == EXIT_DONE
-            code = EXIT_UNAVAILABLE if is_done else finish.exit_code
+            # A run whose end is in memory is done only when that end is durable.
+            if finish.exit_code == EXIT_DONE:
+                saving = self._saving
+                words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=True)
+                return act.Finish(EXIT_UNAVAILABLE, words, keep_memory=True)
             words = f"{finish.words}; memory holds more, and is kept for a start on this host"
-            return act.Finish(code, words, keep_memory=True)
+            return act.Finish(finish.exit_code, words, keep_memory=True)
         if was_kept:
             words = f"{finish.words}; step {self._saving.committed_step} was saved from memory"
             return act.Finish(finish.exit_code, words)
@@ -175,8 +179,12 @@ class Keeping:
         if over.why_not:
             words = f"step {kept.step} could not be made durable: {over.why_not}"
             if is_awaited:
-                failed = news.NotWritten(at_ns, epoch, kept.step, words)
+                is_sealed = self._tier.newest is not None and self._tier.newest.step == kept.step
+                failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)
                 return answer + self._tell(failed, is_running)
+            if words == self._told_failure:
+                return answer
+            self._told_failure = words
             return [*answer, act.Say("warning", f"{words}; it stays in memory")]
         if is_awaited:
             done = news.Committed(at_ns, epoch, kept.step)

@@ -12,6 +12,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.notices import MOST_ANNOUNCED, Announcement
+from holdfast.core.restart import Restart
 
 
 def attempt_start(attempt: int, at_ns: int) -> act.Record:
@@ -73,6 +74,20 @@ def back_off(start_ns: int, end_ns: int) -> act.Record:
 def wait(waited: ev.Waited, start_ns: int) -> act.Record:
     """No attempt ran, and not all of the hardware was there."""
     return _fact("wait", kind=waited.kind, start_ns=start_ns, end_ns=waited.until_ns)
+
+
+def end_of_attempt(
+    attempt: int,
+    at_ns: int,
+    cause: ExitCause,
+    words: str,
+    rank: int | None = None,
+    again: Restart | None = None,
+) -> list[act.Action]:
+    """The same, and beside the attempt's record; an incident unless the run is done."""
+    is_incident = cause is not ExitCause.DONE
+    ended = act.EndAttempt(attempt, HISTORY_CAUSE[cause], words, rank, is_incident, again)
+    return [attempt_end(attempt, at_ns, cause), ended]
 
 
 def run_end(at_ns: int) -> act.Record:

@@ -114,6 +114,12 @@ class RunMachine:
         """What becomes of sets in memory."""
         return self._run.keeping
 
+    @property
+    def is_held(self) -> bool:
+        """Whether all steps are done, and the store has not taken the last one yet."""
+        run = self._run
+        return run.holding.until_ns is not None and not run.saving.agreement.is_saved
+
     def restarts_at_once(self, at_ns: int) -> bool:
         """Whether another attempt follows at once on the one that ends, as things stand now."""
         return after.restarts_at_once(self._run, at_ns)

@@ -6,6 +6,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records, restart, rollback
 from holdfast.core.ending import Verdict, exit_code
+from holdfast.core.holding import given_up_words
 from holdfast.core.notices import in_words
 from holdfast.core.run_before import choose
 from holdfast.core.run_course import Course
@@ -48,26 +49,29 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
     run.saving.end(at_ns)
-    done = cause is exits.ExitCause.DONE
+    answer: list[act.Action] = [*TIMERS_OVER]
+    if cause is exits.ExitCause.DONE:
+        run.done_ns = at_ns
+        return answer + over(run, at_ns, EXIT_DONE, "done")
+    decision: restart.Decision | None
     stops = run.stop is not None or cause is exits.ExitCause.STOPPED
-    if done or stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
+    if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
         decision, reason = None, ""
+    elif cause is exits.ExitCause.STORE_UNAVAILABLE and run.saving.is_ended and run.saving.is_over:
+        # Another attempt would come to the same end, and find the same store.
+        saving = run.saving
+        words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=False)
+        decision, reason = restart.GiveUp(), ""
     else:
         decision, reason = _judge(run, at_ns, verdict, asks)
     again = decision if isinstance(decision, restart.Restart) else None
-    answer: list[act.Action] = [*TIMERS_OVER]
-    answer.append(records.attempt_end(run.attempt, at_ns, cause))
-    history_cause = exits.HISTORY_CAUSE[cause]
-    answer.append(act.EndAttempt(run.attempt, history_cause, words, rank, not done, again))
-    if done:
-        answer.append(records.run_end(at_ns))
-        return answer + over(run, at_ns, EXIT_DONE, "done")
+    answer += records.end_of_attempt(run.attempt, at_ns, cause, words, rank, again)
     if stops:
         fault = words if run.ending.is_faulty else None
         last_words = run.stopping.last_words(run.saving.what_is_saved, fault)
         return answer + over(run, at_ns, run.stopping.exit_code, last_words)
     if isinstance(decision, restart.GiveUp):
-        return answer + over(run, at_ns, exit_code(cause), f"{words}; {reason}")
+        return answer + over(run, at_ns, exit_code(cause), "; ".join(filter(None, (words, reason))))
     return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
 
 

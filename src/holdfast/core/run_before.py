@@ -77,6 +77,7 @@ def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
     run.next_attempt += 1
     run.resume = event.resume
     run.ending = Ending()
+    run.holding.over()
     run.is_relayed = False
     granted, on_record = run.rollbacks.settle()
     if granted is not None:

@@ -10,6 +10,7 @@ from holdfast.core import events as ev
 from holdfast.core.absence import Absence
 from holdfast.core.ending import Ending
 from holdfast.core.hang_watch import HangWatch
+from holdfast.core.holding import Holding
 from holdfast.core.keeping import Keeping
 from holdfast.core.notice_watch import NoticeWatch
 from holdfast.core.run_state import RunPolicy, State, StopIntent
@@ -30,7 +31,13 @@ class Course:
         self.failures: tuple[restart.Failure, ...] = ()
         self.failures_before = self.losses_before = 0  # all others, of earlier controllers too
         self.rollbacks = rollback.Rollbacks()
-        self.saving = Saving(policy.ranks, policy.save, memory_policy=policy.save_in_memory)
+        self.saving = Saving(
+            policy.ranks,
+            policy.save,
+            memory_policy=policy.save_in_memory,
+            hold_ns=policy.hold_finished_ns,
+        )
+        self.holding = Holding(policy.hold_finished_ns)
         patience_ns = policy.store_patience_ns // 2
         self.keeping = Keeping(self.saving, self.carry_out, patience_ns=patience_ns)
         self.hangs = HangWatch(policy.hang, policy.ranks)
@@ -48,6 +55,7 @@ class Course:
         self.is_leaving = False  # its ranks were told to leave
         self.ending = Ending()
         self.ended_ns: int | None = None
+        self.done_ns: int | None = None  # its ranks ended as done, which is not on record yet
 
         # Of what comes next.
         self.next_attempt = 0
@@ -82,15 +90,21 @@ class Course:
 
     def carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
         """The run's actions for those of its saves."""
-        if not actions:
-            return []
-        attempt, deadline_ns = self.attempt, self.stopping.deadline_ns
-        return [
-            act.Seal(attempt, action.epoch, action.step, action.buffer)
-            if isinstance(action, agree_events.Seal)
-            else act.CarryOut(attempt, action, deadline_ns)
-            for action in actions
-        ]
+        answer: list[act.Action] = []
+        for action in actions:
+            answer += self._carry_out(action)
+        return answer
+
+    def _carry_out(self, what: agree_events.Action) -> list[act.Action]:
+        match what:
+            case agree_events.Seal():
+                return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
+            case agree_events.Hold():
+                return self.holding.failed(what.at_ns, what.step, what.why, until_ns=what.until_ns)
+            case agree_events.Release():
+                held = self.holding.failed(what.at_ns, what.step, what.why)
+                return [act.PublishCommitted(what.step), *held]
+        return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
 
 
 def _losses(failures: Iterable[restart.Failure]) -> int:

@@ -8,6 +8,7 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events, exits, records
 from holdfast.core import events as ev
 from holdfast.core.run_course import Course
+from holdfast.core.run_over import LAST
 from holdfast.core.run_saves import after_saving, time_passed
 from holdfast.core.run_state import State, Timer
 from holdfast.core.run_stops import begin_stop, end_to_go_back
@@ -105,6 +106,8 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     """Time has passed: for the saves, or for ranks that should be gone."""
     if event.timer == Timer.SAVES:
         return time_passed(run, event.at_ns)
+    if event.timer == Timer.HOLD:
+        return run.keeping.drain_newest(event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.DRAINING
         late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"

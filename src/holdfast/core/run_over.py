@@ -7,11 +7,12 @@ from dataclasses import replace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
+from holdfast.core.exits import ExitCause
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice
 from holdfast.core.run_course import Course
 from holdfast.core.run_state import State, Timer
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 
 LAST = "the run ends here"
 
@@ -31,24 +32,61 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
     if run.stopping.now or not run.keeping.is_pending:
         return finished(run)
     run.state = State.KEEPING
-    limit_ns = run.stopping.deadline_ns or at_ns + run.policy.store_patience_ns
+    limit_ns = at_ns + run.policy.store_patience_ns
+    if run.done_ns is not None:  # a store that hangs has its patience, one that fails the hold
+        limit_ns = max(limit_ns, run.holding.until_ns or at_ns + run.holding.limit_ns)
     words = "what is in memory is taken to the run store"
+    limit_ns = run.stopping.deadline_ns or limit_ns
     return [act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
 
 
 def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
-    """News of what the end waits for: wait on, or end."""
-    answer: list[act.Action] = []
-    if not isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
-        answer += run.keeping.drain_newest(event.at_ns, LAST)
-    return answer if run.keeping.is_pending else answer + finished(run)
+    """News of what the end waits for: wait on, try again, or end."""
+    if isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
+        if run.done_ns is not None and run.keeping.is_ahead:
+            held = run.holding.failed(event.at_ns, event.step, event.why)
+            if event.at_ns < (run.holding.until_ns or 0):
+                return [*held, *drain_again(run, event)]
+        return [] if run.keeping.is_pending else finished(run)
+    answer = run.keeping.drain_newest(event.at_ns, LAST)
+    if run.keeping.is_pending:
+        return answer
+    return [*answer, *([] if run.keeping.is_ahead else end_hold(run, event.at_ns)), *finished(run)]
+
+
+def end_hold(run: Course, at_ns: int) -> list[act.Action]:
+    """The last step is durable, if that was waited for."""
+    return run.holding.saved(at_ns, run.saving.committed_step, run.keeping.words)
+
+
+def drain_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
+    """The last step is in memory, and the store did not take it: try again after a while."""
+    is_failed = isinstance(event, ev.DrainFailed | ev.DrainCommitFailed)
+    until_ns = run.holding.until_ns
+    if not is_failed or until_ns is None:
+        return []
+    again_ns = run.saving.tier.drain_again_ns
+    if event.at_ns < until_ns:
+        again_ns = min(again_ns, until_ns)
+    return [act.SetTimer(Timer.HOLD, again_ns)]
 
 
 def finished(run: Course) -> list[act.Action]:
     """Nothing happens any more."""
     was_kept, run.state = run.state is State.KEEPING, State.OVER
     finish = run.keeping.last_words(run.finish, was_kept=was_kept)
-    return [replace(finish, settled=_settled(run, finish))]
+    return [*_ends(run, finish), replace(finish, settled=_settled(run, finish))]
+
+
+def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
+    """The end of a run whose ranks were done: done only now that its last step is durable."""
+    if run.done_ns is None:
+        return []
+    if finish.exit_code != EXIT_DONE:
+        cause = ExitCause.STORE_UNAVAILABLE
+        return records.end_of_attempt(run.attempt, run.done_ns, cause, finish.words)
+    ends = records.end_of_attempt(run.attempt, run.done_ns, ExitCause.DONE, "done")
+    return [*ends, records.run_end(run.done_ns)]
 
 
 def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
@@ -73,15 +111,17 @@ def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
 
 
 def on_keep_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
-    """What is in memory could not be made durable in time: it stays there."""
+    """What is in memory is tried again; or it was not made durable in time, and stays there."""
+    if event.timer == Timer.HOLD:
+        return run.keeping.drain_newest(event.at_ns, LAST)
     return finished(run) if event.timer == Timer.KEEP else []
 
 
-def on_stop_asked_while_keeping(_: Course, event: ev.StopAsked) -> list[act.Action]:
-    """The run is over already; there may be a deadline now."""
-    if event.deadline_ns is None:
-        return []
-    return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
+def on_stop_asked_while_keeping(run: Course, event: ev.StopAsked) -> list[act.Action]:
+    """The run is over already; there may be a deadline now. Nobody waits for the next try."""
+    if event.deadline_ns is not None:
+        return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
+    return [] if run.keeping.is_pending else finished(run)
 
 
 def on_stop_now_while_keeping(run: Course, event: ev.StopNowAsked) -> list[act.Action]:

@@ -11,7 +11,7 @@ from holdfast.core import agree_events
 from holdfast.core import events as ev
 from holdfast.core.run_before import choose
 from holdfast.core.run_course import Course
-from holdfast.core.run_over import go_on_keeping
+from holdfast.core.run_over import drain_again, end_hold, go_on_keeping
 from holdfast.core.run_state import State, Timer
 
 # What a dying attempt may still say: of its saves, and how far it came. A fault that strikes at the
@@ -81,6 +81,8 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
         run.saves_wake_ns = wake_ns
         timer = Timer.SAVES
         answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
+    if run.saving.agreement.is_saved:
+        answer += end_hold(run, at_ns)
     if run.stop is not None and run.saving.is_over and not run.is_leaving:
         run.is_leaving = True
         answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
@@ -105,7 +107,7 @@ def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
             answer += drain_before_leaving(run, event.at_ns)
         if isinstance(event, ev.DrainCommitted):
             answer += run.notices.look_again(event.at_ns)
-        return answer + after_saving(run, event.at_ns)
+        return answer + drain_again(run, event) + after_saving(run, event.at_ns)
     if run.choice_waits and not run.saving.tier.is_sealing:
         return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]
     return answer + go_on_keeping(run, event) if run.state is State.KEEPING else answer

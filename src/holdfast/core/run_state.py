@@ -34,6 +34,7 @@ class Timer(StrEnum):
     LEAVE = "leave"  # told to leave, or to end, and still there
     SEAL = "seal"  # the choice waits for a set in memory
     KEEP = "keep"  # the end waits for one
+    HOLD = "hold"  # the last step, which is in memory, is tried again
     HANG = "hang"  # time to see whether the ranks get on
     NOTICE = ev.NOTICE_TIMER  # what is announced asks for a save, or for leaving
 
@@ -52,6 +53,7 @@ class RunPolicy:
     margin_ns: int = 2 * SECOND_NS
     relay_limit_ns: int = 30 * SECOND_NS
     store_patience_ns: int = 600 * SECOND_NS
+    hold_finished_ns: int = 1800 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,14 @@ class Saving:
         *,
         memory_policy: SavePolicy | None = None,
         request_reaction_ns: int = REQUEST_REACTION_NS,
+        hold_ns: int = 0,
     ) -> None:
         """`policy` is the durable tier's, `memory_policy` the memory tier's, where there is one.
 
-        `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly.
+        `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly. `hold_ns`:
+        how long the last step is tried again that could not be saved.
         """
+        self._hold_ns = hold_ns
         self._request_reaction_ns = request_reaction_ns
         self.policy = policy
         self.memory_policy = memory_policy or Never()
@@ -89,7 +92,9 @@ class Saving:
         It starts from `resume`, or from that very step.
         """
         resume = resume or Resume(None, committed_step, None)
-        self.agreement = Agreement.start(self.ranks, committed_step, resumed_step=resume.step)
+        self.agreement = Agreement.start(
+            self.ranks, committed_step, resumed_step=resume.step, hold_ns=self._hold_ns
+        )
         self._note_steps()
         self.tier.begin(at_ns, attempt, resume)
         self.joined: tuple[int, ...] = ()
@@ -132,6 +137,8 @@ class Saving:
     def is_active(self) -> bool:
         """Whether an order is out: the edges look at the ranks' words more often then."""
         agreement = self.agreement
+        if agreement.is_held:
+            return False
         for rank in agreement.ranks:
             if rank.ended:
                 return True

@@ -130,6 +130,11 @@ class MemoryTier:
         """The newest sealed set of this lineage."""
         return self.buffers.newest
 
+    @property
+    def drain_again_ns(self) -> int:
+        """After a drain that has failed: when to try another one, if nobody waits for it."""
+        return self._not_before_ns
+
     def may_drain(self, at_ns: int, committed_step: int) -> Kept | None:
         """The newest set, if it is not durable and nothing speaks against draining it now."""
         newest = self.newest

@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.config import scratch_folder
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import attempts
-from holdfast.journal.layout import CONTROLLER_RANK, Identity
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Phase
 from holdfast.journal.opened import OpenJournal
 from holdfast.journal.scratch import existing_scratch
 from holdfast.journal.store import RunFolder
@@ -39,6 +39,19 @@ def live_journals(folder: RunFolder) -> dict[Path, Path]:
                     continue
                 found[home] = live
     return found
+
+
+def tells_held(folder: RunFolder) -> bool:
+    """Whether all steps are done and the last is not durable yet, as journals on this host tell."""
+    for scratch in existing_scratch(folder.scratch_key, scratch_folder()):
+        for live in scratch.glob("*/*.hfj"):
+            with (
+                contextlib.suppress(JournalError),
+                contextlib.closing(OpenJournal(live)) as opened,
+            ):
+                if opened.words().phase is Phase.LOOP_ENDED:
+                    return True
+    return False
 
 
 def identity_of(journal: Path) -> Identity | None:

@@ -19,6 +19,7 @@ from holdfast.journal.attempt_facts import Attempt, Attempts, Open, Place
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.heard import TIERS, Kept, Suspected, TierSets, Told, WentBack
+from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen, ranks_of
 from holdfast.journal.rank_steps import Ints, Rows
 from holdfast.journal.signs import Signs
@@ -120,7 +121,15 @@ class RunFacts:
     @property
     def saving(self) -> str | None:
         """How often is saved to which tier, and why, as last decided; None: nobody said."""
-        return None if self._saving is None else self._saving[-1].words
+        return None if self._saving is None else self._saving[-1].words or None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all steps are done and the last is not durable yet, as far as anybody told."""
+        controllers = (source for source in self._sources.values() if source.track is None)
+        newest = max(controllers, key=lambda one: one.identity.attempt, default=None)
+        told = [*self.newest_ranks(), *([] if newest is None else [newest])]
+        return any(one.words.phase is Phase.LOOP_ENDED for one in told)
 
     @property
     def announced(self) -> tuple[Announced, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.core.holding import STATE_WORDS
 from holdfast.report.kinds import words_of
 from holdfast.report.words import duration
 
@@ -101,6 +102,9 @@ def advice(run: Condition) -> Advice:
 
 
 def _of_running(run: Condition) -> Advice:
+    if run.why == STATE_WORDS:
+        why = "All steps are done, and the last one is not yet durable: make room in the run store."
+        return Advice(None, why, urgent=True)
     if run.deadline_in_ns is not None:
         return _before_a_deadline(run, run.deadline_in_ns)
     if run.same_again >= MANY:

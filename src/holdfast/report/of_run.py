@@ -34,7 +34,9 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
     launched, damaged = attempts(folder)
     evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
     checkpoints, unsound = _checkpoints(folder)
-    state, why = state_of(view(folder), launched[-1] if launched else None, time.time_ns())
+    newest = launched[-1] if launched else None
+    is_held = recorded.facts.is_held
+    state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
     return Findings(
         account,
         store=folder.store,

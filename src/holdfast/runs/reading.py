@@ -56,7 +56,7 @@ class Reading:
         notes: list[str] = []
         account = self._account(notes, live=live)
         known, lease = self.known, self.lease
-        state, why = state_of(lease, known.newest, now_unix_ns)
+        state, why = state_of(lease, known.newest, now_unix_ns, is_held=self.recorded.facts.is_held)
         saved_step = self._saved_step(notes) if sets else None
         notes += self.recorded.notes()
         return RunSummary(

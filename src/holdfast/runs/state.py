@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.holding import STATE_WORDS
 from holdfast.core.notices import in_words
 from holdfast.journal.attempts import AttemptRecord, Attempts
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
@@ -13,18 +14,23 @@ ENDED = (DONE, STOPPED, FAILED)  # somebody has recorded the end
 RESUMABLE_CAUSES = ("stopped", "preempted")
 
 
-def state_of(lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int) -> tuple[str, str]:
+def state_of(
+    lease: LeaseView, newest: AttemptRecord | None, now_unix_ns: int, *, is_held: bool = False
+) -> tuple[str, str]:
     """The run's state in one word, and why.
+
+    `is_held`: somebody has told that all steps are done, and the last is not durable yet.
 
     The only place where a time stamp is compared with this host's clock: a heartbeat from another
     host cannot be watched in passing, and nothing but a word on a screen depends on it.
     """
+    live = STATE_WORDS if is_held else _restarting(newest, now_unix_ns)
     if lease.state is LeaseState.HELD:
-        return RUNNING, _restarting(newest, now_unix_ns)
+        return RUNNING, live
     if lease.state is LeaseState.UNKNOWN and lease.seen_unix_ns is not None:
         silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
         if silent_s < SILENT_AFTER_S:
-            return RUNNING, _restarting(newest, now_unix_ns)
+            return RUNNING, live
         return SILENT, "its supervisor, on another host, shows no life"
     if newest is None:
         return NEW, "it was never launched"
@@ -43,6 +49,11 @@ def _restarting(newest: AttemptRecord | None, now_unix_ns: int) -> str:
     left_ns = end.ended_unix_ns + end.restart_after_ns - now_unix_ns
     words = f"restarting in {in_words(left_ns)}" if left_ns > 0 else "restarting"
     return f"{words}, {end.alike} failures in the same way" if end.alike else words
+
+
+def shown(state: str, why: str) -> str:
+    """The state, for people: a run that is finished and not yet durable is running only in name."""
+    return why if state == RUNNING and why == STATE_WORDS else state
 
 
 def is_held(lease: LeaseView) -> bool:

@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core import agree_events as news
 from holdfast.core.events import Resume
 from holdfast.core.facts import DONE
+from holdfast.core.holding import held_words
 from holdfast.core.rollback import Rollbacks, wish_words
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
@@ -59,6 +61,7 @@ class Alone(Attachment):
         policy: SavePolicy,
         keep: Keep,
         grace_s: float,
+        hold_s: float,
         chips: int,
         world_size: int = 1,
     ) -> None:
@@ -70,6 +73,8 @@ class Alone(Attachment):
         writer = JournalWriter.create(live, identity(folder, attempt, 0, incarnation, host))
         super().__init__(folder, writer, attempt=attempt, world_size=world_size, keep=keep)
         self._grace_ns = int(grace_s * 1e9)
+        self._hold_ns = int(hold_s * 1e9)
+        self._is_held = False
         self._chips = chips
         self._live = live
         self._renewed_ns = now_ns()
@@ -88,6 +93,7 @@ class Alone(Attachment):
                 upkeep=self._upkeep,
                 note_stop=self._note_stop,
                 overdue=self._overdue,
+                hold=self._hold,
             ),
             self._meet(),
         )
@@ -95,7 +101,7 @@ class Alone(Attachment):
         self._conductor.start()
 
     def _saving(self, policy: SavePolicy) -> Saving:
-        return Saving(1, policy)
+        return Saving(1, policy, hold_ns=self._hold_ns)
 
     def _meet(self) -> Others:
         """The other ranks, of which there are none."""
@@ -251,9 +257,24 @@ class Alone(Attachment):
         self._lease.check()
         self._catalog.commit(self.attempt, step, self.world_size)
         self._saved = True
-        in_use = {self._chosen.set_name} if self._chosen.set_name else set[str]()
         try:
-            self._catalog.collect(self._keep, in_use)
+            self._catalog.collect(self._keep, self._in_use)
+        except HoldfastError as error:
+            say(f"old checkpoints could not be removed: {error}")
+
+    @property
+    def _in_use(self) -> set[str]:
+        return {self._chosen.set_name} if self._chosen.set_name else set()
+
+    def _hold(self, held: news.Hold) -> None:
+        """Say it once, and have retention delete what it would once this step is saved."""
+        if not self._is_held:
+            self._is_held = True
+            words = held_words(held.step, held.why, held.until_ns - held.at_ns, in_memory=False)
+            say(words)
+            self._fact(fact="saving", at_ns=held.at_ns, words=words)
+        try:
+            self._catalog.make_room(self._keep, self._in_use)
         except HoldfastError as error:
             say(f"old checkpoints could not be removed: {error}")
 

@@ -25,6 +25,7 @@ from holdfast.core.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
+from holdfast.journal.words import WordsPage
 from holdfast.journal.writer import JournalWriter
 
 WAIT_STEP_S = 0.001
@@ -256,7 +257,7 @@ class Boundary:
             words.store(Word.FAILED, pack(epoch, step))
             words.store(Word.SNAP, pack(epoch, step))
             self.hurry()
-            say(f"step {step} could not be saved: {error}; training goes on")
+            say(f"step {step} could not be saved: {error}; {what_then(words)}")
             if not isinstance(error, Unstorable):
                 return None
             if step <= self.resume_step + 1:
@@ -411,6 +412,12 @@ def _await_device(state: Any) -> None:
     if jax is not None:
         with contextlib.suppress(Exception):  # a failed step fails in the training loop as well
             jax.block_until_ready(state)
+
+
+def what_then(words: WordsPage) -> str:
+    """What follows a save that failed, for people."""
+    is_last = words.load(Word.PHASE) == Phase.LOOP_ENDED
+    return "it is the last step, and is tried again" if is_last else "training goes on"
 
 
 def say(words: str) -> None:

@@ -44,6 +44,7 @@ class Leader(Alone):
         policy: SavePolicy,
         keep: Keep,
         grace_s: float,
+        hold_s: float,
         chips: int,
     ) -> None:
         self._world = world
@@ -51,12 +52,20 @@ class Leader(Alone):
         self._followers: Followers | None = None
         self._told_to_leave = meeting.ToldToLeave()
         super().__init__(
-            folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips, world_size=world.size
+            folder,
+            policy=policy,
+            keep=keep,
+            grace_s=grace_s,
+            hold_s=hold_s,
+            chips=chips,
+            world_size=world.size,
         )
         self._others.attach()
 
     def _saving(self, policy: SavePolicy) -> Saving:
-        return Saving(self.world_size, policy, request_reaction_ns=REACTION_NS)
+        return Saving(
+            self.world_size, policy, request_reaction_ns=REACTION_NS, hold_ns=self._hold_ns
+        )
 
     def _meet(self) -> Others:
         says = LeaderSays(

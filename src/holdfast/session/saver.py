@@ -21,7 +21,7 @@ from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
-from holdfast.session.boundary import say
+from holdfast.session.boundary import say, what_then
 from holdfast.session.contents import STATE, Contents
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Saver:
         self._memory = memory
         self._needs_state = False
         self._is_told = False
+        self._failed_words = ""
         self._telling: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._work: _Work | None = None
@@ -210,12 +211,18 @@ class Saver:
                 self._words.increment(Word.ERRORS)
                 self._contents.give_back(work.tags)
                 self._words.store(Word.FAILED, pack(work.epoch, work.step))
-                say(f"step {work.step} could not be saved: {error}; training goes on")
+                self._say_failed(f"step {work.step} could not be saved: {error}")
             finally:
                 work.captured.release()
                 with self._wake:
                     self._work = None
                     self._wake.notify_all()
+
+    def _say_failed(self, words: str) -> None:
+        """Once for each step and reason: the last step is tried again for long."""
+        if words != self._failed_words:
+            self._failed_words = words
+            say(f"{words}; {what_then(self._words)}")
 
     def _write_one(self, work: _Work) -> None:
         from holdfast.snapshot.sets import set_name

@@ -27,6 +27,7 @@ from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 from holdfast.snapshot.choose import Chain, choose, choose_back, newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.retention import collect, pin_tagged, read_pins
+from holdfast.snapshot.room import free_in
 from holdfast.snapshot.sets import (
     SetInfo,
     collect_partial,
@@ -181,6 +182,17 @@ class Catalog:
         in_use = {*in_use, *self._wished_for(known)}
         chain = _chain(known.records)
         return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use, chain)
+
+    def make_room(self, keep: Keep, in_use: Collection[str] = ()) -> tuple[str, ...]:
+        """Delete now what `collect` would once another set is there, if that one does not fit.
+
+        As large as the newest. The newest stays, and so does all where nobody can tell the room.
+        """
+        sets, _ = list_sets(self._folder.ckpt_dir)
+        free_bytes = free_in(self._folder.ckpt_dir)
+        if not sets or free_bytes is None or free_bytes > sets[-1].nbytes:
+            return ()
+        return self.collect(replace(keep, last=max(1, keep.last - 1)), in_use)
 
     def _wished_for(self, known: Attempts) -> set[str]:
         names = set()

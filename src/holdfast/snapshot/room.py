@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.journal.elsewhere import elsewhere
+
 SHARE = 0.75
 """Of what is free now. The rest is for what the training allocates later, and for the others."""
 
@@ -47,6 +49,17 @@ def find_room(
         words = f"the limit of this process's cgroup leaves {size_words(free)} of memory"
         limits.append(Room(int(SHARE * (free + held_bytes)), words))
     return min(limits, key=lambda limit: limit.nbytes)
+
+
+def free_in(folder: Path) -> int | None:
+    """Bytes free in a folder's filesystem; None where it cannot be asked (an object store)."""
+    if elsewhere(folder) is not None:
+        return None
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def size_words(nbytes: int) -> str:

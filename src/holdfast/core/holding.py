@@ -1,0 +1,65 @@
+"""A run that is finished and not yet durable: how long it is held, and what is said of it.
+
+All steps are done, and the run store does not take the last one. Starting again would repeat what
+the newest checkpoint lacks, and end at the same full disk. So the run is held: the ranks wait, or,
+where memory holds the last step, leave; and the save is tried again and again.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import records
+from holdfast.core.notices import in_words
+
+STATE_WORDS = "finished, not yet durable"
+
+
+class Holding:
+    """Of one run. `until_ns`: so long it is held; None: it is not."""
+
+    def __init__(self, limit_ns: int) -> None:
+        self.limit_ns = limit_ns
+        self.until_ns: int | None = None
+
+    def over(self) -> None:
+        """It is not held any more."""
+        self.until_ns = None
+
+    def saved(self, at_ns: int, step: int, words: str) -> list[act.Action]:
+        """The last step is durable after all; `words`: how often was saved before."""
+        if self.until_ns is None:
+            return []
+        self.over()
+        return [act.Say("info", f"step {step} is durable now"), records.saving(at_ns, words)]
+
+    def failed(
+        self, at_ns: int, step: int, why: str, *, until_ns: int | None = None
+    ) -> list[act.Action]:
+        """The last step could not be saved: have room made, and tell it once.
+
+        `until_ns`: until then the ranks hold it; None: it is in memory.
+        """
+        is_news, in_memory = self.until_ns is None, until_ns is None
+        if self.until_ns is None:
+            self.until_ns = at_ns + self.limit_ns if until_ns is None else until_ns
+        if not is_news or self.until_ns <= at_ns:
+            return [act.MakeRoom()]
+        words = held_words(step, why, self.until_ns - at_ns, in_memory=in_memory)
+        return [act.MakeRoom(), act.Say("error", words), records.saving(at_ns, words)]
+
+
+def held_words(step: int, why: str, left_ns: int, *, in_memory: bool) -> str:
+    """What is wrong, and what to do, in one sentence."""
+    where = "is only in this host's memory" if in_memory else "is in no checkpoint"
+    return (
+        f"{STATE_WORDS}: the last step, {step}, {where} ({why}); "
+        f"make room in the run store: it is tried again for {in_words(left_ns)}"
+    )
+
+
+def given_up_words(step: int, saved: int, *, in_memory: bool) -> str:
+    """What a run ends with whose last step the store has not taken."""
+    what = f"all steps are done, and the run store did not take the last one, {step}"
+    if in_memory:
+        return f"{what}: make room there, and start it again on this host, whose memory holds it"
+    return f"{what} (step {saved} is saved): make room there, and start it again"
