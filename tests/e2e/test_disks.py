@@ -122,20 +122,78 @@ def test_a_store_that_is_full_for_a_while(store_disk: Disk, house: House) -> Non
     house.finishes()
 
 
+LAST = 2000  # many more than pass until the first is saved, on a slow disk too
+HELD = "finished, not yet durable"
+
+
+@pytest.mark.parametrize("memory", ["auto", "off"])
+def test_a_store_that_is_full_at_the_end(store_disk: Disk, house: House, memory: str) -> None:
+    """The run is held, and told to be; with room it is done, and no step is done again."""
+    run, _ = started(house, "--memory", memory, steps=LAST)
+    store_disk.fill()
+    house.allow(FAR)
+    run.saw(f"{HELD}: the last step, {LAST}, .*make room in the run store")
+    if memory == "auto":  # its process leaves, and the device with it
+        run.saw("final")
+    house.eventually(lambda: HELD in house.holdfast("ls").wait(EXIT_DONE))
+    assert json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))["run"]["why"] == HELD
+    store_disk.empty()
+    out = run.wait(EXIT_DONE)
+    assert f"final {expected_digest(LAST)}" in out
+    assert out.count(f"did {LAST}\n") == 1
+    assert house.saved_step() == LAST
+    report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    assert report["run"]["state"] == "done"
+    assert HELD not in (report["saving"] or "")
+
+
 def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None:
-    """The last step cannot be saved: the run is not done, and says why; with room it goes on."""
-    last = 2000  # many more than pass until the first is saved, on a slow disk too
-    run, _ = started(house, "--max-failures", 1, steps=last)
+    """Nobody makes room: the run is not done, nor started again; with room it goes on."""
+    run, _ = started(house, "--memory", "off", "--hold-finished", 1, steps=LAST)
     store_disk.fill()
     house.allow(FAR)
     out = run.wait(EXIT_UNAVAILABLE)
-    assert f"did {last}" in out
-    assert f"the last step, {last}, could not be saved" in out
+    assert f"did {LAST}" in out
+    assert f"the run store did not take the last one, {LAST} (step " in out.splitlines()[-1]
     assert "\nfinal" not in out
+    assert "attempt 1" not in out
     store_disk.empty()
-    assert 0 < house.saved_step() < last
-    again = house.run(steps=last).wait(EXIT_DONE)
-    assert f"final {expected_digest(last)}" in again
+    assert 0 < house.saved_step() < LAST
+    again = house.run(steps=LAST).wait(EXIT_DONE)
+    assert f"final {expected_digest(LAST)}" in again
+
+
+def test_a_store_that_is_full_at_the_end_of_a_bare_run(store_disk: Disk, house: House) -> None:
+    house.allow(1)
+    run = house.alone(steps=LAST, HOLDFAST_SAVE_EVERY_STEPS=1)
+    go_on_until(house, run, 1, house.saved_step)
+    store_disk.fill()
+    house.allow(FAR)
+    run.saw(f"{HELD}: the last step, {LAST}, ")
+    store_disk.empty()
+    assert f"final {expected_digest(LAST)}" in run.wait(EXIT_DONE)
+    assert house.saved_step() == LAST
+
+
+def test_room_for_the_last_step_is_made_as_retention_allows(store_disk: Disk, house: House) -> None:
+    """With `--keep 2` the older set goes before the last is written, and never the newest."""
+    script = house.script(
+        """
+import os
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: {"w": np.zeros(160_000)})  # 1.2 MB: three do not fit
+for step in run.steps(3):
+    run.save(wait=True)
+    run.done(step, state)
+"""
+    )
+    words = ("--name", "r", "--keep", 2, "--memory", "off", "--save-every", FAR)
+    run = house.holdfast("run", *words, "--", sys.executable, script)
+    run.wait(EXIT_DONE)
+    assert [step_of(one) for one in house.sets()] == [2, 3]
 
 
 def test_a_store_that_becomes_read_only(store_disk: Disk, house: House) -> None:
