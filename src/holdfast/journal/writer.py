@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +44,7 @@ from holdfast.journal.mapping import (
     reserve,
     unmap,
 )
+from holdfast.journal.metric_lines import line_of
 from holdfast.journal.own_file import OwnFile
 from holdfast.journal.sidecar import SidecarWriter, sidecar_path
 from holdfast.journal.tape import make_tape
@@ -227,6 +228,11 @@ class JournalWriter:
         if offset is not None:
             self.record(now_ns(), Kind.NOTE, note, step, offset)
         else:
+            self._tape.count_drop()
+
+    def record_metrics(self, step: int, values: Mapping[str, float], at_ns: int) -> None:
+        """The script's own numbers of a step: a line that no record points to. Any thread."""
+        if self._sidecar.write(line_of(step, values, at_ns)) is None:
             self._tape.count_drop()
 
     def read_clocks(self) -> None:

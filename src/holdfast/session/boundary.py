@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from holdfast.core.agree_rank import (
@@ -72,6 +72,7 @@ class Boundary:
         self.stop_reason = ""
         self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
+        self.measure: Callable[[int, Mapping[str, Any]], None] = lambda _step, _metrics: None
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
@@ -92,6 +93,7 @@ class Boundary:
             ready: Any = None,
             tokens: int | None = None,
             commit: Callable[[int], None] | None = None,
+            metrics: Mapping[str, Any] | None = None,
         ) -> None:
             nonlocal settled, ahead, due
             if step != self.expected:
@@ -104,6 +106,8 @@ class Boundary:
             self._commit = commit
             if ready is not None:
                 self.watch(step + self.shift, ready)
+            if metrics is not None:
+                self.measure(step + self.shift, metrics)
             if order != settled or step == self.slow_step:
                 if order == ahead and step + self.shift < due and step != self.slow_step:
                     return  # seen already, and its step is still to come

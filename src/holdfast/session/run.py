@@ -10,7 +10,7 @@ import contextlib
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
@@ -52,10 +52,11 @@ class Run:
             memory=memory,
         )
         attachment.on_close(saver.close)
-        completion = CompletionWatch(attachment.writer)
-        attachment.on_close(completion.close)
+        self._watch = watch = CompletionWatch(attachment.writer)
         self._boundary = Boundary(attachment.writer, saver)
-        self._boundary.watch = completion.offer
+        self._boundary.watch = watch.offer
+        if attachment.rank == 0:
+            self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry
         self._boundary.stepped = attachment.stepped
         self._restored = False
@@ -76,6 +77,7 @@ class Run:
         """End the session; the interpreter's exit calls it. Again: no effect."""
         if not self._closed:
             self._closed = True
+            self._watch.close()  # before the journal is brought home
             self._attachment.close()
 
     # --- who and where ----------------------------------------------------------------------
@@ -259,15 +261,19 @@ class Run:
         ready: Any = None,
         tokens: int | None = None,
         commit: Callable[[int], None] | None = None,
+        metrics: Mapping[str, Any] | None = None,
     ) -> None:
         """Step `step` has been dispatched: the boundary at which saves and stops happen.
 
         `state`: the tree to save if a save is due here; its buffers may be donated right after.
         It is needed at each step if `restore` returned one, unless checkpoints are your own.
         `ready`: an array of this step, whose completion on the device is watched from a thread.
-        `tokens`: how many the step trained on. `commit`: for checkpoints of your own
-        (`checkpoints="external"`), called with the step when one is due, and returns when it is
-        durable. Raises Stop after a stop's save is durable on all ranks, StepOrderError.
+        `tokens`: how many the step trained on. `commit`: for checkpoints of your own (`steps` with
+        `after`), called with the step when one is due, and returns when it is durable.
+        `metrics`: a few numbers by name (`{"loss": loss, "lr": 1e-3}`) for the report; a scalar on
+        a device is fetched later, by a thread, so do not change it in place. Those of rank 0 are
+        kept: the first 4,096 of each name in an attempt, then one each 10 s.
+        Raises Stop after a stop's save is durable on all ranks, StepOrderError.
         Costs about a microsecond when nothing is due.
         """
         raise NotImplementedError  # replaced for each instance

@@ -2,19 +2,22 @@
 
 `done` says that a step was dispatched. With `ready=` an array of that step, a thread waits for the
 array and stamps the step as complete on the device; only that counts as completed. It looks at the
-newest array it has been given, at most every 20 ms, so that the loop pays for one assignment.
+newest array it has been given, at most every 20 ms, so that the loop pays for one assignment. It
+also fetches the numbers that the script tells of its steps.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.hooks import Guard
+from holdfast.session.metrics import Metrics
 
 LOOK_EVERY_S = 0.02
 
@@ -30,10 +33,11 @@ SHORTEST_COMPILE_NS = 1_000_000
 
 
 class CompletionWatch:
-    """Stamps steps as complete on the device."""
+    """Stamps steps as complete on the device, and writes down the script's numbers."""
 
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
+        self._metrics = Metrics(writer)
         self._newest: tuple[int, Any] | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -42,6 +46,16 @@ class CompletionWatch:
         """The array `ready` becomes available when `step` is complete."""
         self._newest = (step, ready)
         if self._thread is None:
+            self._start()
+
+    def offer_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Numbers of `step`, perhaps still on the device; nothing is fetched here."""
+        self._metrics.offer(step, metrics)
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        if not self._closing.is_set():
             self._thread = threading.Thread(target=self._run, name="holdfast-ready", daemon=True)
             self._thread.start()
 
@@ -58,9 +72,11 @@ class CompletionWatch:
 
     def _look(self) -> None:
         newest, self._newest = self._newest, None
-        if newest is None:
-            return
-        step, ready = newest
+        if newest is not None:
+            self._await(*newest)
+        self._metrics.write()
+
+    def _await(self, step: int, ready: Any) -> None:
         words = self._writer.words
         words.store(Word.AWAITED, step)
         words.store(Word.AWAITED_AT, now_ns())
