@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import struct
@@ -11,6 +12,7 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +27,7 @@ from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
 from holdfast.export.served import as_text
 from holdfast.journal.store import RunStore
+from holdfast.runs.curves import Curve, Points
 from holdfast.runs.listing import RunList
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # --import-mode=importlib leaves it out
@@ -95,6 +98,23 @@ def test_names_cannot_break_out_of_a_label() -> None:
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(LINE.match(line) for line in values)
     assert sum(line.startswith("# HELP") for line in text.splitlines()) == len(METRICS) + len(OWN)
+
+
+def test_the_scripts_own_numbers() -> None:
+    """Their names may be any; what is no number is told as that."""
+    points = Points(*(np.array(column) for column in ([0, 0], [1, 2], [0.5, math.nan], [1.0, 2.0])))
+    curves = (Curve('a"} loss', points, ()), Curve("none", points_from(points, 2), ()))
+    run = RunSummary("r", "1", "running", chips=1, within={ALL: Spent({"step": 10})})
+    collector = RunCollector(dict)
+    collector.put(Look((Sample(run, 1.0, curves=curves),), (run,)))
+    lines = as_text(collector, "this test").decode().splitlines()
+    told = [line for line in lines if line.startswith("holdfast_metric{")]
+    assert told == ['holdfast_metric{name="a\\"} loss",run="r"} NaN']
+    assert all(LINE.match(line) for line in told)
+
+
+def points_from(points: Points, row: int) -> Points:
+    return Points(*(getattr(points, name)[row:] for name in Points.__slots__))
 
 
 def test_labels_are_bounded_in_number() -> None:

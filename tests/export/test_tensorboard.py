@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.core.summary import ALL, RunSummary, Spent
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
 from holdfast.export.tensorboard import TensorBoard
+from holdfast.runs.curves import Curve, Points
 
 S = 1_000_000_000
 KINDS = {"step": 60 * S, "startup": 20 * S, "custom:eval": 10 * S, "lost": 5 * S, "queued": 5 * S}
@@ -42,6 +46,65 @@ def scalars_in(folder: Path) -> dict[str, tuple[int, float]]:
             for one in event.summary.value:
                 found[one.tag] = (event.step, one.simple_value)
     return found
+
+
+def points_in(folder: Path) -> dict[str, dict[int, float]]:
+    """What TensorBoard shows of them: a file's start takes away what stood from its step on."""
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    shown: dict[str, dict[int, float]] = {}
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = Event.FromString(data[at + 12 : at + 12 + length])
+            at += 16 + length
+            if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+                for tag, points in shown.items():
+                    shown[tag] = {s: v for s, v in points.items() if s < event.step}
+            for one in event.summary.value:
+                points = shown.setdefault(one.tag, {})
+                assert event.step not in points  # a step that is shown twice
+                points[event.step] = one.simple_value
+    return shown
+
+
+def curve_of(name: str, kept: dict[int, dict[int, float]]) -> Curve:
+    rows = [(a, s, v, 1e9 + s) for a, values in kept.items() for s, v in values.items()]
+    return Curve(name, Points(*map(np.array, zip(*rows, strict=True))), ())
+
+
+def told(board: TensorBoard, **kept: dict[int, dict[int, float]]) -> None:
+    look = a_look("a")
+    curves = tuple(curve_of(name, values) for name, values in kept.items())
+    samples = tuple(replace(sample, curves=curves) for sample in look.samples)
+    board.deliver(Look(samples, look.runs))
+
+
+def test_no_step_of_the_scripts_numbers_is_shown_twice(tmp_path: Path) -> None:
+    """The run grows, goes back twice, and another exporter tells all of it again."""
+    board = TensorBoard(str(tmp_path), is_fleet=False)
+    place = tmp_path / "metrics"
+    told(board, loss={0: {1: 0.5, 2: 0.4}}, acc={0: {2: 0.1}})
+    told(board, loss={0: {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.25}}, acc={0: {2: 0.1, 4: 0.2}})
+    assert points_in(place) == {
+        "loss": {1: 0.5, 2: pytest.approx(0.4), 3: pytest.approx(0.3), 4: 0.25},
+        "acc": {2: pytest.approx(0.1), 4: pytest.approx(0.2)},
+    }
+    # Attempt 1 went on after step 2, and has not told of its steps under both names yet.
+    told(board, loss={0: {1: 0.5, 2: 0.4}, 1: {3: 9.0}}, acc={0: {2: 0.1}})
+    shown = points_in(place)
+    assert shown["loss"] == {1: 0.5, 2: pytest.approx(0.4), 3: 9.0}
+    assert shown["acc"] == {2: pytest.approx(0.1)}
+    told(board, loss={2: {1: 8.0}}, acc={2: {1: 1.0}})  # from scratch
+    assert points_in(place) == {"loss": {1: 8.0}, "acc": {1: 1.0}}
+    board.close()
+    for file in place.iterdir():  # an exporter that begins later has a later second in its names
+        file.rename(str(file).replace("tfevents.", "tfevents.0"))
+    again = TensorBoard(str(tmp_path), is_fleet=False)
+    told(again, loss={2: {1: 8.0, 2: math.nan}}, acc={2: {1: 1.0}})
+    again.close()
+    assert repr(points_in(place)) == "{'loss': {1: 8.0, 2: nan}, 'acc': {1: 1.0}}"
 
 
 def test_tags_that_people_know(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S as S
@@ -17,7 +19,8 @@ from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import Announced, Checkpoint, Compilations, Evidence, RolledBack
 from holdfast.report.overview import Gain, Gains, Overview, overview
-from holdfast.report.run_page import SECTIONS, run_page, sections
+from holdfast.report.run_page import DRAWN_CURVES, SECTIONS, run_page, sections
+from holdfast.runs.curves import Curve, Points
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from read_html import LOADS, Read
@@ -29,6 +32,10 @@ SHOWN = HOSTILE.replace("\x1b[31m", "").replace("\u202e", "")
 RANK = RankSeen(1, HOSTILE, 0, Phase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20, 45, 45,
                 0, 0, 0)  # fmt: skip
 CHECKPOINTS = (Checkpoint(HOSTILE, 0, 45, (HOSTILE,), 10, 65 * S),)
+
+
+CURVE = Points(np.zeros(2, int), np.array([1, 2]), np.array([0.5, math.nan]), np.array([1e9, 2e9]))
+CURVES = tuple(Curve(f"{n}{HOSTILE}", CURVE, ()) for n in range(DRAWN_CURVES))
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,7 @@ def view() -> Overview:
             rollbacks=(RolledBack(1, 45, 0, 0, HOSTILE),),
             checkpoints=CHECKPOINTS,
             saving=HOSTILE,
+            curves=(Curve(HOSTILE, CURVE, (CURVE,)), *CURVES),
             compilations=Compilations(3, 1, S),
             notes=(HOSTILE,) * 9,
             ranks=(RANK, RANK._replace(rank=1)),

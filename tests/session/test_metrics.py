@@ -13,6 +13,7 @@ import pytest
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.metric_log import MetricLog
 from holdfast.journal.run_facts import RunFacts
+from holdfast.journal.sidecar import SidecarWriter
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import metrics as module
 from holdfast.session.metrics import KEPT_EVERY_NS, KEPT_VALUES, Metrics
@@ -194,7 +195,7 @@ def test_what_is_new_is_read_where_the_last_look_ended(told: Told) -> None:
 
 
 def test_a_full_disk_costs_the_numbers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told.writer._sidecar, "write", lambda _payload: None)
+    monkeypatch.setattr(SidecarWriter, "write", lambda *_: None)
     told.tell(1, {"loss": 1.0})
     assert told.read() == {}
     assert told.writer.words.load(Word.DROPPED) == 1

@@ -116,6 +116,12 @@ def _interval(sample: Sample, tier: str) -> float | None:
     return sample.tiers[tier].interval_s if tier in sample.tiers else None
 
 
+def _metrics(sample: Sample) -> Rows:
+    for curve in sample.curves:
+        if len(curve.kept):
+            yield (curve.name,), float(curve.kept.value[-1])
+
+
 W, T = ("window",), ("tier",)
 METRICS: tuple[Metric, ...] = (
     Metric("run_state", GAUGE, ("state",), "1 for the state that the run is in", _states),
@@ -147,6 +153,8 @@ METRICS: tuple[Metric, ...] = (
            lambda s: _one(s.run.spent().steps_kept)),
     Metric("steps_lost", GAUGE, (), "Steps that were done and lost",
            lambda s: _one(s.run.spent().lost_steps)),
+    Metric("metric", GAUGE, ("name",), "The script's own numbers (run.done's metrics): the newest",
+           _metrics),
     Metric("step_seconds", GAUGE, W, "Mean time of a kept step", _step_seconds),
     Metric("since_step_seconds", GAUGE, (), "Since all ranks last came to a step, while it runs",
            lambda s: _one(s.since_step_s)),

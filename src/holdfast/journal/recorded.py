@@ -25,6 +25,7 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import read_clock_pair
+from holdfast.journal.metric_log import MetricLog
 from holdfast.journal.rank_steps import Ints
 from holdfast.journal.run_facts import RunFacts
 
@@ -43,6 +44,8 @@ class Recorded:
         self.run_dir = Path(run_dir)
         self._asked = read_clock_pair()
         self._live = dict(live or {})
+        self.metrics = MetricLog(run_dir, live)
+        """The script's own numbers; read when somebody refreshes it."""
         self._begin()
 
     def _begin(self) -> None:

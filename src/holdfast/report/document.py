@@ -62,6 +62,7 @@ def document(findings: Findings) -> dict[str, Any]:
         "resumed": [asdict(one) for one in findings.resumed],
         "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
+        "metrics": {one.name: one.to_json() for one in findings.curves},
         "notes": list(findings.notes),
     }
 

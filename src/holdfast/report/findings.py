@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.report.words import counted, duration
+from holdfast.runs.curves import Curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ class Findings:
     compilations: Compilations | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
     rolling: Mapping[str, Account] = field(default_factory=dict)  # 1h, 1d, 7d up to the end
+    curves: tuple[Curve, ...] = ()  # the script's own numbers
     program: float | None = None  # program goodput; None: nobody said what a step should take
 
     @property

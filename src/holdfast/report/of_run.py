@@ -22,6 +22,7 @@ from holdfast.report.findings import (
     RolledBack,
     Saves,
 )
+from holdfast.runs.curves import curves
 from holdfast.runs.state import state_of
 from holdfast.snapshot.sets import list_sets
 
@@ -57,6 +58,7 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
         program=spent_of(account, recorded.facts.ideal_step_ns).program,
         rolling=_rolling(recorded, account),
+        curves=curves(recorded, account.end_ns),
     )
 
 

@@ -24,6 +24,7 @@ from holdfast.report.kinds import place_of
 from holdfast.report.stories import Incident, stories
 from holdfast.report.tiers import Newest, Tier, tiers
 from holdfast.report.words import duration
+from holdfast.runs.curves import Curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Overview:
     advice: Advice
     course: Course
     steps: StepTimes
+    curves: tuple[Curve, ...]
     incidents: tuple[Incident, ...]
     hosts: tuple[HostRow, ...]
     tiers: tuple[Tier, ...]
@@ -161,6 +163,7 @@ def overview(sight: Sight) -> Overview:
         advice=advice(_condition(sight, standing)),
         course=course,
         steps=sight.steps,
+        curves=findings.curves,
         incidents=incidents,
         hosts=hosts,
         tiers=rows,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.visible import clean
 from holdfast.report.charts import Figure
+from holdfast.report.curve_charts import curve_figure, number
 from holdfast.report.findings import Checkpoint
 from holdfast.report.overview import Overview
 from holdfast.report.page import environment, script, still_page
@@ -20,13 +22,14 @@ from holdfast.report.still import HALF_PX, NARROW_PX, WIDE_PX, drawn
 from holdfast.report.stories import by_interest
 from holdfast.report.words import counted, duration, moment
 
-SECTIONS = ("head", "notes", "now", "goodput", "badput", "gains", "incidents", "pace", "tiers",
-            "hosts")  # fmt: skip
-CHARTS = ("badput", "pace")
+SECTIONS = ("head", "notes", "now", "goodput", "badput", "gains", "incidents", "pace", "metrics",
+            "tiers", "hosts")  # fmt: skip
+CHARTS = ("badput", "pace", "metrics")
 NOTES, MOST_NOTES = 4, 100  # in view, and in the page
 STILL_PIECES = 120  # of the time line for those who have no script
 ROWS = 600  # disruptions in the page
 NEWEST = 20  # disruptions that are in view; the others open
+DRAWN_CURVES = 8  # of the script's own numbers; the others are a table
 
 
 def run_page(view: Overview, checkpoints: Sequence[Checkpoint], version: str) -> str:
@@ -87,6 +90,18 @@ def _pace(view: Overview) -> dict[str, Any]:
     return {"figure": figure, "outliers": outliers(view)}
 
 
+def _metrics(view: Overview) -> dict[str, Any]:
+    """Those that were told first are drawn."""
+    shown, told = view.curves[:DRAWN_CURVES], view.curves[DRAWN_CURVES:]
+    figures = [_still(curve_figure(one, n), HALF_PX) for n, one in enumerate(shown)]
+    rows = [
+        (clean(one.name), f"{one.kept.step[-1]:,}", number(float(one.kept.value[-1])))
+        for one in told
+        if len(one.kept)
+    ]
+    return {"figures": figures, "rows": rows}
+
+
 _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
     "head": head,
     "notes": lambda view: {"shown": view.notes[:NOTES], "more": view.notes[NOTES:MOST_NOTES]},
@@ -100,6 +115,7 @@ _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
     "gains": lambda view: {"gains": view.gains, "rows": gains(view)},
     "incidents": _incidents,
     "pace": _pace,
+    "metrics": _metrics,
     "tiers": lambda view: {
         "rows": tiers(view),
         "saving": view.saving,

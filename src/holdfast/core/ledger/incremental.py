@@ -229,6 +229,15 @@ class Ledger:
             return self._known_at(now_ns).last_kept_step(now_ns)
         return self._time_line(now_ns).last_kept_step()
 
+    def kept_by_attempt(self, now_ns: int | None = None) -> dict[int, int]:
+        """By attempt, the last of its steps that are kept; of others all are lost.
+
+        Raises as `account`.
+        """
+        if now_ns is not None and now_ns < self.last_ns():
+            return self._known_at(now_ns).kept_by_attempt(now_ns)
+        return self._time_line(now_ns).kept_by_attempt()
+
     def _until(self, now_ns: int | None) -> tuple[RunFact, int, list[AttemptView]]:
         """The run, the end of its time line, and its attempts by time."""
         run = self._run

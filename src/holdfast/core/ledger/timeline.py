@@ -126,6 +126,14 @@ class TimeLine:
         lengths = (b - a for a, b in pairwise(edges))
         return tuple(round(100 * ns / length) for ns, length in zip(kept, lengths, strict=True))
 
+    def kept_by_attempt(self) -> dict[int, int]:
+        """The last step that was kept of each attempt that has any; all, where none was lost."""
+        found: dict[int, int] = {}
+        for p, until in self._kept.items():
+            attempt = self._parts[p][1].attempt
+            found[attempt] = max(found.get(attempt, 0), until)
+        return found
+
     def course(self, notices: Sequence[NoticeFact], most: int = MOST) -> Course:
         """The whole of it in at most so many pieces (a few more where attempts are more)."""
         names = [*OWN_KINDS, *self._kinds]
