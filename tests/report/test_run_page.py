@@ -17,7 +17,14 @@ import pytest
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
-from holdfast.report.findings import Announced, Checkpoint, Compilations, Evidence, RolledBack
+from holdfast.report.findings import (
+    Announced,
+    Checkpoint,
+    Compilations,
+    Evidence,
+    Launched,
+    RolledBack,
+)
 from holdfast.report.overview import Gain, Gains, Overview, overview
 from holdfast.report.run_page import DRAWN_CURVES, SECTIONS, run_page, sections
 from holdfast.runs.curves import Curve, Points
@@ -51,6 +58,7 @@ def view() -> Overview:
             state="running",
             why=HOSTILE,
             command=(HOSTILE,),
+            commands=(Launched(0, (HOSTILE,)), Launched(1, (HOSTILE, "2"))),
             evidence=(evidence,),
             announced=(Announced(HOSTILE, 100 * S, 200 * S, 112 * S),),
             rollbacks=(RolledBack(1, 45, 0, 0, HOSTILE),),

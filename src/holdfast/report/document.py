@@ -29,6 +29,9 @@ def document(findings: Findings) -> dict[str, Any]:
             "name": findings.account.name,
             "store": findings.store,
             "command": list(findings.command),
+            "commands": [
+                {"attempt": one.attempt, "command": list(one.command)} for one in findings.commands
+            ],
             "state": findings.state,
             "why": findings.why,
             "requested": _iso(findings.requested_ns) if findings.unix_clock else None,

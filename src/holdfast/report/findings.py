@@ -108,6 +108,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """What the ranks were started as, in that attempt and those after it."""
+
+    attempt: int
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Saves:
     """How many saves there were, and what they cost."""
 
@@ -178,6 +186,7 @@ class Findings:
     account: Account
     store: str | None = None
     command: tuple[str, ...] = ()
+    commands: tuple[Launched, ...] = ()  # each that differs from the one before
     state: str | None = None  # running, done, stopped, failed, …
     why: str = ""  # the state's reason, where it has one
     requested_ns: int | None = None
@@ -226,6 +235,9 @@ def nearer(findings: Findings, folder: Path) -> Findings:
     return replace(
         findings,
         command=tuple(map(cut, findings.command)),
+        commands=tuple(
+            Launched(one.attempt, tuple(map(cut, one.command))) for one in findings.commands
+        ),
         evidence=tuple(
             replace(
                 one,

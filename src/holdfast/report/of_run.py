@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.core.ledger.account import NS_PER_S, Account
 from holdfast.core.redact import redacted
@@ -18,6 +18,7 @@ from holdfast.report.findings import (
     Checkpoint,
     Compilations,
     Findings,
+    Launched,
     Resumed,
     RolledBack,
     Saves,
@@ -42,6 +43,7 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
         account,
         store=folder.store,
         command=redacted(folder.identity.command),
+        commands=tuple(_commands(launched)),
         state=state,
         why=why,
         requested_ns=recorded.facts.requested_ns,
@@ -96,6 +98,15 @@ def _saves(recorded: Recorded) -> Saves | None:
     told = recorded.facts.saves()
     saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
     return saves if saves.memory or saves.disk else None
+
+
+def _commands(launched: Sequence[AttemptRecord]) -> Iterator[Launched]:
+    """What was started, each time that it changed."""
+    before: tuple[str, ...] = ()
+    for one in launched:
+        if one.command and one.command != before:
+            yield Launched(one.attempt, redacted(one.command))
+            before = one.command
 
 
 def _resumed(launched: Sequence[AttemptRecord]) -> tuple[Resumed, ...]:

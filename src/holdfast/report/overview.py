@@ -18,7 +18,7 @@ from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.advice import Advice, Condition, advice
-from holdfast.report.findings import Announced, Findings
+from holdfast.report.findings import Announced, Findings, Launched
 from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
 from holdfast.report.stories import Incident, stories
@@ -96,6 +96,7 @@ class Overview:
     is_live: bool
     store: str | None
     command: tuple[str, ...]
+    commands: tuple[Launched, ...]
     unix_clock: bool
     origin_ns: int
     now_ns: int
@@ -149,6 +150,9 @@ def overview(sight: Sight) -> Overview:
         is_live=is_live,
         store=findings.store,
         command=tuple(map(clean, findings.command)),
+        commands=tuple(
+            Launched(one.attempt, tuple(map(clean, one.command))) for one in findings.commands
+        ),
         unix_clock=findings.unix_clock,
         origin_ns=findings.origin_ns,
         now_ns=sight.now_ns,

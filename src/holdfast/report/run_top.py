@@ -24,6 +24,7 @@ from holdfast.report.words import (
 STATE_TONES = {"running": "good", "done": "good", "failed": "bad", "interrupted": "bad",
                "silent": "bad"}  # fmt: skip
 CARD_CHARS = 72
+MOST_COMMANDS = 100  # the newest
 LATE = 10  # times the usual step: so old may the last one be
 SLOW = 1.5  # times the usual
 
@@ -42,6 +43,11 @@ def head(view: Overview) -> dict[str, Any]:
         "why": "" if view.why and view.why in view.advice.reason else view.why,
         "facts": " · ".join(facts),
         "command": " ".join(view.command),
+        "commands": [
+            (f"{one.attempt:,}", " ".join(one.command)) for one in view.commands[-MOST_COMMANDS:]
+        ]
+        if len(view.commands) > 1
+        else [],
     }
 
 
