@@ -92,10 +92,10 @@ def test_no_step_of_the_scripts_numbers_is_shown_twice(
     board = TensorBoard(str(tmp_path), is_fleet=False)
     place = tmp_path / "metrics"
 
-    def shows(loss: dict[int, float], acc: dict[int, float], **kept: Kept) -> None:
+    def shows(losses: dict[int, float], accs: dict[int, float], **kept: Kept) -> None:
         def shown() -> bool:
             told(board, **kept)  # what is told is in the file after the next flush at the latest
-            return points_in(place) == {"loss": loss, "acc": acc}
+            return points_in(place) == {"loss": losses, "acc": accs}
 
         eventually(shown)
 

@@ -6,6 +6,7 @@ step and the checkpoint of the third. Its last line is the same every time.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sys
@@ -64,6 +65,13 @@ def test_a_script_does_what_the_documentation_says(
     assert len(starts) == starts_wanted, out
     assert starts[0] == 0
     assert not kill_at or starts[1] == KILL_AT - 2, out
+
+
+def test_the_numbers_that_a_script_tells_are_in_its_report(house: House) -> None:
+    house.start(sys.executable, FOLDER / "who.py").wait(EXIT_DONE)
+    report = house.holdfast("report", "who", "--json").wait(EXIT_DONE)
+    told = json.loads(report)["metrics"]["sum"]
+    assert (told["step"], told["value"], told["values"], told["lost"]) == (10, 45.0, 10, 0)
 
 
 def test_each_function_and_method_is_in_a_script() -> None:

@@ -12,7 +12,7 @@ for step in run.steps(10, base=0):
     assert step >= first, "counted from 0: the next one has the number of the steps done"
     state["sum"] += step
     mishap(run, step + 1)
-    run.done(step, state)
+    run.done(step, state, metrics={"sum": state["sum"]})
 run.close()
 run.close()
 
