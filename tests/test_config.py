@@ -48,6 +48,45 @@ def test_each_source_beats_the_weaker_ones(tmp_path: Path, monkeypatch: pytest.M
     assert resolve().settings.grace_s == 1.5
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_a_strangers_file_in_the_working_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONFIG", "")  # to be put back
+    file, script = tmp_path / "holdfast.toml", tmp_path / "train.py"
+    file.write_text("ranks = 2\n")
+    script.touch()
+    os.chown(file, 65534, -1)
+    with pytest.raises(ConfigurationError) as refused:
+        resolve()
+    assert str(refused.value).startswith("holdfast.toml in the working folder belongs to nobody, ")
+    assert "name the file (--config, HOLDFAST_CONFIG) if you trust it" in str(refused.value)
+    assert resolve(config_file="holdfast.toml").settings.ranks == 2  # who names it has chosen
+    command = ["holdfast", "run", "--", "python3", "-u", "train.py"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(ConfigurationError):
+        resolve()
+    os.chown(script, 65534, -1)  # whose code is run, whose settings may be taken
+    assert resolve().settings.ranks == 2
+    config.pass_on_file()  # to processes beside the run, which are none of that owner's
+    assert os.environ["HOLDFAST_CONFIG"] == str(file)
+    monkeypatch.setenv("HOLDFAST_CONFIG", "")
+    monkeypatch.setattr(sys, "argv", ["holdfast", "run", "--", "train.py"])
+    with pytest.raises(ConfigurationError):  # a program of that name is looked for in PATH
+        resolve()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_a_strangers_link_to_a_file_of_ours_is_refused(tmp_path: Path) -> None:
+    ours = tmp_path / "ours.toml"
+    ours.write_text("ranks = 2\n")
+    (tmp_path / "holdfast.toml").symlink_to(ours)
+    assert resolve().settings.ranks == 2
+    os.chown(tmp_path / "holdfast.toml", 65534, -1, follow_symlinks=False)
+    with pytest.raises(ConfigurationError, match="belongs to nobody"):
+        resolve()
+
+
 def test_the_file_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "sub" / "big.toml"
     file.parent.mkdir()

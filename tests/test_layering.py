@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
 INDEPENDENT = ("notices", "engines", "provision")  # their modules never import one another,
 SHARED = {  # but for what is there for all of them
     f"holdfast.notices.{name}"
-    for name in ("fetch", "found", "listener", "protocol", "registry", "said", "together")
+    for name in ("fetch", "found", "listener", "protocol", "registry", "said")
 } | {"holdfast.provision.protocol"}
 
 # The standard library's pure parts: no clock, no chance, no input or output.

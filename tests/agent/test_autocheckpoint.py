@@ -120,6 +120,27 @@ def test_nobody_is_signalled_twice_by_two_notices_and_two_agents(host, start, ev
     eventually(lambda: stubborn.log == ["up", "SIGTERM"])
 
 
+def test_an_agent_that_was_killed_and_started_again_goes_on_where_it_was(host, start, eventually):
+    job = start(STUBBORN)
+    agent = host.agent("--release-file", "flag")
+    host.notice.touch()
+    agent.saw(f"SIGTERM to process {job.pid}")
+    agent.send(signal.SIGKILL)
+    agent.wait()
+    agent = host.agent("--release-file", "flag")
+    agent.saw("who holds a device is asked to save and leave within")  # the file is still there
+    eventually(lambda: (host.status()["round"] or {}).get("processes"))
+    job.close()
+    agent.saw(f"process {job.pid} .* ended: it was signalled in an earlier round")
+    agent.saw("released: touch flag")
+    assert job.log == ["up", "SIGTERM"]
+    agent.send(signal.SIGTERM)
+    agent.wait(0)
+    text = host.holdfast("status", "--state", host.folder / "state").wait(0)
+    assert re.search(rf"process {job.pid} .*: ended: it was signalled", text)
+    assert "by itself" not in text
+
+
 def test_a_withdrawn_notice_releases_nothing(host, start):
     stubborn = start(STUBBORN)
     agent = host.agent("--release-file", "flag")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -54,6 +55,55 @@ def test_descriptors_mappings_and_workers(device, start):
     assert quick == found.keys() - {mapped.pid}
     device.unlink()  # a container's devices may be gone from here
     assert {one.process.pid for one in scan.look().holders} == found.keys()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may make devices")
+@pytest.mark.parametrize("how", ["open", "mapped"])
+def test_a_device_in_a_chroot_is_known_by_its_number(tmp_path, start, how):
+    """/dev/zero's number: a real device, which everybody may open and map."""
+    ours, jail = tmp_path / "accel7", tmp_path / "jail"
+    (jail / "dev").mkdir(parents=True)
+    for path in (ours, jail / "dev" / "other"):
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    inside = f"""
+os.chroot({str(jail)!r})
+device.close()
+device = open("/dev/other", "r+b")
+if {how!r} == "mapped":
+    mapping = mmap.mmap(device.fileno(), 4096)
+    device.close()
+"""
+    job = start(inside)
+    sight = Scan([f"{tmp_path}/accel[7]"]).look(is_thorough=how == "mapped")
+    (one,) = [one for one in sight.holders if one.process.pid == job.pid]
+    assert one.devices == (str(ours),)
+    ours.unlink()  # of a number that this host has not nothing is known
+    sight = Scan([f"{tmp_path}/accel[7]"]).look()
+    assert job.pid not in [one.process.pid for one in sight.holders]
+
+
+THREAD_LIVES = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait).start()
+write("up")
+ctypes.CDLL(None).syscall(60, 0)  # exit(2): of this thread alone
+"""
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+def test_a_process_whose_main_thread_has_ended_holds_its_device(
+    device, start, eventually, is_thorough
+):
+    job = start(THREAD_LIVES)
+    eventually(lambda: ") Z " in Path(f"/proc/{job.pid}/stat").read_text())
+    scan, pidfds = Scan([str(device)]), Pidfds()
+    (one,) = scan.look(is_thorough=is_thorough).holders
+    assert (one.process.pid, one.devices) == (job.pid, (str(device),))
+    assert pidfds.take(one.process, partial(scan.is_holder, one.process))
+    job.process.kill()
+    eventually(pidfds.ended)
+    assert scan.look().holders == ()
+    pidfds.drop(one.process)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may make a PID namespace")

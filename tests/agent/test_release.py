@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+import pytest
+
 from holdfast.agent.release import LIMIT_NS, ReleaseStep
+from holdfast.config.trusted import Untrusted
 
 
 def test_the_command_is_run_though_the_file_cannot_be_touched(tmp_path, eventually):
@@ -17,6 +21,29 @@ def test_the_command_is_run_though_the_file_cannot_be_touched(tmp_path, eventual
     assert words.startswith(f"{tmp_path}/none/flag: No such file or directory; ")
     assert words.endswith("exit code 0")
     assert done.exists()
+
+
+def test_the_file_is_never_touched_through_a_link(tmp_path):
+    victim, flag = tmp_path / "victim", tmp_path / "flag"
+    flag.symlink_to(victim)
+    assert ReleaseStep(file=flag).start(0) == (False, f"{flag} is a link: name the file itself")
+    assert not victim.exists()
+    flag.unlink()
+    flag.touch()
+    before_ns = flag.stat().st_mtime_ns
+    os.utime(flag, ns=(0, 0))
+    assert ReleaseStep(file=flag).start(0) == (True, f"touch {flag}")
+    assert flag.stat().st_mtime_ns >= before_ns
+
+
+def test_a_folder_that_everybody_may_write_is_refused_at_once(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(Untrusted, match="everybody may write"):
+        ReleaseStep(file=tmp_path / "flag").check()
+    tmp_path.chmod(0o1777)
+    ReleaseStep(file=tmp_path / "flag").check()
+    ReleaseStep(file=tmp_path / "none" / "flag").check()  # perhaps it is made later
+    ReleaseStep().check()
 
 
 def test_a_command_that_is_not_there_and_none_at_all(tmp_path):

@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from goodput_logs import ListLog
 
-from holdfast.compat.ml_goodput_measurement import keys, reaccount
+from holdfast.compat.ml_goodput_measurement import keys, kinds, reaccount
+from holdfast.compat.ml_goodput_measurement.books import Answer
+from holdfast.compat.ml_goodput_measurement.goodput import GoodputCalculator
+from holdfast.compat.ml_goodput_measurement.local import LocalLog
 from holdfast.compat.ml_goodput_measurement.old_number import old_number
+from holdfast.compat.ml_goodput_measurement.story import Story
 from holdfast.errors import ConfigurationError
 
 T = 1_704_000_000.0
@@ -76,6 +81,121 @@ def test_a_clock_that_is_behind_is_told_by_the_log(tmp_path: Path) -> None:
     found = reaccount.reaccount(write(tmp_path, exported[::-1], array=True))
     assert found.now.goodput == pytest.approx(62.5, abs=0.05)
     assert "clock" in found.reasons[0].words or "clock" in found.reasons[1].words
+
+
+def behind(entries: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """As a host writes them whose clock is that much behind."""
+    return [
+        {name: value - seconds if name.endswith("_time") else value for name, value in one.items()}
+        for one in entries
+    ]
+
+
+def asked(*batches: list[dict[str, Any]]) -> tuple[Answer, Story]:
+    story = Story("j")
+    for batch in batches:
+        story.feed(batch)
+    return story.ask(int((T + 1e6) * 1e9)), story
+
+
+def test_a_clock_that_is_behind_is_told_where_nothing_can_mend_it(tmp_path: Path) -> None:
+    """60 s down, which no entry tells of: 92.6 % is right, and nobody can know it."""
+    first = [start(0), *steps(0, 50, 0)]
+    second = [start(560), *steps(50, 99, 580), end(1080)]
+    found = reaccount.reaccount(write(tmp_path, [*first, *second]))
+    assert found.now.goodput == pytest.approx(1000 / 1080 * 100)
+    assert not any("clock" in one.words for one in found.reasons)
+    found = reaccount.reaccount(write(tmp_path, [*first, *behind(second, 300)]))
+    assert found.now.goodput == pytest.approx(1000 / 1020 * 100)
+    (said,) = [one.words for one in found.reasons if "clock" in one.words]
+    assert said.startswith("attempt 1 began 240 s before the last entry of the attempt before it: ")
+    assert said.endswith("so goodput may be too high")
+
+
+def test_the_calculator_warns_once_of_times_that_contradict_their_order(caplog) -> None:
+    log = ListLog()
+    log.entries = [start(0), *steps(0, 50, 0), *behind([start(560), *steps(50, 99, 580)], 300)]
+    log.entries.append(end(1080 - 300))
+    calculator = GoodputCalculator("j", "log", log)
+    for _ in range(2):
+        calculator.get_job_goodput()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "goodput of job j: attempt 1 began 240 s before" in record.getMessage()
+
+
+@pytest.mark.parametrize("each", [1, 1000])
+def test_a_clock_that_goes_back_within_an_attempt_is_told(each: int) -> None:
+    entries = [start(0), *steps(0, 20, 0), *steps(21, 40, 150), end(360)]
+    _, story = asked(*(entries[at : at + each] for at in range(0, len(entries), each)))
+    (said,) = story.contradictions.values()
+    assert said.startswith("a clock went back by 50 s in attempt 0: ")
+    _, story = asked([start(0), *steps(0, 20, 0), *steps(21, 40, 199), end(400)])
+    assert story.contradictions == {}  # by a second: clocks are set all the time
+
+
+@pytest.mark.parametrize("skew", [0, 300])
+@pytest.mark.parametrize("each", [1, 4, 1000])
+def test_attempts_of_one_step_count_as_long_as_the_steps_that_came_later(
+    skew: float, each: int
+) -> None:
+    """Each went on right behind the one before it, so that one's step was done."""
+    entries = [start(0), *steps(0, 0, 20)]
+    entries += behind([start(65), *steps(1, 1, 85)], skew)
+    entries += [start(125), *steps(2, 4, 145), end(175)]
+    answer, _ = asked(*(entries[at : at + each] for at in range(0, len(entries), each)))
+    assert (answer.productive_s, answer.elapsed_s) == (50, 175)
+    assert (answer.max_productive_step, answer.disruptions) == (4, 2)
+
+
+def test_an_attempt_that_is_moved_takes_its_events_along() -> None:
+    init = {**JOB, keys.TPU_INIT_START: T + 566}, {**JOB, keys.TPU_INIT_END: T + 576}
+    late = behind([start(565), *init, *steps(51, 99, 580), end(1070)], 300)
+    answer, _ = asked([start(0), *steps(0, 50, 0)], late)
+    assert answer.productive_s == pytest.approx(1000)
+    assert answer.elapsed_s == pytest.approx(510 + 505)
+    assert answer.by_kind[kinds.TPU_INIT] == pytest.approx(10)
+
+
+def kept(job: str, entries: list[dict[str, Any]]) -> Answer:
+    """What a store says of a job that recorders told afterwards, one an attempt."""
+    log = LocalLog(job)
+    for entry in entries:
+        if keys.JOB_START in entry:
+            log.close()
+            log = LocalLog(job)
+        log.write_cloud_logging_entry({**entry, keys.JOB_NAME: job})
+    log.close()
+    return LocalLog(job).books().ask(int((T + 1e6) * 1e9))
+
+
+def test_a_recorder_keeps_the_order_of_attempts_and_says_where_times_contradict_it(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    first, second = [start(0), *steps(0, 50, 0)], [start(560), *steps(50, 99, 580), end(1080)]
+    answer = kept("right", [*first, *second])
+    assert answer.goodput == pytest.approx(1000 / 1080 * 100)
+    assert caplog.messages == []
+    answer = kept("behind", [*first, *behind(second, 300)])
+    assert answer.goodput == pytest.approx(1000 / 1020 * 100)
+    assert "attempt 1 began 240 s before the last entry" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("lone", ["first", "second"])
+def test_a_lone_step_that_somebody_resumed_from_took_as_long_as_others(
+    tmp_path: Path, monkeypatch, lone: str
+) -> None:
+    """Two attempts of one step each, before or behind one that tells how long steps take."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    ones = [start(0), *steps(0, 0, 20), start(65), *steps(1, 1, 85)]
+    entries = [*ones, start(125), *steps(2, 11, 145), end(245)]
+    if lone == "second":
+        entries = [start(0), *steps(0, 9, 20), start(165), *steps(10, 10, 185)]
+        entries += [start(230), *steps(11, 11, 250), end(260)]
+    answer = kept("lone", entries)
+    assert answer.productive_s == pytest.approx(120)
+    assert answer.max_productive_step == 11
 
 
 def test_a_crash_of_yesterday_without_an_end(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.config.trusted import own_uids
+from holdfast.core.notices import Board, Notice, NoticeAction, NoticeState
 from holdfast.notices import fetch, listener, protocol, registry
 from holdfast.notices.protocol import Clocks, News, Surroundings, Tools, Trouble
 
@@ -46,7 +47,7 @@ class Ears:
     def __init__(self, time: Time) -> None:
         self.time, self.notices, self.said = time, [], []
 
-    def listen(self, text: str, module: object = None, monkeypatch: object = None) -> None:
+    def listen(self, text: str, **lent: object) -> None:
         (one,) = registry.wanted(text, Surroundings())
         watched = listener.Watched(
             one,
@@ -56,6 +57,7 @@ class Ears:
             say=lambda level, words: self.said.append((level, words)),
             grace_ns=GRACE_NS,
             sleep=self.time.sleep,
+            **lent,
             luck=lambda: 0.5,
         )
         self.standing = lambda: watched.standing
@@ -96,6 +98,78 @@ def test_a_file_left_from_an_earlier_run_says_nothing(tmp_path: Path, ears: Ears
     path.touch()
     ears.listen(f"file:{path}")
     assert ears.notices == []
+
+
+@pytest.mark.parametrize("text", ["", '{"action": "terminate"}'])
+def test_a_file_that_was_touched_since_somebody_listens_counts_from_then(
+    tmp_path: Path, ears: Ears, text: str
+) -> None:
+    path = tmp_path / "notice"
+    path.write_text(text)
+    unix_ns = ears.time.clock().unix_ns - 12 * S
+    os.utime(path, ns=(unix_ns, unix_ns))
+    ears.listen(f"file:{path}", since_unix_ns=unix_ns)
+    (told,) = ears.notices
+    assert told.lead_ns == GRACE_NS
+    assert 12 * S <= told.unseen_ns <= 13 * S
+    assert Board().take(told)[0].announcements[0].deadline_ns == (100 - 12 + 30) * S
+
+
+def test_a_file_touched_before_anybody_listened_says_nothing(tmp_path: Path, ears: Ears) -> None:
+    path = tmp_path / "notice"
+    path.touch()
+    unix_ns = ears.time.clock().unix_ns
+    os.utime(path, ns=(unix_ns, unix_ns))
+    ears.listen(f"file:{path}", since_unix_ns=unix_ns + 1)
+    assert ears.notices == []
+
+
+def write_notice(path: Path) -> None:
+    path.write_text("120")
+    path.chmod(0o644)
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+    path.chmod(0o622)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "words"),
+    [
+        (lambda path: (path.touch(), path.chmod(0o666)), "everybody may write"),
+        (lambda path: (write_notice(path), path.rename(path.with_name("x")),
+                       path.symlink_to("x")), "is a link"),
+        (lambda path: (write_notice(path), path.parent.chmod(0o777)), "everybody may write"),
+        (lambda path: path.parent.chmod(0o777), "everybody may write"),  # there is none yet
+        (make_fifo, "everybody may write"),
+    ],
+)  # fmt: skip
+def test_who_trusts_not_everybody_takes_no_notice_that_anybody_may_give(
+    tmp_path: Path, ears: Ears, arrange: Callable[[Path], object], words: str
+) -> None:
+    path = tmp_path / "own" / "notice"
+    path.parent.mkdir(mode=0o755)
+    arrange(path)
+    ears.listen(f"file:{path}", trusted_uids=own_uids(), since_unix_ns=0)
+    assert ears.notices == []
+    ((level, said),) = ears.said  # it goes on, and is said once
+    assert (level, words in said) == ("warning", True)
+    assert "no notice is taken from" in said
+    assert ears.standing().failures > 3
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_who_trusts_not_everybody_takes_its_own_notice(
+    tmp_path: Path, ears: Ears, mode: int
+) -> None:
+    path = tmp_path / "own" / "notice"
+    path.parent.mkdir()
+    path.parent.chmod(mode)
+    ears.time.hooks = {5: lambda: write_notice(path)}
+    ears.listen(f"file:{path}", trusted_uids=own_uids())
+    assert len(ears.notices) == 1
+    assert ears.said == []
 
 
 def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, ears: Ears) -> None:

@@ -2,22 +2,27 @@
 
 Every process of this PID namespace and of those below it is looked at, other users' and other
 containers' too, as far as this user may (ptrace(2), "Ptrace access mode checking"). A device is
-known by the name under which the process has it, so globs are matched against names as they are in
-that process's own file system.
+known by the name under which the process has it, as it is in that process's own file system, and by
+its number, if this host has a device of that number under a name that matches: in a chroot, or
+where it was made anew, it has another name.
 
 Never found are this process and what it descends from.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+import stat as file_stat
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.agent.device_number import device_number
 from holdfast.config import LISTENS_MARK
 from holdfast.core.autocheckpoint_events import Holder, ProcessId
 
@@ -38,7 +43,10 @@ PF_FORKNOEXEC = 0x40  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 REAPER, GUARD = "hf-reaper", "hf-guard"
 DELETED = " (deleted)"
 READ_BYTES = 1 << 16
+# No accelerators, and open nearly everywhere: their numbers are not asked for.
+ORDINARY = ("/dev/null", "/dev/pts/", "/dev/urandom", "/proc/", "/sys/", "/memfd:")
 _NUMBERS = tuple(map(str, range(256)))
+_SHARED = re.compile(rb" [-r]w[-x]s ")  # as devices are mapped, in a line of /proc/PID/maps
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -50,6 +58,11 @@ class Stat(NamedTuple):
     parent: int
     flags: int
     started_ticks: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Of a thread: whether it has. The process of a main thread that has may live on."""
+        return self.state in "ZX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,8 @@ class Scan:
         proc: Path = Path("/proc"),
     ) -> None:
         self._proc, self._place = proc, str(proc)
+        self._globs = tuple(globs)
+        self._numbers: dict[int, str] = {}  # of the devices that this host has, with their names
         self._starts = tuple(re.split(r"[*?\[]", glob, maxsplit=1)[0] for glob in globs)
         self._starts_bytes = tuple(map(os.fsencode, self._starts))
         self._is_device = re.compile("|".join(f"(?:{fnmatch.translate(g)})" for g in globs)).match
@@ -81,6 +96,7 @@ class Scan:
         """All holders, in the order of their pids; `is_thorough`: by their mappings as well."""
         found: dict[int, tuple[str, ...]] = {}
         processes = unreadable = 0
+        self._numbers = _device_numbers(self._globs)
         for name in os.listdir(self._proc):  # noqa: PTH208 - pathlib would double the time
             if not name.isdigit():
                 continue
@@ -111,9 +127,11 @@ class Scan:
         Raises OSError for one that cannot be looked at: PermissionError where this user may not.
         """
         try:
-            held = self._opened(pid)
-            if is_thorough:
-                held += self._mapped(pid)
+            held = self._held(str(pid), is_thorough=is_thorough)
+            if held is None:  # its main thread may have ended, and the process lives on
+                others = (task for task in self._tasks(pid) if task != pid)
+                found = (self._held(f"{pid}/task/{one}", is_thorough=is_thorough) for one in others)
+                held = next((one for one in found if one is not None), [])
         except (FileNotFoundError, ProcessLookupError):
             return ()
         return tuple(dict.fromkeys(held))
@@ -129,38 +147,71 @@ class Scan:
             return False
 
     def stat(self, pid: int) -> Stat | None:
-        """Its line in the process table; None: it has ended, or is a zombie."""
+        """Its line in the process table; None: it has ended, or is a zombie without threads."""
+        stat = self._stat(str(pid))
+        if stat is None or not stat.has_ended:
+            return stat
+        tasks = (self._stat(f"{pid}/task/{one}") for one in self._tasks(pid))
+        return stat if any(one is not None and not one.has_ended for one in tasks) else None
+
+    def _stat(self, place: str) -> Stat | None:
         try:
-            text = (self._proc / str(pid) / "stat").read_text(errors="replace")
+            text = (self._proc / place / "stat").read_text(errors="replace")
         except OSError:
             return None
         head, _, rest = text.rpartition(")")  # the command may hold spaces and brackets
         fields = rest.split()
-        if fields[0] in "ZX":
-            return None
         command = head.partition("(")[2]
         return Stat(command, fields[0], int(fields[1]), int(fields[6]), int(fields[19]))
 
-    def _opened(self, pid: int) -> list[str]:
-        folder = os.open(f"{self._place}/{pid}/fd", _DIRECTORY)
+    def _tasks(self, pid: int) -> list[int]:
+        """Its threads."""
         try:
-            targets = _targets(folder)
+            return [int(one.name) for one in (self._proc / str(pid) / "task").iterdir()]
+        except OSError:
+            return []
+
+    def _held(self, place: str, *, is_thorough: bool) -> list[str] | None:
+        """What a process or thread holds; None: it has nothing open at all."""
+        folder = os.open(f"{self._place}/{place}/fd", _DIRECTORY)
+        try:
+            links = _links(folder)
+            held = self._devices([target for _, target in links])
+            if self._numbers:
+                held += self._by_number(folder, links)
         finally:
             os.close(folder)
-        starts = self._starts
-        return self._devices([one for one in targets if one.startswith(starts)])
+        if is_thorough:
+            held += self._mapped(place)
+        return held if links or held else None
 
-    def _mapped(self, pid: int) -> list[str]:
-        text = _whole(f"{self._place}/{pid}/maps")
-        if not any(start in text for start in self._starts_bytes):
+    def _mapped(self, place: str) -> list[str]:
+        text = _whole(f"{self._place}/{place}/maps")
+        is_named = any(start in text for start in self._starts_bytes)
+        if not is_named and not (self._numbers and _SHARED.search(text)):
             return []  # as for nearly all: their lines, which are many, need not be parted
         lines = [line for line in text.splitlines() if b"/" in line]
-        targets = [os.fsdecode(line[line.find(b"/") :]) for line in lines]
-        return self._devices([one for one in targets if one.startswith(self._starts)])
+        held = self._devices([os.fsdecode(line[line.find(b"/") :]) for line in lines])
+        shared = [line for line in lines if _SHARED.search(line)] if self._numbers else []
+        links = [tuple(map(os.fsdecode, (one.split()[0], one[one.find(b"/") :]))) for one in shared]
+        with contextlib.suppress(OSError):  # it takes more rights to see where mappings lead to
+            folder = os.open(f"{self._place}/{place}/map_files", _DIRECTORY)
+            try:
+                held += self._by_number(folder, links)
+            finally:
+                os.close(folder)
+        return held
+
+    def _by_number(self, folder: int, links: Iterable[tuple[str, ...]]) -> list[str]:
+        """Those of these links of an open folder that lead to a device under another name."""
+        skipped = (*ORDINARY, *self._starts)
+        others = [name for name, to in links if to.startswith("/") and not to.startswith(skipped)]
+        numbers = [device_number(folder, name) for name in others]
+        return [self._numbers[one] for one in numbers if one in self._numbers]
 
     def _devices(self, targets: Sequence[str]) -> list[str]:
         """Those of these names that are devices'."""
-        names = [one.removesuffix(DELETED) for one in targets]
+        names = [one.removesuffix(DELETED) for one in targets if one.startswith(self._starts)]
         return [one for one in names if self._is_device(one)]
 
     def _above(self, pid: int) -> Iterator[int]:
@@ -216,8 +267,21 @@ class Scan:
         return None
 
 
-def _targets(folder: int) -> list[str]:
-    """What the links of an open /proc/PID/fd lead to.
+def _device_numbers(globs: Sequence[str]) -> dict[int, str]:
+    """Of this host's devices with such names."""
+    found = {}
+    for path in (one for pattern in globs for one in glob.glob(pattern)):  # noqa: PTH207 - absolute
+        try:
+            known = os.stat(path)  # noqa: PTH116 - as a string
+        except OSError:
+            continue
+        if file_stat.S_ISCHR(known.st_mode) or file_stat.S_ISBLK(known.st_mode):
+            found[known.st_rdev] = path
+    return found
+
+
+def _links(folder: int) -> list[tuple[str, str]]:
+    """The links of an open /proc/PID/fd, and what they lead to.
 
     Its size is the number of descriptors (Linux 6.2). Mostly they are the lowest numbers, and then
     the folder need not be listed, which takes as long as reading them.
@@ -225,7 +289,7 @@ def _targets(folder: int) -> list[str]:
     count, readlink = os.fstat(folder).st_size, os.readlink
     names = _NUMBERS[:count] if count <= len(_NUMBERS) else map(str, range(count))
     try:
-        return [readlink(one, dir_fd=folder) for one in names] or _listed(folder)
+        return [(one, readlink(one, dir_fd=folder)) for one in names] or _listed(folder)
     except FileNotFoundError:
         return _listed(folder)
 
@@ -242,11 +306,11 @@ def _whole(path: str) -> bytes:
         os.close(file)
 
 
-def _listed(folder: int) -> list[str]:
-    targets = []
+def _listed(folder: int) -> list[tuple[str, str]]:
+    links = []
     for number in os.listdir(folder):
         try:
-            targets.append(os.readlink(number, dir_fd=folder))
+            links.append((number, os.readlink(number, dir_fd=folder)))
         except FileNotFoundError:
             continue  # closed meanwhile
-    return targets
+    return links

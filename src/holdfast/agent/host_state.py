@@ -2,7 +2,8 @@
 
 `agent.json` is read by `holdfast agent status`. It also names every process that was signalled, and
 is written before the signal is sent: an agent that is started again on the same boot sends no
-second one. The folder is the user's own, and closed to others.
+second one. And it says since when an agent has worked from here: a notice file that was touched
+since is no old one. The folder is the user's own, and closed to others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from holdfast.core.autocheckpoint_events import ProcessId
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_plain
-from holdfast.journal.clocks import boot_id
+from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.scratch import claim_folder
 
 VERSION = 1
@@ -43,6 +44,7 @@ class StateFolder:
             raise ConfigurationError(
                 f"the agent's folder will not do: {trouble}; name one with --state"
             )
+        self.since_unix_ns = read_clock_pair()[1]
         self._lock = -1
 
     def claim(self) -> None:
@@ -63,14 +65,20 @@ class StateFolder:
             os.close(self._lock)
         self._lock = -1
 
-    def signalled(self) -> tuple[ProcessId, ...]:
-        """Whom an earlier agent of this boot has signalled; raises StoreUnavailable."""
+    def inherit(self) -> tuple[ProcessId, ...]:
+        """Go on where an earlier agent of this boot was killed; whom it has signalled.
+
+        Raises StoreUnavailable.
+        """
         try:
             state = read_json(self.path / STATE_FILE, MOST_BYTES)
         except FileNotFoundError:
             return ()
         if state.get("boot_id") != boot_id():
             return ()
+        since_unix_ns = state.get("since_unix_ns")  # not there: of an earlier version
+        if isinstance(since_unix_ns, int):
+            self.since_unix_ns = min(self.since_unix_ns, since_unix_ns)
         try:
             return tuple(ProcessId(int(pid), int(start)) for pid, start in state["signalled"])
         except (KeyError, TypeError, ValueError):
@@ -84,6 +92,7 @@ class StateFolder:
             "version": VERSION,
             "boot_id": boot_id(),
             "pid": os.getpid(),
+            "since_unix_ns": self.since_unix_ns,
             "signalled": [[one.pid, one.started_ticks] for one in signalled],
             **status,
         }

@@ -115,6 +115,7 @@ def _entry(one: Entry) -> dict[str, Any]:
         "has_ended": one.ended_ns is not None,
         "took_s": None if took_ns is None else took_ns / SECOND_NS,
         "refused": one.refused,
+        "fate": one.fate,
     }
 
 

@@ -1,16 +1,20 @@
 """The release step: what tells the cloud, or whoever waits for it, that the host may be taken.
 
-A command, started without a shell and given a minute, or a file that is touched. A round may come
-again after the agent was started anew, so a step must bear being done twice.
+A command, started without a shell and given a minute, or a file that is touched: it, or the way to
+it, may be nobody else's, or he could have the agent touch what he likes. A round may come again
+after the agent was started anew, so a step must bear being done twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+from holdfast.config.trusted import Untrusted, check_folders, open_trusted, own_uids
 
 LIMIT_NS = 60_000_000_000
 
@@ -24,6 +28,12 @@ class ReleaseStep:
         self._process: subprocess.Popen[bytes] | None = None
         self._limit_ns = 0
         self._trouble = ""  # with the file
+
+    def check(self) -> None:
+        """Raise Untrusted where others may change what the file's path leads to."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # its folder may be made later
+                check_folders(self._file, own_uids())
 
     @property
     def words(self) -> str:
@@ -45,7 +55,9 @@ class ReleaseStep:
         self._trouble = ""
         if self._file is not None:
             try:
-                self._file.touch()
+                _touch(self._file)
+            except Untrusted as error:
+                self._trouble = str(error)
             except OSError as error:
                 self._trouble = f"{self._file}: {error.strerror}"
         if not self._argv:
@@ -82,3 +94,11 @@ class ReleaseStep:
     def close(self) -> None:
         """Let a command that runs come to its own end: the host is being released."""
         self._process = None
+
+
+def _touch(path: Path) -> None:
+    descriptor = open_trusted(path, own_uids(), os.O_WRONLY | os.O_CREAT)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)

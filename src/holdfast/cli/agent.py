@@ -18,6 +18,7 @@ from holdfast.agent.holders import DEVICES, SPARED, Scan
 from holdfast.agent.host_state import StateFolder, default_folder, read_status
 from holdfast.agent.release import ReleaseStep
 from holdfast.cli.seconds import Seconds
+from holdfast.config.trusted import Untrusted, own_uids
 from holdfast.core.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
 from holdfast.core.notices import SECOND_NS
 from holdfast.errors import ConfigurationError
@@ -127,7 +128,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         mark = "" if level == "info" else "! "
         printer.put(lambda: print(f"holdfast: {mark}{sentence(words)}", file=stderr))
 
-    machine = Autocheckpoint(Policy(_grace_ns(flags)), folder.signalled())
+    machine = Autocheckpoint(Policy(_grace_ns(flags)), folder.inherit())
     daemon = HostAgent(machine, scan, folder, release, say)
     daemon.listener = Listener(
         sources,
@@ -137,6 +138,8 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         say=daemon.say_later,
         changed=daemon.write_later,
         grace_ns=_grace_ns(flags),
+        since_unix_ns=folder.since_unix_ns,
+        trusted_uids=own_uids(),
     )
     if flags["release_event"]:
         daemon.settle = partial(_settle, daemon, sources, around)
@@ -246,7 +249,7 @@ def _status_lines(known: dict[str, Any]) -> list[str]:
 
 def _fate(one: dict[str, Any]) -> str:
     if one["has_ended"]:
-        return "ended by itself" if one["took_s"] is None else f"ended after {one['took_s']:.1f} s"
+        return str(one.get("fate", "has ended"))
     return one["refused"] or "has not ended"
 
 
@@ -257,7 +260,14 @@ def _release(command: str | None, file: str | None) -> ReleaseStep:
         raise ConfigurationError(
             f"--release {command!r} cannot be split into words: {error}"
         ) from None
-    return ReleaseStep(argv, None if file is None else Path(file).expanduser())
+    step = ReleaseStep(argv, None if file is None else Path(file).expanduser())
+    try:
+        step.check()
+    except Untrusted as error:
+        raise ConfigurationError(
+            f"--release-file {file}: {error}; name one in a folder that is your own"
+        ) from None
+    return step
 
 
 def _words(text: str, flag: str | None) -> tuple[str, ...]:

@@ -123,9 +123,11 @@ def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
     69 the store is unavailable, 78 configuration.
     """
     from holdfast.cli.supervise import supervise
-    from holdfast.config import resolve, strange_variables
+    from holdfast.config import pass_on_file, resolve, strange_variables
 
     settings = resolve(flags, config_file=config_file).settings
+    if config_file is None:
+        pass_on_file()
     screen = _screen(settings)
     for hint in strange_variables():
         screen.say("warning", hint)

@@ -6,8 +6,10 @@ The only reader of os.environ in the package. The settings themselves stand in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,6 +19,7 @@ from holdfast.config import sources
 from holdfast.config.kinds import INSTANCE
 from holdfast.config.settings import PREFIX, TABLE, Settings
 from holdfast.config.sources import CONFIG_VARIABLE, Resolved, near, shown
+from holdfast.config.trusted import own_uids
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,9 +43,38 @@ def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None =
 
     `flags` maps names of settings to values, None meaning "not given". The file is `config_file`,
     else what HOLDFAST_CONFIG names, else ./holdfast.toml if there is one. Raises ConfigurationError
-    for a value that cannot be meant (naming its source) and for an unknown key in the file.
+    for a value that cannot be meant (naming its source), for an unknown key in the file, and for a
+    ./holdfast.toml of somebody whose code is not run anyway.
     """
-    return sources.resolve(os.environ, flags or {}, config_file)
+    return sources.resolve(os.environ, flags or {}, config_file, _trusted_uids())
+
+
+def pass_on_file() -> None:
+    """Have our processes beside a run read ./holdfast.toml too, if it was read.
+
+    Where it is believed for the sake of the script's owner they would not, who run no script.
+    """
+    file = Path(sources.CONFIG_FILE)
+    if os.environ.get(CONFIG_VARIABLE) or not file.exists():
+        return
+    if file.stat().st_uid not in own_uids():
+        os.environ[CONFIG_VARIABLE] = str(file.absolute())
+
+
+def _trusted_uids() -> frozenset[int]:
+    """Root, this user, and whoever owns the program: this one, and the script of `run … -- …`.
+
+    That is the first word behind `--` that is a file, the program itself (python3) left out.
+    """
+    files = [getattr(sys.modules.get("__main__"), "__file__", None)]
+    if "--" in sys.argv:
+        words = sys.argv[sys.argv.index("--") + 2 :]
+        files.append(next((word for word in words if Path(word).is_file()), None))
+    uids = set(own_uids())
+    for file in filter(None, files):
+        with contextlib.suppress(OSError):
+            uids.add(Path(file).stat().st_uid)
+    return frozenset(uids)
 
 
 def strange_variables() -> tuple[str, ...]:

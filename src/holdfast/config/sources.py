@@ -6,7 +6,7 @@ A value's source, weakest first: the default, holdfast.toml, the environment, a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from holdfast.config.kinds import FOLDER, PLACE
 from holdfast.config.settings import TABLE, Setting, Settings
+from holdfast.config.trusted import name_of
 from holdfast.errors import ConfigurationError
 
 CONFIG_FILE = "holdfast.toml"
@@ -47,14 +48,20 @@ class Resolved:
 
 
 def resolve(
-    environ: Mapping[str, str], flags: Mapping[str, Any], config_file: str | None
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+    config_file: str | None,
+    trusted_uids: Collection[int],
 ) -> Resolved:
-    """The settings from all sources; see `holdfast.config.resolve`."""
+    """The settings from all sources; see `holdfast.config.resolve`.
+
+    `trusted_uids`: whose file is read that nobody has named.
+    """
     values = {row.name: row.default for row in TABLE}
     origins = {row.name: Origin(Source.DEFAULT, "default") for row in TABLE}
     named = config_file or environ.get(CONFIG_VARIABLE)
     for row, origin, value in (
-        *_from_file(Path(named or CONFIG_FILE), must_exist=bool(named)),
+        *_from_file(Path(named or CONFIG_FILE), None if named else trusted_uids),
         *_from_variables(environ),
         *_from_flags(flags),
     ):
@@ -72,14 +79,17 @@ def resolve(
 _Given = tuple[Setting, Origin, object]
 
 
-def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
+def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]:
+    """What a file says; `trusted_uids` None: it was named, and is there, whoever wrote it."""
     try:
         # A pipe is fine (`--config <(…)`), as long as it comes to an end within reason.
         with path.open("rb") as file:
+            if trusted_uids is not None:
+                _check_owners(path, file.fileno(), trusted_uids)
             data = file.read(FILE_MAX_BYTES + 1)
         text = data.decode("utf-8")
     except FileNotFoundError:
-        if must_exist:
+        if trusted_uids is None:
             raise ConfigurationError(f"there is no configuration file {path}") from None
         return []
     except (OSError, ValueError) as error:
@@ -109,6 +119,17 @@ def _from_file(path: Path, *, must_exist: bool) -> list[_Given]:
             value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
         given.append((rows[key], Origin(Source.FILE, str(path)), value))
     return given
+
+
+def _check_owners(path: Path, descriptor: int, trusted_uids: Collection[int]) -> None:
+    """Of the file, and of the link that may lead to it."""
+    for uid in (os.fstat(descriptor).st_uid, path.lstat().st_uid):
+        if uid not in trusted_uids:
+            raise ConfigurationError(
+                f"{path} in the working folder belongs to {name_of(uid)}, who is neither you, nor "
+                "root, nor the owner of the script: run elsewhere, or name the file "
+                f"(--config, {CONFIG_VARIABLE}) if you trust it"
+            )
 
 
 def _from_variables(environ: Mapping[str, str]) -> list[_Given]:

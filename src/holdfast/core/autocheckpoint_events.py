@@ -164,7 +164,8 @@ class Entry:
         """For people: "ended after 12.3 s", "was left behind (permission denied)"."""
         if self.ended_ns is not None:
             if self.signalled_ns is None:
-                return "ended by itself"
+                by_signal = "ended: it was signalled in an earlier round"
+                return by_signal if self.was_signalled else "ended by itself"
             return f"ended after {(self.ended_ns - self.signalled_ns) / 1e9:.1f} s"
         notes = [self.refused] if self.refused else []
         notes += ["was signalled in an earlier round"] if self.was_signalled else []

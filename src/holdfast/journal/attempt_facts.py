@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -121,7 +122,8 @@ class Attempts:
         """Steps that were under way when their attempt ended, and were restored: by attempt.
 
         They were completed; whoever saved them did not live to say so. Such a step took as long as
-        others did there, or less.
+        others did there, or less; where there are too few others, as in the nearest attempt before
+        it that has enough, else behind it.
         """
         found: dict[int, Proof] = {}
         for attempt in self.in_order():
@@ -132,11 +134,20 @@ class Attempts:
                 step = donor.steps.under_way()
                 if step is None or step.step != restore.step or donor.number in found:
                     continue
-                first = donor.first_step.told
-                typical_ns = first.typical_ns if first is not None else 0
+                typical_ns = self._typical_near(donor)
                 end_ns = min(step.start_ns + typical_ns, max(restore.start_ns, step.start_ns))
                 found[donor.number] = Proof(step.step, step.start_ns, end_ns)
         return found
+
+    def _typical_near(self, attempt: Attempt) -> int:
+        """How long a step took in it or near it, in ns; 0: nobody knows."""
+        before = range(attempt.number, -1, -1)
+        for number in itertools.chain(before, range(attempt.number + 1, self.newest + 1)):
+            near = self._attempts.get(number)
+            told = None if near is None else near.first_step.told
+            if told is not None and told.typical_ns:
+                return told.typical_ns
+        return 0
 
     def told(self) -> list[AttemptFact]:
         """What the sink knows of each."""

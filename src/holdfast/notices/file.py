@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.config.trusted import Untrusted, check_folders, open_trusted
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
@@ -104,8 +105,9 @@ class File:
                 if fifo >= 0 and not self._is_still(fifo):
                     os.close(fifo)
                     fifo = -1
+                self._check_folders()
                 if fifo < 0 and self._path.is_fifo():
-                    fifo = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)  # so it never ends
+                    fifo = self._open(os.O_RDWR)  # so it never ends
                 if fifo >= 0:
                     self._take_in(fifo)
                 while self._lines:  # also those behind one that was no notice
@@ -146,11 +148,36 @@ class File:
         await self._tools.sleep(POLL_S)  # who writes it may be at it
         if self._look() != now:
             return []
-        self._seen = now
-        with self._path.open("rb") as file:
+        with open(self._open(os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor
             text = file.read(READ_LIMIT_BYTES).decode("utf-8", "replace")
-        is_old = first and not text.strip()  # touched for an earlier run
-        return [] if is_old else self._read(text, now[1])
+        self._seen = now
+        if not first:
+            return self._read(text, now[1])
+        since_unix_ns, unix_ns = self._tools.since_unix_ns, self._tools.clock().unix_ns
+        if not text.strip() and (since_unix_ns is None or now[1] < since_unix_ns):
+            return []  # touched for an earlier run
+        return self._read(text, now[1], unseen_ns=max(0, unix_ns - now[1]))
+
+    def _open(self, flags: int) -> int:
+        """A descriptor; raises Trouble for what is not to be believed, OSError."""
+        uids = self._tools.trusted_uids
+        if uids is None:
+            return os.open(self._path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return open_trusted(self._path, uids, flags)
+        except Untrusted as error:
+            raise Trouble(f"{error}: no notice is taken from there") from None
+
+    def _check_folders(self) -> None:
+        """Raises Trouble, also while there is no file: it would be too late when there is one."""
+        if self._tools.trusted_uids is None:
+            return
+        try:
+            check_folders(self._path, self._tools.trusted_uids)
+        except Untrusted as error:
+            raise Trouble(f"{error}: no notice is taken from {self._path}") from None
+        except (FileNotFoundError, NotADirectoryError):
+            return  # nobody has made it yet
 
     def _look(self) -> tuple[int, int, int] | None:
         """Which file it is, when it was written, and its size; None: there is none."""
@@ -162,7 +189,7 @@ class File:
             raise Trouble(f"{self._path} is neither a file nor a FIFO")
         return known.st_ino, known.st_mtime_ns, known.st_size
 
-    def _read(self, text: str, written_unix_ns: int) -> list[Notice]:
+    def _read(self, text: str, written_unix_ns: int, *, unseen_ns: int = 0) -> list[Notice]:
         try:
             told = read_text(text, written_unix_ns)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -174,6 +201,7 @@ class File:
             return self._gone()
         tools, now_ns = self._tools, self._tools.now_ns()
         unix_ns = told.deadline_unix_ns
+        lead_ns = tools.grace_ns if unix_ns is None and told.action.is_end else None
         notice = Notice(
             self.name,
             told.action,
@@ -182,8 +210,9 @@ class File:
             told.event_id,
             str(self._path),
             deadline_ns=None if unix_ns is None else tools.on_our_clock(unix_ns),
-            lead_ns=tools.grace_ns if unix_ns is None and told.action.is_end else None,
+            lead_ns=lead_ns,
             words=told.words or str(self._path),
+            unseen_ns=unseen_ns if lead_ns is not None else 0,
         )
         self._told[told.event_id] = notice
         return [notice]

@@ -59,6 +59,8 @@ class Watched:
         say: Say,
         changed: Callable[[], None] = lambda: None,
         grace_ns: int = 30 * SECOND_NS,
+        since_unix_ns: int | None = None,
+        trusted_uids: Collection[int] | None = None,
         sleep: Sleep = asyncio.sleep,
         luck: Callable[[], float] = random.random,
         backoff: Backoff | None = None,
@@ -73,7 +75,8 @@ class Watched:
         self._luck, self._backoff = luck, backoff or wanted.backoff
         self._troubles: dict[Watch, str] = {}
         self._last: dict[tuple[str, str, str], Notice] = {}
-        self.source: Source = wanted.make(Tools(clock, sleep, grace_ns), around)
+        lent = Tools(clock, sleep, grace_ns, since_unix_ns, trusted_uids)
+        self.source: Source = wanted.make(lent, around)
 
     async def run(self) -> None:
         """Until the source has nothing more to tell, or for ever."""
@@ -139,6 +142,8 @@ class Listener:
         heard: Callable[[Notice], None],
         say: Say,
         grace_ns: int,
+        since_unix_ns: int | None = None,
+        trusted_uids: Collection[int] | None = None,
         changed: Callable[[], None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
         luck: Callable[[], float] = random.random,
@@ -146,9 +151,12 @@ class Listener:
     ) -> None:
         """Nothing is opened yet; raises ConfigurationError for options that cannot be meant.
 
-        `changed`: how a source gets on has; called from the thread as well.
+        `changed`: how a source gets on has; called from the thread as well. `since_unix_ns`: since
+        when somebody has listened for the same, if that is longer; see `Tools`, also for
+        `trusted_uids`.
         """
         lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
+        lent |= {"since_unix_ns": since_unix_ns, "trusted_uids": trusted_uids}
         lent |= {"sleep": sleep, "changed": changed, "luck": luck}
         self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
         self._say = say

@@ -85,11 +85,17 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the listener lends to a source. `sleep` and `clock` may be virtual."""
+    """What the listener lends to a source. `sleep` and `clock` may be virtual.
+
+    `since_unix_ns`: what was left for whoever listens is as new as that at least; None: as now.
+    `trusted_uids`: of users whose files are believed; None: anybody's.
+    """
 
     clock: Callable[[], Clocks]
     sleep: Callable[[float], Awaitable[object]]
     grace_ns: int = 30_000_000_000  # what `--grace` says: for a warning that says nothing else
+    since_unix_ns: int | None = None
+    trusted_uids: Collection[int] | None = None
 
     def now_ns(self) -> int:
         """The run's clock now: what a notice's `received_ns` is."""

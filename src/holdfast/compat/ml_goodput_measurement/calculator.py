@@ -233,7 +233,12 @@ class GoodputCalculator:
                     start_time=last[0], end_time=query_time, last_entry_info=last
                 )
             self._goodput_cache.update_cached_entries(new, info)
-            self._read_story().feed(new)
+            story = self._read_story()
+            before = set(story.contradictions)
+            story.feed(new)
+            for attempt in sorted(story.contradictions.keys() - before):
+                words = story.contradictions[attempt]
+                logger.warning("goodput of job %s: %s", self.job_name, words)
             return list(new)
 
     def _ask(self, without: Sequence[tuple[int, int]] = ()) -> Answer:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import keys, kinds
-from holdfast.compat.ml_goodput_measurement.clock import ns_of
+from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S, ns_of
 from holdfast.core.ledger.kinds import DATA, RESTORE, SAVE
 
 Entry = Mapping[str, Any]
 RECENT = 100  # steps by which it is judged how long one takes
 LONG = 1.25  # as for an attempt's first step (journal.first_step)
+SKEW_NS = 2 * NS_PER_S  # a clock that is off, or goes back, by less counts as right
 
 # (start, end) of what an event's entries say, and its span.
 _EVENTS = (
@@ -85,3 +86,13 @@ def last_step_end(start_ns: int, ended_ns: int, typical_ns: int) -> int:
     """
     is_long = typical_ns > 0 and ended_ns - start_ns > LONG * typical_ns
     return start_ns + typical_ns if is_long else ended_ns
+
+
+def told_behind(attempt: int, behind_ns: int) -> str:
+    """For people: an attempt began before what came ahead of it had ended."""
+    behind_s = behind_ns / NS_PER_S
+    return (
+        f"attempt {attempt} began {behind_s:.0f} s before the last entry of the attempt before it: "
+        "the clock of its host is behind by at least that. It counts as begun right after that "
+        "entry, so goodput may be too high"
+    )

@@ -17,7 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.compat.ml_goodput_measurement import clock, keys, kinds
-from holdfast.compat.ml_goodput_measurement.events import checkpoint_of, event_of, slices_of
+from holdfast.compat.ml_goodput_measurement.events import (
+    SKEW_NS,
+    checkpoint_of,
+    event_of,
+    slices_of,
+    told_behind,
+)
 from holdfast.config import run_store
 from holdfast.core.ledger.kinds import RESTORE
 from holdfast.errors import HoldfastError, UnknownRun
@@ -201,8 +207,13 @@ class LocalLog:
         folder = RunStore.at(self.store).open(self._name, requested_unix_ns=at_ns)
         if self._carrier is None:
             self._carrier = Carrier(folder, self._trouble)
+        behind_ns = self._behind_ns(folder, at_ns)
         tape = self._tape = AttemptTape(folder, at_ns)
         self._has_start = False
+        if behind_ns:
+            tape.move(behind_ns)
+        if behind_ns > SKEW_NS:
+            self._trouble(told_behind(tape.number, behind_ns))
         tape.begin(at_ns, self._chips)
         self._correct_last_end(folder, tape)
         tape.beat()
@@ -220,6 +231,18 @@ class LocalLog:
         else:
             tape.begin(at_ns, self._chips)  # its first events came before its start
         self._has_start = True
+
+    def _behind_ns(self, folder: RunFolder, at_ns: int) -> int:
+        """How far an attempt that begins then must be moved to come after those before it.
+
+        Of a job that is told afterwards the order counts, where a host's clock contradicts it; what
+        is recorded as it happens goes by the store's clock.
+        """
+        from holdfast.compat.ml_goodput_measurement.tape import is_of_this_boot
+
+        if is_of_this_boot(at_ns):
+            return 0
+        return max(0, self._earlier(folder).ledger.last_ns() - at_ns)
 
     def _correct_last_end(self, folder: RunFolder, tape: AttemptTape) -> None:
         """An attempt that said it was done, and is followed by another, was not."""

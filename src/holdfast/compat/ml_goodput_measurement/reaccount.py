@@ -96,6 +96,8 @@ def _reasons(
         yield Reason("it gives an error instead of a number: times do not fit together", None)
     for attempt, off_s in moved:
         yield Reason(f"the clock of the host that ran attempt {attempt} was off", off_s)
+    for words in story.contradictions.values():
+        yield Reason(words, None)
     behind = [
         (after.first_step_ns - before.ended_ns) / NS_PER_S
         for before, after in pairwise(story.lives)

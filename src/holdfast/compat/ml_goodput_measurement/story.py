@@ -10,7 +10,8 @@ What entries say is less than what the ledger wants to know; the rules that clos
   was under way when the next attempt went on right behind it was completed too (it was saved); how
   long it took is not known, and taken from the others.
 - An event that nobody ended lasts as long as no step follows.
-- A clock that goes back is another host's: its attempt is moved behind the one before it.
+- A clock that goes back is another host's: its attempt is moved behind the one before it, as near
+  as it can have been. How long nothing ran in between no entry says, so `contradictions` does.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S, ns_of
 from holdfast.compat.ml_goodput_measurement.events import (
     RECENT,
+    SKEW_NS,
     Entry,
     Slices,
     checkpoint_of,
     event_of,
     last_step_end,
     slices_of,
+    told_behind,
 )
 from holdfast.core.facts import DONE, AttemptFact, CapacityFact, SpanFact
 from holdfast.core.ledger.kinds import DATA
@@ -63,6 +66,7 @@ class Life:
     opening: FirstStep = field(default_factory=FirstStep)
     open: dict[str, int] = field(default_factory=dict)  # events by span: since
     reinits: list[tuple[int, int]] = field(default_factory=list)
+    is_told: bool = False  # spans of it are in the ledger
 
 
 class Story(Books):
@@ -71,6 +75,15 @@ class Story(Books):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+        self.contradictions: dict[int, str] = {}  # by attempt: where times and order do not fit
+        self._usual_ns = 0  # what a step takes, where no attempt so far can say
+        # All entries until some attempt can: its number is what guesses before it needed.
+        self._early: list[Entry] | None = []
+        self._has_guessed = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        super().__init__()
         self.lives: list[Life] = []
         # Of the newest attempt, not told yet: (first, last, start, end) of steps, spans.
         self._rows: list[tuple[int, int, int, int]] = []
@@ -86,6 +99,19 @@ class Story(Books):
 
         Raises ValueError (or TypeError) for an entry whose times are no numbers.
         """
+        if self._early is None:
+            self._take_all(entries)
+            return
+        self._early += entries
+        self._take_all(entries)
+        self._usual_ns = next((life.typical_ns for life in self.lives if life.typical_ns), 0)
+        if self._usual_ns:
+            early, self._early = self._early, None
+            if self._has_guessed:
+                self._begin_anew()
+                self._take_all(early)
+
+    def _take_all(self, entries: Sequence[Entry]) -> None:
         times: list[Any] = [entry.get(keys.STEP_START) for entry in entries]
         others = [at for at, time in enumerate(times) if time is None]
         begin = 0
@@ -130,6 +156,8 @@ class Story(Books):
             if at_ns < before.heard_ns:  # another host's clock
                 life.offset_ns = before.heard_ns - at_ns
                 life.start_ns = life.heard_ns = before.heard_ns
+                words = told_behind(life.number, life.offset_ns)
+                self._note_contradiction(life, life.offset_ns, words)
         self.lives.append(life)
         self.ended_ns = None
         if self.requested_ns is None:
@@ -183,6 +211,14 @@ class Story(Books):
             return self._begin(at_ns, is_started=False)
         return life
 
+    def _note_contradiction(self, life: Life, back_ns: int, words: str = "") -> None:
+        if back_ns > SKEW_NS:
+            words = words or (
+                f"a clock went back by {back_ns / NS_PER_S:.0f} s in attempt {life.number}: what "
+                "happened meanwhile counts as no time at all, so goodput may be wrong"
+            )
+            self.contradictions.setdefault(life.number, words)
+
     def _heard(self, life: Life, at_ns: int) -> int:
         """The moment on the run's clock."""
         at_ns = max(at_ns + life.offset_ns, life.start_ns)
@@ -195,6 +231,7 @@ class Story(Books):
         """Many steps that began, by the ledger's numbers, in the log's order."""
         life = self._here(int(at_ns[0]))
         self._take_step(int(steps[0]), int(at_ns[0]))
+        self._note_contradiction(life, int((at_ns[:-1] - at_ns[1:]).max()))
         at_ns = np.maximum(at_ns + life.offset_ns, life.step_ns)
         np.maximum.accumulate(at_ns, out=at_ns)
         goes_on = steps[1:] > steps[:-1]
@@ -210,9 +247,11 @@ class Story(Books):
     def _take_step(self, step: int, at_ns: int) -> None:
         """A step began; the one before it, and those that were passed over, ended."""
         life = self._here(at_ns)
-        at_ns = max(self._heard(life, at_ns), life.step_ns)
         if life.step is None:
             self._resume(life, step)
+        self._note_contradiction(life, life.step_ns - at_ns - life.offset_ns)
+        at_ns = max(self._heard(life, at_ns), life.step_ns)
+        if life.step is None:
             life.first, life.first_step_ns = step, at_ns
         elif step > life.step:
             self._rows.append((life.step, step - 1, life.step_ns, at_ns))
@@ -227,15 +266,20 @@ class Story(Books):
             if before.first < step <= before.done + 1:
                 return
             if before.step == step - 1:
-                self._complete_last(before, life.start_ns)
+                self._complete_last(before, life)
                 return
 
-    def _complete_last(self, life: Life, limit_ns: int) -> None:
-        """Its last step was completed after all: somebody went on right behind it."""
+    def _complete_last(self, life: Life, after: Life) -> None:
+        """Its last step was completed after all: `after` went on right behind it."""
         if life.step is None or life.ended_ns is None:
             return
         known = (x.typical_ns for x in reversed(self.lives[: life.number + 1]) if x.typical_ns)
-        end_ns = min(life.step_ns + next(known, 0), max(limit_ns, life.step_ns))
+        typical_ns = next(known, self._usual_ns)
+        self._has_guessed = self._has_guessed or not typical_ns
+        end_ns = life.step_ns + typical_ns
+        if after.offset_ns and not after.is_told:  # it was moved, and not far enough
+            self._move(after, max(0, end_ns - after.start_ns))
+        end_ns = min(end_ns, max(after.start_ns, life.step_ns))
         row = (
             np.array([value], np.int64) for value in (life.step, life.step, life.step_ns, end_ns)
         )
@@ -244,6 +288,16 @@ class Story(Books):
         life.ended_ns = max(life.ended_ns, end_ns)
         self.ledger.add([AttemptFact(life.number, life.start_ns, life.ended_ns, UNKNOWN)])
         self._tell_open(life)
+
+    def _move(self, life: Life, by_ns: int) -> None:
+        """The newest attempt, which has no step yet, is later than it seemed."""
+        life.offset_ns += by_ns
+        life.start_ns += by_ns
+        life.heard_ns += by_ns
+        life.open = {kind: at_ns + by_ns for kind, at_ns in life.open.items()}
+        life.reinits = [(start + by_ns, end + by_ns) for start, end in life.reinits]
+        self._spans = [(kind, start + by_ns, end + by_ns) for kind, start, end in self._spans]
+        self._tell(life)
 
     def _add_rows(self, life: Life, first: Ints, last: Ints, start: Ints, end: Ints) -> None:
         self.ledger.add_steps(life.number, first, last, start, end)
@@ -265,6 +319,7 @@ class Story(Books):
         self._flush_rows(life)
         spans, self._spans = self._spans, []
         if spans:
+            life.is_told = True
             names = sorted({kind for kind, *_ in spans})
             number = {name: at for at, name in enumerate(names)}
             columns = np.array([(number[kind], a, b) for kind, a, b in spans], dtype=np.int64).T

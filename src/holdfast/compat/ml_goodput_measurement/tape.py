@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.compat.ml_goodput_measurement import clock, kinds
-from holdfast.compat.ml_goodput_measurement.events import RECENT, last_step_end
+from holdfast.compat.ml_goodput_measurement.events import RECENT, SKEW_NS, last_step_end
 from holdfast.core.facts import DONE
 from holdfast.errors import AttemptExists, HoldfastError
 from holdfast.journal.attempts import (
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 RECORDER = "goodput-"  # how a recorder's incarnation begins
 WALL_CLOCK = "wall-clock"  # the boot of journals that are not of any boot
-SKEW_NS = 2_000_000_000  # a clock that is off by less counts as right
 JOURNAL = "rank-00000.hfj"
 _TRIES = 20
 FEWEST = 3  # steps that tell how long one takes
@@ -72,7 +71,7 @@ class AttemptTape:
         made = (folder.attempt_dir(self.number) / ATTEMPT_FILE).stat().st_mtime_ns
         # The store's clock is the one that all hosts of the job share.
         skew_ns = made - pair.unix_ns if abs(made - pair.unix_ns) > SKEW_NS else 0
-        self.is_live = first_ns >= self._offset_ns
+        self.is_live = is_of_this_boot(first_ns)
         if not self.is_live:
             self._offset_ns, skew_ns = 0, 0
             pair = ClockPair(pair.unix_ns, pair.unix_ns)
@@ -92,6 +91,10 @@ class AttemptTape:
             Identity(folder.name, self.number, incarnation, 0, host, 0, boot),
             lambda: ClockPair(pair.boottime_ns, pair.unix_ns + skew_ns),
         )
+
+    def move(self, by_ns: int) -> None:
+        """All that follows was so much later than it will be said."""
+        self._offset_ns -= by_ns
 
     def on_tape(self, unix_ns: int) -> int:
         """A moment, by the journal's clock."""
@@ -122,7 +125,8 @@ class AttemptTape:
         self.fact(fact="run_end", at_ns=at)
         self.closed = True
         if self.folder is not None:
-            end_attempt(self.folder, self.number, AttemptEnd(DONE, "done", (0,), at_ns))
+            at_unix_ns = at_ns if self.is_live else at
+            end_attempt(self.folder, self.number, AttemptEnd(DONE, "done", (0,), at_unix_ns))
 
     def fact(self, **payload: Any) -> None:
         """A line of text, and the record that points to it."""
@@ -254,6 +258,12 @@ class AttemptTape:
         self.writer.close()
         if self._scratch is not None:
             remove_scratch(self._scratch)
+
+
+def is_of_this_boot(unix_ns: int) -> bool:
+    """Whether it was recorded as it happened, as far as that can be known."""
+    pair = read_clock_pair()
+    return unix_ns >= pair.unix_ns - pair.boottime_ns
 
 
 def _new_attempt(folder: RunFolder, incarnation: str) -> int:
