@@ -143,9 +143,10 @@ def test_attempts_of_one_step_count_as_long_as_the_steps_that_came_later(
     entries = [start(0), *steps(0, 0, 20)]
     entries += behind([start(65), *steps(1, 1, 85)], skew)
     entries += [start(125), *steps(2, 4, 145), end(175)]
-    answer, _ = asked(*(entries[at : at + each] for at in range(0, len(entries), each)))
+    answer, story = asked(*(entries[at : at + each] for at in range(0, len(entries), each)))
     assert (answer.productive_s, answer.elapsed_s) == (50, 175)
     assert (answer.max_productive_step, answer.disruptions) == (4, 2)
+    assert story.name == "j"
 
 
 def test_an_attempt_that_is_moved_takes_its_events_along() -> None:

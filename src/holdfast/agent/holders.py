@@ -127,7 +127,7 @@ class Scan:
         Raises OSError for one that cannot be looked at: PermissionError where this user may not.
         """
         try:
-            held = self._held(str(pid), is_thorough=is_thorough)
+            held = self._of_main_thread(pid, is_thorough=is_thorough)
             if held is None:  # its main thread may have ended, and the process lives on
                 others = (task for task in self._tasks(pid) if task != pid)
                 found = (self._held(f"{pid}/task/{one}", is_thorough=is_thorough) for one in others)
@@ -170,6 +170,15 @@ class Scan:
             return [int(one.name) for one in (self._proc / str(pid) / "task").iterdir()]
         except OSError:
             return []
+
+    def _of_main_thread(self, pid: int, *, is_thorough: bool) -> list[str] | None:
+        try:
+            return self._held(str(pid), is_thorough=is_thorough)
+        except PermissionError:  # what a thread leaves when it has ended is root's
+            stat = self._stat(str(pid))
+            if stat is None or not stat.has_ended:
+                raise
+            return None
 
     def _held(self, place: str, *, is_thorough: bool) -> list[str] | None:
         """What a process or thread holds; None: it has nothing open at all."""

@@ -73,17 +73,16 @@ class Story(Books):
     """The books of a job, fed with its log's entries in the log's order."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
         self.contradictions: dict[int, str] = {}  # by attempt: where times and order do not fit
         self._usual_ns = 0  # what a step takes, where no attempt so far can say
         # All entries until some attempt can: its number is what guesses before it needed.
         self._early: list[Entry] | None = []
         self._has_guessed = False
-        self._begin_anew()
+        self._begin_anew(name)
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, name: str) -> None:
         super().__init__()
+        self.name = name
         self.lives: list[Life] = []
         # Of the newest attempt, not told yet: (first, last, start, end) of steps, spans.
         self._rows: list[tuple[int, int, int, int]] = []
@@ -108,7 +107,7 @@ class Story(Books):
         if self._usual_ns:
             early, self._early = self._early, None
             if self._has_guessed:
-                self._begin_anew()
+                self._begin_anew(self.name)
                 self._take_all(early)
 
     def _take_all(self, entries: Sequence[Entry]) -> None:
