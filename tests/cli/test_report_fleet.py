@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.report import report
+from holdfast.journal.incidents import story_of, write_incident
+from holdfast.journal.rank_reports import report_path
 from holdfast.journal.store import RunStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # --import-mode=importlib leaves it out
@@ -100,6 +102,75 @@ def test_on_a_screen(filled: Path) -> None:
     assert "n/a" in next(line for line in lines if line.lstrip().startswith("small"))
 
 
+def raised(store: Path, run: str, attempt: int, *errors: tuple[str, str]) -> None:
+    """What ranks of an attempt said that their scripts raised, and where."""
+    folder = RunStore(store).get(run)
+    folder.ranks_dir(attempt).mkdir()
+    for rank, (kind, where) in enumerate(errors):
+        said = {
+            "type": kind,
+            "message": "secret",
+            "where": where,
+            "traceback": "",
+            "declared": False,
+        }
+        report_path(folder, attempt, rank).write_text(json.dumps(said))
+
+
+def test_failures_are_told_apart_by_error_and_place(store: Path) -> None:
+    now = time.time_ns()
+    for name in ("a", "b"):
+        broken = [Made(10, cause="failed"), Made(20, cause="failed"), Made(5, cause="killed")]
+        make_run(RunStore(store), name, [*broken, Made(9)], requested_ns=now - DAY)
+        raised(store, name, 0, ("ValueError", "/home/me/lm/data.py:17"))
+        away = ("ConnectionError", "/home/me/lm/train.py:9")
+        raised(store, name, 1, away, ("RuntimeError", "/home/me/lm/train.py:41"))
+        story = story_of(1, "failed", "it failed", exits=(1, 1), rank=1)
+        write_incident(RunStore(store).get(name), 1, story)  # rank 0 only lost contact with it
+    told = document()
+    found = {(row["cause"], row["error"]): row["disruptions"] for row in told["errors"]}
+    assert found == {
+        ("failed", "ValueError at /home/me/lm/data.py:17"): 2,
+        ("failed", "RuntimeError at /home/me/lm/train.py:41"): 2,
+        ("killed", None): 2,
+    }
+    assert {row["cause"]: row["disruptions"] for row in told["causes"]} == {
+        "failed": 4,
+        "killed": 2,
+    }
+    text = run("--fleet").output
+    assert "the command failed: ValueError at lm/data.py:17" in text
+    assert "the command failed: RuntimeError at lm/train.py:41" in text
+    again = document()  # as kept from the look before
+    assert [row["error"] for row in again["errors"]] == [row["error"] for row in told["errors"]]
+
+
+def test_a_price_tells_what_it_cost(filled: Path) -> None:
+    told = document("--price-per-chip-hour", "2.5")
+    assert told["price_per_chip_hour"] == 2.5
+    for row in [*told["causes"], *told["errors"], *told["badput"]]:
+        assert row["cost"] == pytest.approx(2.5 * row["chip_hours"])
+    assert document()["causes"][0]["cost"] is None
+    text = run("--fleet", "--price-per-chip-hour", "1000").output
+    assert text.count("cost") == 4
+    assert "cost" not in run("--fleet").output
+
+
+def test_as_a_page(filled: Path, tmp_path: Path) -> None:
+    page = tmp_path / "fleet.html"
+    make_run(RunStore(filled), "odd", [Made(3, cause="<b>no</b>"), Made(3)], requested_ns=S)
+    result = run("--fleet", "--html", str(page), "--price-per-chip-hour", "1000")
+    assert (result.exit_code, result.output) == (0, "")
+    html = page.read_text()
+    assert "4 runs: 3 done, 1 new" in html
+    for words in ("big", "small", "killed by a signal from outside", "cost", "last 7 days"):
+        assert words in html
+    assert "&lt;b&gt;no&lt;/b&gt;" in html
+    assert "<b>no</b>" not in html
+    assert "<script" not in html
+    assert "script-src &#39;none&#39;" in html
+
+
 def test_names_and_causes_cannot_drive_the_terminal(store: Path) -> None:
     cause = "\x1b[31mred\x1b]0;title\x07[bold]</script>"
     make_run(
@@ -119,8 +190,8 @@ def test_names_and_causes_cannot_drive_the_terminal(store: Path) -> None:
         (("--fleet", "--since", "yesterday"), "--since yesterday"),
         (("--fleet", "--last", "7d", "--since", "2026-01-01"), "not both"),
         (("--fleet", "--history", "x"), "--fleet takes a store"),
-        (("--fleet", "--html", "x.html"), "a page or picture is of one run"),
-        (("--fleet", "--picture", "x.svg"), "a page or picture is of one run"),
+        (("--fleet", "--picture", "x.svg"), "a picture is of one run"),
+        (("--fleet", "--price-per-chip-hour", "dear"), "give a number"),
         (("--capacity", "4", "x"), "for --fleet"),
         (("--fleet", "--capacity", "0"), "capacity"),
     ],

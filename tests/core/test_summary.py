@@ -19,7 +19,7 @@ SPENT = st.builds(
     paced=st.integers(0, 10**20),
     losses=st.lists(
         st.builds(Loss, st.integers(0, 10**18), st.sampled_from(("killed", "hang")),
-                  st.integers(0, 10**18)), max_size=4
+                  st.integers(0, 10**18), st.sampled_from(("", "E at a.py:1"))), max_size=4
     ).map(tuple),
 )  # fmt: skip
 
@@ -31,6 +31,9 @@ def test_a_sum_is_the_sum(parts: list[Spent]) -> None:
         assert getattr(total, name) == sum(getattr(part, name) for part in parts)
     rows = total.causes()
     assert sum(count for _, count, _ in rows) == sum(len(part.losses) for part in parts)
+    errors = total.errors()
+    assert sum(one.chip_ns for one in errors) == sum(price for *_, price in rows)
+    assert {one.cause for one in errors} == {cause for cause, *_ in rows}
     assert [price for *_, price in rows] == sorted((p for *_, p in rows), reverse=True)
     if total.elapsed and total.available:
         assert total.scheduling is not None

@@ -115,8 +115,8 @@ def test_what_is_written_is_read_again(stored: RunStore, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b'{"version": 3, "runs": []}', b'{"version": 2, "runs": [{}]}',
-     b'{"version": 2, "runs": 7}', b"\xff\xfe"],
+    [b"", b"{", b"[]", b'{"version": 2, "runs": []}', b'{"version": 3, "runs": [{}]}',
+     b'{"version": 3, "runs": 7}', b"\xff\xfe"],
 )  # fmt: skip
 def test_a_damaged_cache_costs_time_alone(stored: RunStore, tmp_path: Path, data: bytes) -> None:
     cache = tmp_path / "cache"

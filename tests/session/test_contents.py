@@ -199,6 +199,11 @@ def test_tags_and_the_best_stay(python: Python, house: House) -> None:
         f" hf.load({str(house.store)!r} + '/r')['x'][0])\n"
     )
     assert out.split() == ["4.0", "2.0", "14.0", "14.0"]
+    named = python(
+        "print(hf.load('r@best')['x'][0],"
+        f" hf.load('r@early', store={str(house.store)!r})['x'][0])\n"
+    )
+    assert named.split() == ["4.0", "2.0"]
 
 
 def test_the_best_is_remembered_over_a_restart(python: Python) -> None:
@@ -239,7 +244,9 @@ def test_load_a_part_of_the_state(python: Python, house: House) -> None:
     assert out == "{'params': {'w': array([1., 1.]), 'b': array([0.])}}"
     assert "has no tag 'none'; its tags: none" in python(f"hf.load({place} + '@none')\n", code=1)
     assert "has no checkpoint of step 77" in python(f"hf.load({place} + '@77')\n", code=1)
-    assert "write STORE/RUN" in python("hf.load('nothing')\n", code=1)
+    assert "no run is named 'nothing'" in python("hf.load('nothing')\n", code=1)
+    assert "write RUN, RUN@TAG" in python("hf.load('@best')\n", code=1)
+    assert "write RUN, RUN@TAG" in python(f"hf.load({place}, store='elsewhere')\n", code=1)
 
 
 GROWING = """

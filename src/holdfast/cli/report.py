@@ -96,11 +96,8 @@ def report(
     if fleet:
         if history is not None or now is not None or (run and store):
             raise click.UsageError("--fleet takes a store, and neither history nor now", context)
-        if any((html, svg, png, picture, price_per_chip_hour)):
-            raise click.UsageError(
-                "a page or picture is of one run; a browser's view of all runs is holdfast serve",
-                context,
-            )
+        if any((svg, png, picture)):
+            raise click.UsageError("a picture is of one run; of a fleet there is --html", context)
         from holdfast.cli.report_fleet import report_fleet
 
         report_fleet(
@@ -110,6 +107,8 @@ def report(
             since=since,
             capacity=capacity,
             every_run=every_story,
+            html=html,
+            price_per_chip_hour=price_of(price_per_chip_hour),
         )
         return
     if capacity is not None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast import __version__
 from holdfast.cli.door import console
+from holdfast.cli.files import write_file
 from holdfast.cli.moments import moment_ns
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.core.summary import Window, rolling
@@ -28,6 +30,8 @@ def report_fleet(
     since: str | None,
     capacity: int | None,
     every_run: bool,
+    html: str | None = None,
+    price_per_chip_hour: float | None = None,
 ) -> None:
     """Print it. `window`: the last so many ns and how that was written; `since`: a moment."""
     from holdfast.report.fleet import Fleet, document, show
@@ -48,11 +52,24 @@ def report_fleet(
     )
     listing = runs.look(now_ns, windows)
     told = Fleet(
-        place.shown, now_ns, listing.runs, windows, chosen.name, capacity, listing.problems
+        place.shown,
+        now_ns,
+        listing.runs,
+        windows,
+        chosen.name,
+        capacity,
+        listing.problems,
+        price_per_chip_hour,
     )
+    if html is not None:
+        from holdfast.report.fleet_page import fleet_page
+
+        write_file(html, fleet_page(told, __version__).encode(), "the page")
     if as_json:
         json.dump(document(told), sys.stdout, indent=1, allow_nan=False)
         print()
+    elif html is not None:
+        return
     elif not listing.runs and not listing.problems:
         click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
     else:

@@ -31,10 +31,23 @@ def rolling(now_ns: int) -> tuple[Window, ...]:
 
 
 class Loss(NamedTuple):
-    """One disruption: when its attempt ended, why, and what it cost."""
+    """One disruption: when its attempt ended, why, and what it cost.
+
+    `error`: of a script that failed, the exception and where its code raised it; "": nobody said.
+    """
 
     at_ns: int
     cause: str
+    chip_ns: int
+    error: str = ""
+
+
+class Cause(NamedTuple):
+    """Disruptions of one cause and one error: how many, and their price in chip-nanoseconds."""
+
+    cause: str
+    error: str
+    disruptions: int
     chip_ns: int
 
 
@@ -97,11 +110,20 @@ class Spent:
     def causes(self) -> list[tuple[str, int, int]]:
         """(cause, disruptions, their price in chip-ns), the dearest first."""
         sums: dict[str, tuple[int, int]] = {}
-        for loss in self.losses:
-            count, price = sums.get(loss.cause, (0, 0))
-            sums[loss.cause] = (count + 1, price + loss.chip_ns)
+        for one in self.errors():
+            count, price = sums.get(one.cause, (0, 0))
+            sums[one.cause] = (count + one.disruptions, price + one.chip_ns)
         rows = [(cause, count, price) for cause, (count, price) in sums.items()]
         return sorted(rows, key=lambda row: (-row[2], -row[1], row[0]))
+
+    def errors(self) -> list[Cause]:
+        """The same by cause and by what was raised where, the dearest first."""
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for loss in self.losses:
+            count, price = sums.get((loss.cause, loss.error), (0, 0))
+            sums[loss.cause, loss.error] = (count + 1, price + loss.chip_ns)
+        rows = [Cause(*why, *what) for why, what in sums.items()]
+        return sorted(rows, key=lambda row: (-row.chip_ns, -row.disruptions, row.cause, row.error))
 
     def badput(self) -> list[tuple[str, int]]:
         """(kind, chip-ns) of all that was not productive, the greatest first."""
@@ -112,9 +134,15 @@ class Spent:
 NOTHING = Spent()
 
 
-def spent_of(account: Account, ideal_step_ns: int = 0) -> Spent:
-    """An account as a summand; `ideal_step_ns`: what a step should take, 0 where nobody says."""
-    chips = account.chips
+def spent_of(
+    account: Account, ideal_step_ns: int = 0, errors: Mapping[int, str] | None = None
+) -> Spent:
+    """An account as a summand.
+
+    `ideal_step_ns`: what a step should take, 0 where nobody says. `errors`: of attempts whose
+    script failed.
+    """
+    chips, errors = account.chips, errors or {}
     return Spent(
         kinds={kind: ns for kind, ns in sorted(account.kinds.items()) if ns},
         steps_kept=account.steps_kept,
@@ -122,7 +150,8 @@ def spent_of(account: Account, ideal_step_ns: int = 0) -> Spent:
         ideal=account.steps_kept * ideal_step_ns * chips,
         paced=account.productive if ideal_step_ns else 0,
         losses=tuple(
-            Loss(one.at_ns, one.cause, price_chip_ns(one, chips)) for one in account.disruptions
+            Loss(one.at_ns, one.cause, price_chip_ns(one, chips), errors.get(one.attempt, ""))
+            for one in account.disruptions
         ),
     )
 

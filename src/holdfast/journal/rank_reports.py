@@ -9,6 +9,7 @@ from holdfast.core.exits import RankReport
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
 from holdfast.journal.fields import target, text, whole
+from holdfast.journal.incidents import incident_of
 from holdfast.journal.store import RunFolder
 
 REPORT_MAX_BYTES = 1 << 20  # two texts of 20,000 characters, each of up to 12 bytes in JSON
@@ -47,3 +48,19 @@ def read_reports(folder: RunFolder, attempt: int) -> list[tuple[int, RankReport]
     ranks = sorted(int(match[1]) for name in names if (match := _FILE.fullmatch(name)))
     found = ((rank, read_report(report_path(folder, attempt, rank))) for rank in ranks)
     return [(rank, report) for rank, report in found if report is not None]
+
+
+def error_of(folder: RunFolder, attempt: int) -> str:
+    """The exception that ended an attempt, and where: `ValueError at train.py:41`; "": none did.
+
+    Of several ranks' the one that the attempt's incident names: others only lost contact with it.
+    """
+    reports = dict(read_reports(folder, attempt))
+    if not reports:
+        return ""
+    story = incident_of(folder, attempt) if len(reports) > 1 else None
+    rank = None if story is None else story.get("rank")
+    report = (
+        reports.get(rank, reports[min(reports)]) if type(rank) is int else reports[min(reports)]
+    )
+    return f"{report.type} at {report.where}" if report.where else report.type

@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Table as Rich
 from rich.text import Text
 
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.summary import RunSummary, Spent, Window, fleet
-from holdfast.core.visible import clean
+from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of
 from holdfast.report.terminal import WINDOW_WORDS
-from holdfast.report.words import cause_in_words, chip_hours, counted, percent
+from holdfast.report.words import cause_in_words, chip_hours, counted, money, percent
 
 FORMAT = 1
 ROWS_SHOWN, CAUSES_SHOWN = 20, 8
@@ -36,7 +36,8 @@ NOT_KNOWN = "n/a"
 class Fleet:
     """What is told: the runs, the windows that are compared, and the one that is broken down.
 
-    `capacity`: the fleet's chips; None: those that its runs asked for.
+    `capacity`: the fleet's chips; None: those that its runs asked for. `price_per_chip_hour`: in
+    any currency; None: losses are told in chip-hours alone.
     """
 
     store: str
@@ -46,6 +47,7 @@ class Fleet:
     window: str
     capacity: int | None = None
     problems: tuple[str, ...] = ()
+    price_per_chip_hour: float | None = None
 
     def spent(self, window: str | None = None) -> Spent:
         """Of all runs in a window."""
@@ -61,6 +63,11 @@ class Fleet:
             from_ns = min(starts, default=self.now_ns)
         whole = max(0, self.now_ns - from_ns) * self.capacity
         return min(1.0, spent.available / whole) if whole else None
+
+    def cost(self, chip_ns: int) -> float | None:
+        """What so much chip-time costs; None: no price was given."""
+        price = self.price_per_chip_hour
+        return None if price is None else chip_ns / NS_PER_CHIP_HOUR * price
 
     def states(self) -> dict[str, int]:
         """How many runs are in each state."""
@@ -84,16 +91,30 @@ def document(told: Fleet) -> dict[str, Any]:
         "now": _iso(told.now_ns),
         "window": told.window,
         "capacity_chips": told.capacity,
+        "price_per_chip_hour": told.price_per_chip_hour,
         "states": told.states(),
         "fleet": {w.name: {"from": _iso(w.from_ns), **_factors(told, w)} for w in told.windows},
         "runs": [_run(run, told.windows) for run in told.runs],
         "causes": [
-            {"cause": cause, "disruptions": count, "chip_hours": _hours(price)}
+            {"cause": cause, "disruptions": count, **_price(told, price)}
             for cause, count, price in spent.causes()
         ],
-        "badput": [{"kind": k, "chip_hours": _hours(ns)} for k, ns in spent.badput()],
+        "errors": [
+            {
+                "cause": one.cause,
+                "error": one.error or None,
+                "disruptions": one.disruptions,
+                **_price(told, one.chip_ns),
+            }
+            for one in spent.errors()
+        ],
+        "badput": [{"kind": kind, **_price(told, ns)} for kind, ns in spent.badput()],
         "problems": list(told.problems),
     }
+
+
+def _price(told: Fleet, chip_ns: int) -> dict[str, float | None]:
+    return {"chip_hours": _hours(chip_ns), "cost": told.cost(chip_ns)}
 
 
 def _factors(told: Fleet, window: Window) -> dict[str, Any]:
@@ -148,61 +169,82 @@ def show(told: Fleet, console: Console, *, every_run: bool = False) -> None:
         console.print(part, highlight=False)
 
 
-def _parts(told: Fleet, every_run: bool) -> Iterator[RenderableType]:
+def headline(told: Fleet) -> str:
+    """Where, how many runs, and how they are."""
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(told.states().items()))
     runs = counted(len(told.runs), "run")
-    yield Text(clean(f"{told.store} · {runs}{f': {states}' if states else ''}"), style="bold")
+    return f"{told.store} · {runs}{f': {states}' if states else ''}"
+
+
+def notes(told: Fleet) -> list[str]:
+    """What the tables do not say."""
+    if any(told.spent(w.name).paced for w in told.windows):
+        return list(told.problems)
+    unknown = (
+        f"program goodput is {NOT_KNOWN}: no run says what a step should take "
+        "(holdfast run --ideal-step S)"
+    )
+    return [unknown, *told.problems]
+
+
+def _parts(told: Fleet, every_run: bool) -> Iterator[RenderableType]:
+    yield Text(headline(told), style="bold")
+    for table in tables(told, ROWS_SHOWN if not every_run else len(told.runs)):
+        yield Text()
+        yield _printed(table)
+        if table.rest:
+            yield Text(f"… and {table.rest}: --all shows them")
     yield Text()
-    yield _windows(told)
+    for note in notes(told):
+        yield Text.assemble(("note: ", "bold"), note)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTable(Table):
+    """A table for a screen or a page; `texts`: columns of words; `rest`: the rows left out."""
+
+    texts: tuple[int, ...] = (0,)
+    rest: str = ""
+
+
+def tables(told: Fleet, most_runs: int) -> Iterator[FleetTable]:
+    """All tables that have rows: the windows, the runs, the causes and badput."""
     within = "" if told.window == told.windows[0].name else f", {_window_words(told.window)}"
-    yield Text()
-    yield from _runs(told, every_run, within)
     spent = told.spent()
-    if spent.losses:
-        yield Text()
-        yield _causes(spent, within)
-    if spent.badput():
-        yield Text()
-        yield _badput(spent, within)
-    if not any(told.spent(w.name).paced for w in told.windows):
-        yield Text()
-        yield Text(
-            f"program goodput is {NOT_KNOWN}: no run says what a step should take "
-            "(holdfast run --ideal-step S)",
-            style="dim",
-        )
-    for problem in told.problems:
-        yield Text.assemble(("note: ", "bold"), clean(problem))
+    yield _windows(told)
+    for table in (_runs(told, most_runs, within), _causes(told, spent, within),
+                  _badput(told, spent, within)):  # fmt: skip
+        if table.rows:
+            yield table
 
 
-def _windows(told: Fleet) -> Table:
-    table = _table("", "goodput", "scheduling", "runtime", "program", "chip-hours", "disruptions")
+def _windows(told: Fleet) -> FleetTable:
+    heads = ("", "goodput", "scheduling", "runtime", "program", "chip-hours", "disruptions")
+    rows = []
     for window in told.windows:
-        factors = _factors(told, window)
-        table.add_row(
+        factors, elapsed = _factors(told, window), told.spent(window.name).elapsed
+        cells = (
             _window_words(window.name),
-            Text(percent(factors["goodput"]), style="bold"),
+            percent(factors["goodput"]),
             percent(factors["scheduling_goodput"]),
             percent(factors["runtime_goodput"]),
             _program(factors["program_goodput"]),
-            chip_hours(told.spent(window.name).elapsed),
+            chip_hours(elapsed),
             f"{factors['disruptions']:,}",
         )
-    return table
+        rows.append((*cells, *_money(told, elapsed)))
+    return FleetTable((*heads, *_money_head(told)), tuple(rows))
 
 
-def _runs(told: Fleet, every_run: bool, within: str) -> Iterator[RenderableType]:
-    rows = told.by_chip_hours()
-    shown = rows if every_run else rows[:ROWS_SHOWN]
-    table = _table(
-        f"run{within}", "state", "chips", "chip-hours", "goodput", "sched.", "runtime", "program",
-        "disr.", "lost most to", text=(0, 1, 9),
-    )  # fmt: skip
-    for run in shown:
+def _runs(told: Fleet, most: int, within: str) -> FleetTable:
+    heads = (f"run{within}", "state", "chips", "chip-hours", "goodput", "sched.", "runtime",
+             "program", "disr.")  # fmt: skip
+    found = told.by_chip_hours()
+    rows = []
+    for run in found[:most]:
         spent = run.spent(told.window)
-        worst = next((words_of(kind) for kind, _ in spent.badput()), "")
-        table.add_row(
-            Text(clean(run.name), style="bold"),
+        cells = (
+            run.name,
             run.state,
             f"{run.chips:,}",
             chip_hours(spent.elapsed),
@@ -211,37 +253,60 @@ def _runs(told: Fleet, every_run: bool, within: str) -> Iterator[RenderableType]
             percent(spent.runtime),
             _program(spent.program),
             f"{len(spent.losses):,}",
-            Text(clean(worst), style="dim"),
         )
-    if shown:
-        yield table
-    if rest := rows[len(shown) :]:
-        hours = chip_hours(sum(run.spent(told.window).elapsed for run in rest))
-        yield Text(f"… and {counted(len(rest), 'run')} more, {hours} chip-hours: --all shows them")
+        worst = next((words_of(kind) for kind, _ in spent.badput()), "")
+        rows.append((*cells, *_money(told, spent.elapsed), worst))
+    rest = ""
+    if left := found[most:]:
+        hours = chip_hours(sum(run.spent(told.window).elapsed for run in left))
+        rest = f"{counted(len(left), 'run')} more, {hours} chip-hours"
+    whole = (*heads, *_money_head(told), "lost most to")
+    return FleetTable(whole, tuple(rows), (0, 1, len(whole) - 1), rest)
 
 
-def _causes(spent: Spent, within: str) -> Table:
-    table = _table(f"top causes{within}", "disruptions", "chip-hours", "of all")
-    for cause, count, price in spent.causes()[:CAUSES_SHOWN]:
-        share = price / spent.elapsed if spent.elapsed else None
-        words = Text(clean(cause_in_words(cause)))
-        table.add_row(words, f"{count:,}", chip_hours(price), percent(share))
-    return table
+def _causes(told: Fleet, spent: Spent, within: str) -> FleetTable:
+    rows = []
+    for one in spent.errors()[:CAUSES_SHOWN]:
+        words = cause_in_words(one.cause)
+        share = percent(one.chip_ns / spent.elapsed if spent.elapsed else None)
+        why = f"{words}: {_near(one.error)}" if one.error else words
+        cells = why, f"{one.disruptions:,}", chip_hours(one.chip_ns), share
+        rows.append((*cells, *_money(told, one.chip_ns)))
+    heads = (f"top causes{within}", "disruptions", "chip-hours", "of all", *_money_head(told))
+    return FleetTable(heads, tuple(rows))
 
 
-def _badput(spent: Spent, within: str) -> Table:
-    table = _table(f"badput{within}", "chip-hours", "of all")
+def _badput(told: Fleet, spent: Spent, within: str) -> FleetTable:
+    rows = []
     for kind, ns in spent.badput()[:CAUSES_SHOWN]:
-        share = ns / spent.elapsed if spent.elapsed else None
-        table.add_row(Text(clean(words_of(kind))), chip_hours(ns), percent(share))
-    return table
+        share = percent(ns / spent.elapsed if spent.elapsed else None)
+        rows.append((words_of(kind), chip_hours(ns), share, *_money(told, ns)))
+    return FleetTable((f"badput{within}", "chip-hours", "of all", *_money_head(told)), tuple(rows))
 
 
-def _table(*headings: str, text: tuple[int, ...] = (0,)) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
-    for column, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if column in text else "right", no_wrap=True)
-    return table
+def _near(error: str) -> str:
+    """`ValueError at lm/train.py:41`: the folders above say nothing more."""
+    kind, at, where = error.rpartition(" at ")
+    return f"{kind}{at}{'/'.join(where.split('/')[-2:])}"
+
+
+def _money_head(told: Fleet) -> tuple[str, ...]:
+    return () if told.price_per_chip_hour is None else ("cost",)
+
+
+def _money(told: Fleet, chip_ns: int) -> tuple[str, ...]:
+    cost = told.cost(chip_ns)
+    return () if cost is None else (money(cost),)
+
+
+def _printed(table: FleetTable) -> RenderableType:
+    printed = Rich(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for column, heading in enumerate(table.heads):
+        side: Literal["left", "right"] = "left" if column in table.texts else "right"
+        printed.add_column(heading, justify=side, no_wrap=True)
+    for row in table.rows:
+        printed.add_row(*map(Text, row))
+    return printed
 
 
 def _window_words(name: str) -> str:

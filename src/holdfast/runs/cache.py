@@ -24,7 +24,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 
-VERSION = 2
+VERSION = 3
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -189,8 +189,9 @@ def _course(raw: object) -> tuple[int, ...]:
 
 
 def _loss(raw: object) -> Loss:
-    if not isinstance(raw, list) or len(raw) != 3:
+    if not isinstance(raw, list) or len(raw) != len(Loss._fields):
         raise ValueError("a loss is none")
     told = dict(zip(Loss._fields, raw, strict=True))
     at_ns, cause = whole(told, "at_ns"), text(told, "cause")
-    return Loss(at_ns, cause, whole(told, "chip_ns", high=MAX_CHIP_NS))
+    chip_ns = whole(told, "chip_ns", high=MAX_CHIP_NS)
+    return Loss(at_ns, cause, chip_ns, text(told, "error"))

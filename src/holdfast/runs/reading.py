@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import Attempts, attempts, lineage
 from holdfast.journal.lease import LeaseState, LeaseView, view
 from holdfast.journal.live import live_journals
+from holdfast.journal.rank_reports import error_of
 from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
 from holdfast.runs.state import is_held, last_sign_ns, state_of
@@ -33,6 +34,7 @@ class Reading:
         self.folder = folder
         self.recorded = Recorded(folder.path)
         self.known = Attempts((), ())
+        self._errors: dict[int, str] = {}  # by attempt
         self.now_ns = 0  # of the last summary, on the run's clock
         self.lease = NO_LEASE
         self.newest_set: SetInfo | None = None  # that a restart could use, where sets were listed
@@ -112,11 +114,14 @@ class Reading:
 
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
         ideal_ns = self.recorded.facts.ideal_step_ns
+        for one in total.disruptions:
+            if one.attempt not in self._errors:  # an attempt that is over says nothing new
+                self._errors[one.attempt] = error_of(self.folder, one.attempt)
         found: dict[str, Spent] = {}
         for name, from_ns in windows:
             account = self.account_between(from_ns, total)
             if account is not None:
-                found[name] = spent_of(account, ideal_ns)
+                found[name] = spent_of(account, ideal_ns, self._errors)
         return found
 
     def _saved_step(self, notes: list[str]) -> int | None:

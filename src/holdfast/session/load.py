@@ -5,24 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from holdfast.config import run_store
 from holdfast.errors import ConfigurationError, NoGoodCheckpoint
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.retention import read_pins
 
 
-def load(reference: str, *, like: Any = None, only: str | None = None) -> Any:
-    """The state of `STORE/RUN`, `STORE/RUN@TAG` or `STORE/RUN@STEP`, with every byte verified.
+def load(
+    reference: str, *, store: str | None = None, like: Any = None, only: str | None = None
+) -> Any:
+    """The state of the run `RUN`, `RUN@TAG` or `RUN@STEP`, with every byte verified.
 
-    Without `@` the newest good checkpoint on the run's lineage. `like` and `only` as in
-    `Run.restore`: without `like`, plain containers of numpy arrays. A run that keeps everything in
-    tracked parts has no state of its own: then it is `{name: state_dict}` of rank 0's parts. Raises
-    UnknownRun, NoGoodCheckpoint, StateMismatch, CorruptCheckpoint, ConfigurationError.
+    Without `@` the newest good checkpoint on its lineage. `store`: where runs live; by default
+    as for the commands. `STORE/RUN` names both in one. `like` and `only` as in `Run.restore`:
+    without `like`, plain containers of numpy arrays. A run that keeps everything in tracked parts
+    has no state of its own: then it is `{name: state_dict}` of rank 0's parts. Raises UnknownRun,
+    NoGoodCheckpoint, StateMismatch, CorruptCheckpoint, ConfigurationError.
     """
     place, _, which = reference.partition("@")
-    root, _, name = place.rstrip("/").rpartition("/")
-    if not root or not name:
-        raise ConfigurationError(f"load({reference!r}): write STORE/RUN, STORE/RUN@TAG or @STEP")
+    root, slash, name = place.rstrip("/").rpartition("/")
+    if not name or (slash and store is not None):
+        raise ConfigurationError(
+            f"load({reference!r}): write RUN, RUN@TAG or RUN@STEP of the store, or STORE/RUN"
+        )
+    root = (root or slash) if slash else run_store(store)
     folder = RunStore.at(root).get(name)
     from holdfast.snapshot.restore import load_path, read_set
     from holdfast.snapshot.sets import read_manifest
