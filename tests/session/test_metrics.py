@@ -15,6 +15,7 @@ from holdfast.journal.metric_log import MetricLog
 from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.sidecar import SidecarWriter
 from holdfast.journal.writer import JournalWriter
+from holdfast.runs.curves import curves_of
 from holdfast.session import metrics as module
 from holdfast.session.metrics import KEPT_EVERY_NS, KEPT_VALUES, Metrics
 
@@ -192,6 +193,36 @@ def test_what_is_new_is_read_where_the_last_look_ended(told: Told) -> None:
         log.refresh()
         assert list(log.by_name["loss"][0].step) == list(range(1, step + 1))
     assert log.by_name["loss"][0].at_s[0] > 1.7e9  # unix time
+
+
+def test_a_log_that_follows_says_what_a_first_look_says(tmp_path: Path) -> None:
+    """Whatever has arrived by then: torn tails, and earlier attempts after later ones."""
+    whole: list[tuple[Path, bytes]] = []
+    for number in (2, 0, 1):
+        folder = tmp_path / "made" / "attempts" / f"{number:04}" / "journal"
+        folder.mkdir(parents=True)
+        identity = Identity("r", number, "i", 0, "host", 0, "boot")
+        with JournalWriter.create(folder / "rank-00000.hfj", identity) as writer:
+            for step in (1, 2, 3, 2):
+                writer.record_metrics(step, {"loss": step + number / 4, f"of {number}": 1.0}, 1)
+        whole += [(path, path.read_bytes()) for path in sorted(folder.iterdir(), reverse=True)]
+    follows = MetricLog(tmp_path / "seen")
+    for path, data in whole:
+        place = tmp_path / "seen" / path.relative_to(tmp_path / "made")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        cuts = range(0, len(data), 7) if path.suffix == ".jsonl" else ()
+        for size in (*cuts, len(data)):
+            place.write_bytes(data[:size])
+            follows.refresh()
+            first = MetricLog(tmp_path / "seen")
+            first.refresh()
+            assert follows.by_name == first.by_name
+            assert curves_json(follows) == curves_json(first)
+    assert set(follows.by_name) == {"loss", "of 0", "of 1", "of 2"}
+
+
+def curves_json(log: MetricLog) -> list[tuple[str, dict[str, Any]]]:
+    return [(one.name, one.to_json()) for one in curves_of(log, {0: 1, 2: 3})]
 
 
 def test_a_full_disk_costs_the_numbers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

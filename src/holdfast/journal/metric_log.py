@@ -66,13 +66,17 @@ class MetricLog:
             live = self._live.get(home)
             path = live if live is not None and live.exists() else home
             place = self._places.setdefault(home, _Place())
+            sidecar = sidecar_path(path)
             try:
-                lines, place.offset = read_sidecar(sidecar_path(path), place.offset)
+                if sidecar.stat().st_size == place.offset:
+                    continue  # as most are: those of earlier attempts
+                lines, offset = read_sidecar(sidecar, place.offset)
                 wanted = [line.payload for line in lines if "metrics" in line.payload]
                 if wanted and place.offset_ns is None:
                     place.offset_ns = _offset_ns(path)
             except (OSError, JournalError):
-                continue
+                continue  # the journal may be on its way, as its text was
+            place.offset = offset
             for payload in wanted:
                 self._take(number, payload, place.offset_ns or 0)
 

@@ -67,7 +67,7 @@ def curves(recorded: Recorded, now_ns: int | None) -> tuple[Curve, ...]:
 def curves_of(log: MetricLog, kept_until: Mapping[int, int]) -> tuple[Curve, ...]:
     """`kept_until`: of each attempt the last step that was kept; of others none was."""
     found = []
-    for name, by_attempt in log.by_name.items():
+    for name, by_attempt in sorted(log.by_name.items(), key=_first):
         kept, lost = [], []
         for attempt, values in sorted(by_attempt.items()):
             points = _points(attempt, values)
@@ -76,6 +76,13 @@ def curves_of(log: MetricLog, kept_until: Mapping[int, int]) -> tuple[Curve, ...
             lost.append(_part(points, slice(cut, None)))
         found.append(Curve(name, _joined(kept), tuple(one for one in lost if len(one))))
     return tuple(found)
+
+
+def _first(told: tuple[str, Mapping[int, Values]]) -> tuple[int, int, str]:
+    """When a name was told first: journals may be read in any order."""
+    name, by_attempt = told
+    attempt = min(by_attempt)
+    return attempt, by_attempt[attempt].step[0], name
 
 
 def _points(attempt: int, values: Values) -> Points:
