@@ -103,8 +103,8 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     ]
     ended = ["attempt_start", "attempt_end", "run_end"]
     assert kinds == [
-        ["attempt_start", "notice", "attempt_end"],
-        ["attempt_start", "fault", "attempt_end", "wait", *ended],
+        ["attempt_start", "notice", "attempt_end", "run_end"],
+        ["attempt_start", "fault", "attempt_end", "wait", "wait", *ended],  # begun, and over
     ]
     told = [event.news for event in inputs(done) if isinstance(event, ev.Heard)]
     assert any(isinstance(item, news.Progress) for item in told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.agent.restart_log import PHASES, RestartLog
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.run_state import Timer
 
 RESUME = ev.Resume("0000-000000000004", 4, 0)
 
@@ -27,11 +28,26 @@ def test_each_phase_lasts_until_its_moment():
     log.hear(ev.Joined(220, 1, 1))
     attempt, story = log.take()
     assert attempt == 0
-    assert list(story["phases_ns"]) == list(PHASES)
+    assert list(story["phases_ns"]) == [name for name in PHASES if name != "wait"]
     assert list(story["phases_ns"].values()) == [10, 10, 30, 20, 10, 40]
     assert story["woken"] == [0]
     assert story["cold"] == {"1": "train.py has changed"}
     assert log.take() is None
+
+
+def test_a_wait_before_the_restart_is_not_the_choice_of_its_checkpoint():
+    log = RestartLog(1)
+    log.hear(ev.RankExited(110, 0, 0, 100, Exit(code=1)))
+    log.hear(ev.TreeGone(120, 0))
+    log.hear(ev.TimerFired(8120, Timer.RESTART))
+    log.hear(ev.Chosen(8130, RESUME, "newest"))
+    log.recorded(8140)
+    log.hear(ev.Joined(8150, 1, 0))
+    _, story = log.take()
+    assert story["phases_ns"] == {
+        "detect": 10, "drain": 10, "wait": 8000, "choose": 10, "record": 10, "launch": 0,
+        "start": 10,
+    }  # fmt: skip
 
 
 def test_what_overlaps_is_not_counted_twice():

@@ -229,7 +229,7 @@ def test_an_attempt_that_could_not_start_is_closed_if_it_was_ours() -> None:
         ends = [action for action in answer if isinstance(action, act.EndAttempt)]
         assert [end.cause for end in ends] == (["configuration"] if is_on_record else [])
         assert only(answer, act.Finish).exit_code == 78
-        assert records(answer) == []  # it never ran
+        assert records(answer) == [{"fact": "run_end", "at_ns": 3}]  # it never ran
 
 
 def test_a_rank_that_could_not_be_started_beside_one_that_cannot_be_ended() -> None:
@@ -238,7 +238,7 @@ def test_a_rank_that_could_not_be_started_beside_one_that_cannot_be_ended() -> N
     answer = run.handle(ev.HostLost(20, 0, "processes 7 survive SIGKILL"))
     assert only(answer, act.Finish).exit_code == 78
     assert only(answer, act.EndAttempt).attempt == 0
-    assert records(answer) == []
+    assert records(answer) == [{"fact": "run_end", "at_ns": 20}]
 
 
 def test_a_lost_host_is_the_cause_even_when_a_stop_was_asked() -> None:

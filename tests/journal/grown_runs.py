@@ -170,6 +170,9 @@ class GrownRun:
             end_attempt(self.folder, number, AttemptEnd(cause, "", (1,), self.now_ns))
             self._appears(self.folder.attempt_dir(number) / "end.json")
         start = self._now
+        if self._maybe(30):
+            kind = self.random.choice(["backoff", "stopped"])
+            self._fact(controller, "wait", kind=kind, start_ns=start, end_ns=None)
         if self._maybe(60):
             self._fact(controller, "wait", kind="backoff", start_ns=start, end_ns=self._later())
         if self._maybe(60):

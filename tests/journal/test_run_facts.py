@@ -279,6 +279,66 @@ def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
     assert told.of(RunFact)[0].ended_ns is None
 
 
+def controller_of(make_writer, epoch):
+    name = f"journal/controller-{epoch:06d}.hfj"
+    return make_writer(name, attempt=epoch, rank=CONTROLLER_RANK, clock=(0, 1000 * S))
+
+
+def an_attempt(writer, number, start, end):
+    fact(writer, "attempt_start", attempt=number, at_ns=start * S)
+    fact(writer, "attempt_end", attempt=number, at_ns=end * S, cause="failed")
+
+
+def kinds_of(run, now):
+    return {kind: ns // S for kind, ns in run.account(1000 * S + now * S).kinds.items() if ns}
+
+
+def test_a_back_off_under_way_is_one_at_once_and_ends_with_the_next_attempt(make_writer, tmp_path):
+    first = controller_of(make_writer, 1)
+    fact(first, "run", name="r", requested_ns=0, chips=1)
+    an_attempt(first, 0, 1, 10)
+    run = load_run(tmp_path)
+    fact(first, "wait", kind="backoff", start_ns=10 * S, end_ns=None)
+    run.refresh()
+    assert kinds_of(run, 40) == {"queued": 1, "startup": 9, "backoff": 30}
+    fact(first, "wait", kind="backoff", start_ns=10 * S, end_ns=42 * S)
+    an_attempt(first, 1, 42, 50)
+    run.refresh()
+    assert kinds_of(run, 60) == {"queued": 1, "startup": 17, "backoff": 32, "reschedule": 10}
+
+
+def test_a_supervisor_that_dies_in_a_back_off_waits_no_longer(make_writer, tmp_path):
+    first = controller_of(make_writer, 1)
+    fact(first, "run", name="r", requested_ns=0, chips=1)
+    an_attempt(first, 0, 1, 10)
+    fact(first, "wait", kind="backoff", start_ns=10 * S, end_ns=None)
+    first.append(20 * S, Kind.SEEN, 0, 0, 0, 0)
+    run = load_run(tmp_path)
+    second = controller_of(make_writer, 2)
+    fact(second, "run", name="r", requested_ns=0, chips=1)
+    an_attempt(second, 1, 90, 100)
+    run.refresh()
+    wanted = {"queued": 1, "startup": 19, "backoff": 10, "reschedule": 70}
+    assert kinds_of(run, 100) == kinds_of(load_run(tmp_path), 100) == wanted
+
+
+def test_stopped_by_a_person_lasts_until_the_next_start_and_ends_the_run_at_once(
+    make_writer, tmp_path
+):
+    first = controller_of(make_writer, 1)
+    fact(first, "run", name="r", requested_ns=0, chips=1)
+    first.append(9 * S, Kind.SEEN, 0, 0, 0, 0)
+    an_attempt(first, 0, 1, 10)
+    fact(first, "run_end", at_ns=10 * S)
+    fact(first, "wait", kind="stopped", start_ns=10 * S, end_ns=None)
+    run = load_run(tmp_path)
+    assert kinds_of(run, 30) == {"queued": 1, "startup": 9}  # not one second later
+    second = controller_of(make_writer, 2)
+    an_attempt(second, 1, 90, 100)
+    run.refresh()
+    assert kinds_of(run, 100) == {"queued": 1, "startup": 19, "stopped": 80}
+
+
 def test_what_is_announced_is_what_was_stated_last(controller, tmp_path):
     for at, deadline in ((1, 90), (5, None), (3, 60)):
         event = {"words": f"gce at {at}", "since_ns": at * S, "deadline_ns": deadline}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
+from holdfast.core.ledger.kinds import BACKOFF, STOPPED, WAIT_KINDS
 from holdfast.report.kinds import WAITS, place_of, words_of
 
 
 def test_every_wait_has_its_words_and_its_place():
-    assert [BACKOFF, *WAITS] == list(WAIT_KINDS)
+    assert [BACKOFF, STOPPED, *WAITS] == list(WAIT_KINDS)
+    assert words_of(STOPPED) == "stopped by you"
     kinds = ["reschedule", *(f"reschedule:{wait}" for wait in WAITS)]
     assert sorted(sorted(kinds), key=place_of) == kinds
     assert words_of("reschedule:provision") == "waiting again: being made"

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core import events as ev
+from holdfast.core.run_state import Timer
 
 # In this order; each lasts until its own moment. What was over before the one above it took 0.
-PHASES = ("detect", "drain", "choose", "record", "launch", "start")
+PHASES = ("detect", "drain", "wait", "choose", "record", "launch", "start")
 
 
 class RestartLog:
@@ -36,6 +37,8 @@ class RestartLog:
             return
         elif isinstance(event, ev.TreeGone) and event.attempt == self._of:
             self._moments["drain"] = event.at_ns
+        elif isinstance(event, ev.TimerFired) and event.timer == Timer.RESTART:
+            self._moments["wait"] = event.at_ns
         elif isinstance(event, ev.Chosen):
             self._moments["choose"] = event.at_ns
         elif isinstance(event, ev.Launched):
@@ -65,7 +68,9 @@ class RestartLog:
         phases, reached_ns = {}, self._broke_ns
         for name in PHASES:
             until_ns = max(reached_ns, self._moments.get(name, reached_ns))
-            phases[name], reached_ns = until_ns - reached_ns, until_ns
+            if name != "wait" or until_ns > reached_ns:  # most restarts come at once
+                phases[name] = until_ns - reached_ns
+            reached_ns = until_ns
         cold = {str(rank): why for rank, why in sorted(self._starts.items()) if why}
         woken = [rank for rank, why in sorted(self._starts.items()) if not why]
         return attempt, {"phases_ns": phases, "woken": woken, "cold": cold}

@@ -37,11 +37,15 @@ class AttemptFact:
 
 @dataclass(frozen=True, slots=True)
 class WaitFact:
-    """Why no attempt was running; `kind` is backoff, queue, provision, pull or boot."""
+    """Why no attempt was running; `kind` is backoff, stopped, queue, provision, pull or boot.
+
+    `end_ns` None: until the next attempt begins. Of several of one kind that begin at one moment
+    the last counts.
+    """
 
     kind: str
     start_ns: int
-    end_ns: int
+    end_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +126,16 @@ Fact = (
     | StepsFact
     | CapacityFact
 )
+
+
+def subject(fact: Fact) -> object:
+    """What a fact is about: of several about the same the last counts."""
+    match fact:
+        case RunFact():
+            return "run"
+        case AttemptFact():
+            return fact.attempt
+        case WaitFact():
+            return fact.kind, fact.start_ns
+        case _:
+            return id(fact)

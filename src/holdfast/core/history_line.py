@@ -179,7 +179,7 @@ def _attempt(f: Fields) -> AttemptFact:
 
 
 def _wait(f: Fields) -> WaitFact:
-    return WaitFact(f.one_of("kind", WAIT_KINDS), *f.span_ns())
+    return WaitFact(f.one_of("kind", WAIT_KINDS), *f.open_span_ns())
 
 
 def _fault(f: Fields) -> FaultFact:

@@ -71,6 +71,11 @@ def back_off(start_ns: int, end_ns: int) -> act.Record:
     return _fact("wait", kind="backoff", start_ns=start_ns, end_ns=end_ns)
 
 
+def waiting(kind: str, start_ns: int) -> act.Record:
+    """No attempt runs from now on, for that reason, until the next one begins."""
+    return _fact("wait", kind=kind, start_ns=start_ns, end_ns=None)
+
+
 def wait(waited: ev.Waited, start_ns: int) -> act.Record:
     """No attempt ran, and not all of the hardware was there."""
     return _fact("wait", kind=waited.kind, start_ns=start_ns, end_ns=waited.until_ns)
@@ -91,7 +96,7 @@ def end_of_attempt(
 
 
 def run_end(at_ns: int) -> act.Record:
-    """The run is done."""
+    """The run is over, for whatever reason, until somebody starts it again."""
     return _fact("run_end", at_ns=at_ns)
 
 

@@ -8,6 +8,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.exits import ExitCause
+from holdfast.core.ledger.kinds import STOPPED
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice
 from holdfast.core.run_course import Course
@@ -28,16 +29,20 @@ def over_in_a_gap(run: Course, at_ns: int, exit_code: int, words: str) -> list[a
 def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
     """The end, but for what is only in memory: that is made durable first."""
     run.finish, run.choice_waits = act.Finish(exit_code, words), False
+    ends: list[act.Action] = []
+    if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
+        ends = [records.run_end(at_ns)]
+        ends += [records.waiting(STOPPED, at_ns)] if run.stopping.is_by_person else []
     answer = [] if run.stopping.now else run.keeping.drain_newest(at_ns, LAST)
     if run.stopping.now or not run.keeping.is_pending:
-        return finished(run)
+        return [*ends, *finished(run)]
     run.state = State.KEEPING
     limit_ns = at_ns + run.policy.store_patience_ns
     if run.done_ns is not None:  # a store that hangs has its patience, one that fails the hold
         limit_ns = max(limit_ns, run.holding.until_ns or at_ns + run.holding.limit_ns)
     words = "what is in memory is taken to the run store"
     limit_ns = run.stopping.deadline_ns or limit_ns
-    return [act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
+    return [*ends, act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
 
 
 def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
@@ -82,10 +87,10 @@ def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
     """The end of a run whose ranks were done: done only now that its last step is durable."""
     if run.done_ns is None:
         return []
+    cause, words = ExitCause.DONE, "done"
     if finish.exit_code != EXIT_DONE:
-        cause = ExitCause.STORE_UNAVAILABLE
-        return records.end_of_attempt(run.attempt, run.done_ns, cause, finish.words)
-    ends = records.end_of_attempt(run.attempt, run.done_ns, ExitCause.DONE, "done")
+        cause, words = ExitCause.STORE_UNAVAILABLE, finish.words
+    ends = records.end_of_attempt(run.attempt, run.done_ns, cause, words)
     return [*ends, records.run_end(run.done_ns)]
 
 

@@ -19,6 +19,7 @@ class Stopping:
     def __init__(self, leave_limit_ns: int, margin_ns: int) -> None:
         self.intent: StopIntent | None = None
         self.now: ev.StopNowAsked | None = None
+        self.is_by_person = False  # who starts it again when they like
         self._asked_ns: int | None = None  # the earliest deadline that somebody asked for
         self._announced_ns: int | None = None  # and the earliest that is announced
         self._leave_limit_ns = leave_limit_ns
@@ -44,6 +45,7 @@ class Stopping:
         before = self.intent
         if before is None:
             self.intent = StopIntent(event.source, event.deadline_ns, event.notice)
+            self.is_by_person = not event.notice
             what = "saving, then stopping" if is_running else "stopping"
             answer.append(act.Say("warning", f"{event.source}: {what}"))
         elif event.deadline_ns is not None and (
@@ -73,7 +75,9 @@ class Stopping:
 
     def note_now(self, event: ev.StopNowAsked) -> act.Action:
         """Remember that nothing is to be waited for."""
-        self.intent = self.intent or StopIntent(event.source, None, notice=False)
+        if self.intent is None:
+            self.intent = StopIntent(event.source, None, notice=False)
+            self.is_by_person = event.exit_code == EXIT_SAVED_START_ME_AGAIN
         self.now = self.now or event
         return act.Say("warning", f"{event.source}: stopping now")
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.core.facts import Fact
+from holdfast.core.facts import Fact, subject
 from holdfast.core.history import History
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.rank_steps import Ints
-from holdfast.journal.recorded import subject
 from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.statements import SavesStated
 

@@ -19,6 +19,7 @@ from holdfast.core.facts import (
     SpanFact,
     StepsFact,
     WaitFact,
+    subject,
 )
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
@@ -163,17 +164,6 @@ class _Written:
             yield from facts
 
 
-def subject(fact: Fact) -> object:
-    """What a fact is about: of several about the same the last counts."""
-    match fact:
-        case RunFact():
-            return "run"
-        case AttemptFact():
-            return fact.attempt
-        case _:
-            return id(fact)
-
-
 def _rank(fact: Fact) -> int:
     """Journals have no order among them: what the ledger decides by the kind, lines have to."""
     match fact:
@@ -200,7 +190,7 @@ def _shifted(fact: Fact, by_ns: int) -> Fact:
             return replace(fact, at_ns=fact.at_ns + by_ns, deadline_ns=moved(fact.deadline_ns))
         case SeenFact() | CapacityFact():
             return replace(fact, at_ns=fact.at_ns + by_ns)
-        case WaitFact() | RestoreFact():
+        case RestoreFact():
             return replace(fact, start_ns=fact.start_ns + by_ns, end_ns=fact.end_ns + by_ns)
-        case AttemptFact() | SpanFact() | StepsFact():
+        case WaitFact() | AttemptFact() | SpanFact() | StepsFact():
             return replace(fact, start_ns=fact.start_ns + by_ns, end_ns=moved(fact.end_ns))

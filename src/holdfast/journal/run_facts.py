@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import Fact, RunFact, SeenFact
+from holdfast.core.facts import Fact, RunFact, SeenFact, WaitFact, subject
+from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import Attempt, Attempts, Open, Place
 from holdfast.journal.clocks import RunClock
@@ -106,6 +108,7 @@ class RunFacts:
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
+        self._waiting: dict[Place, tuple[Source, WaitFact]] = {}  # what each last waited for
         self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
         self.tiers = {name: TierSets() for name in TIERS}
@@ -252,6 +255,7 @@ class RunFacts:
         if signs:
             facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
         if not self.superseded:
+            facts += self._cut_short()
             self._tell(facts)
         return records
 
@@ -387,7 +391,8 @@ class RunFacts:
     def _hear_in_order(self, source: Source) -> None:
         """Of several controllers one after the other, what the last one said counts."""
         family = _family(source.home)
-        self.superseded |= source.place < self._heard.get(family, source.place)
+        is_late = source.place < self._heard.get(family, source.place)
+        self.superseded = self.superseded or is_late
         self._heard[family] = source.place
 
     def _take(self, source: Source, statement: Statement, facts: list[Fact]) -> None:
@@ -417,8 +422,27 @@ class RunFacts:
             case SavingStated(at_ns):
                 if self._saving is None or (at_ns, place) >= self._saving[:2]:
                     self._saving = at_ns, place, statement
+            case WaitFact():
+                facts.append(statement)
+                known = self._waiting.get(place)
+                if statement.end_ns is None:
+                    self._waiting[place] = source, statement
+                elif known is not None and subject(known[1]) == subject(statement):
+                    del self._waiting[place]
             case _:
                 facts.append(statement)
+
+    def _cut_short(self) -> Iterator[WaitFact]:
+        """A supervisor that waited before a restart, and died: nobody waits on its behalf."""
+        for place, (source, wait) in list(self._waiting.items()):
+            is_last = source.track is not None or source is self._last_of(source)
+            if wait.kind == BACKOFF and not is_last:
+                del self._waiting[place]
+                yield replace(wait, end_ns=max(wait.start_ns, source.seen_ns))
+
+    def _last_of(self, source: Source) -> Source:
+        """Of the controllers that looked after the same."""
+        return self._controllers[_family(source.home)][-1]
 
     def _hear(self, told: Iterable[Told]) -> None:
         for one in told:

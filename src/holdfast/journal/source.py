@@ -96,6 +96,7 @@ class Source:
         is_rank = self.identity.rank != CONTROLLER_RANK
         self.track = RankTrack(self.identity.attempt) if is_rank else None
         self.fresh = True  # not polled yet
+        self.seen_ns = 0  # the last sign of life in the records
         self._damaged_lines = 0
         self.damaged_records = 0
         self._reader: JournalReader | None = None
@@ -222,7 +223,9 @@ class Source:
         news.statements.extend(self._stated(map(_Line._make, lines), offset_ns))
         signs = (kinds == Kind.SEEN) | (kinds == Kind.PROGRESS)
         if signs.any():
-            news.seen_ns.append(records["time"][signs] + offset_ns)
+            seen_ns = records["time"][signs] + offset_ns
+            news.seen_ns.append(seen_ns)
+            self.seen_ns = max(self.seen_ns, int(seen_ns.max()))
 
     def _spans(self, spans: Records, offset_ns: int) -> SpanRows:
         ids = argument(spans)

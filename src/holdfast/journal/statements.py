@@ -179,7 +179,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             start_ns, kind = at("start_ns"), text(payload, "kind")
             if kind not in WAIT_KINDS:
                 return None
-            return WaitFact(kind, start_ns, max(start_ns, at("end_ns")))
+            is_open = payload.get("end_ns") is None
+            return WaitFact(kind, start_ns, None if is_open else max(start_ns, at("end_ns")))
         case "fault":
             at_ns = at("at_ns")
             detected_ns = max(at_ns, at("detected_ns"))

@@ -36,6 +36,7 @@ class Restart:
 RESTART_PHASES = {
     "detect": "noticed in",
     "drain": "ranks gone in",
+    "wait": "waited on purpose for",
     "choose": "checkpoint chosen in",
     "record": "attempt recorded in",
     "launch": "ranks started in",

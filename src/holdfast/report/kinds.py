@@ -30,6 +30,7 @@ STYLES = {
     "drain": KindStyle("until all was gone", PURPLE),
     "queued": KindStyle("first wait for resources", BLUE),
     "reschedule": KindStyle("waiting for a host again", SKY),
+    "stopped": KindStyle("stopped by you", BLUE),
     "backoff": KindStyle("waiting before a restart", GREY),
     "startup": KindStyle("processes and imports", ORANGE),
     "restore": KindStyle("reading a checkpoint", ORANGE),

@@ -71,6 +71,7 @@ class RunLook:
         self._reading: Reading | None = None
         self._seen: Seen | None = None
         self._signature, self._changed_s = "", 0.0
+        self._is_settled = False
         self._parts: Parts = {}
         self._alerts, self._alerts_after_s = "", 0.0
         self._charts: dict[str, str] = {}
@@ -109,8 +110,13 @@ class RunLook:
         live = live_journals(folder)
         if seen != self._signature:
             self._signature, self._changed_s = seen, time.monotonic()
-        is_settled = time.monotonic() - self._changed_s > SETTLED_S
-        if self._seen is not None and is_settled and not live and not self._moves():
+        was_settled, self._is_settled = (
+            self._is_settled,
+            time.monotonic() - self._changed_s > SETTLED_S,
+        )
+        # Once more after that: what an age decides is decided by then.
+        rests = was_settled and self._is_settled and not live and not self._moves()
+        if self._seen is not None and rests:
             return False
         assert self._reading is not None  # noqa: S101 - it was begun
         recorded = self._reading.recorded

@@ -17,6 +17,7 @@ from holdfast.core import agree_events as news
 from holdfast.core.events import Resume
 from holdfast.core.facts import DONE
 from holdfast.core.holding import held_words
+from holdfast.core.ledger.kinds import STOPPED
 from holdfast.core.rollback import Rollbacks, wish_words
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
@@ -84,6 +85,7 @@ class Alone(Attachment):
         self._saved = False  # since the journal was last made durable
         self._store_trouble = ""
         self._ending: tuple[str, str] | None = None
+        self._is_stopped_by_person = False
         self._keep: Keep = keep
         self._conductor = Conductor(
             writer.words,
@@ -202,7 +204,12 @@ class Alone(Attachment):
 
     def on_sigint(self) -> None:
         """Ctrl-C: save and stop; take your time."""
+        self._stopped_by_person()
         self._conductor.ask_stop("Ctrl-C", None)
+
+    def _stopped_by_person(self) -> None:
+        """They start it again when they like; no matter, where a notice came first."""
+        self._is_stopped_by_person |= self._conductor.stop_asked is None
 
     def failed(self, error: BaseException) -> None:
         """Remember why the process ends."""
@@ -220,16 +227,21 @@ class Alone(Attachment):
         """Say how it ended, bring the journal home, give the run back."""
         self._conductor.close()
         cause, words = self._ending or self._how_it_ended()
-        at_ns = now_ns()
-        if self._created:
-            self._fact(fact="attempt_end", attempt=self.attempt, at_ns=at_ns, cause=cause)
-            if cause == DONE:
-                self._fact(fact="run_end", at_ns=at_ns)
+        self._record_end(cause)
         self.writer.flush()
         self._bring_home(cause, words)
         super().close()
         with contextlib.suppress(HoldfastError, OSError):
             self._lease.release()
+
+    def _record_end(self, cause: str) -> None:
+        """For the ledger: the run is over, and who ended it may take their time."""
+        at_ns = now_ns()
+        if self._created:
+            self._fact(fact="attempt_end", attempt=self.attempt, at_ns=at_ns, cause=cause)
+            self._fact(fact="run_end", at_ns=at_ns)
+            if self._is_stopped_by_person and cause != DONE:
+                self._fact(fact="wait", kind=STOPPED, start_ns=at_ns, end_ns=None)
 
     def _bring_home(self, cause: str, words: str) -> None:
         try:
@@ -309,11 +321,13 @@ class Alone(Attachment):
             elif asked.verb == "rollback":
                 say(f"{who}: this process trains on; the next start of the script goes back")
             elif asked.args["now"]:
+                self._stopped_by_person()
                 self._conductor.ask_stop(who, None)
                 self._end_now(who)
             else:
                 grace_s = asked.args["grace_s"]
                 until_ns = None if grace_s is None else now_ns() + int(grace_s * 1e9)
+                self._stopped_by_person()
                 self._conductor.ask_stop(who, until_ns)
 
     def _note_stop(self, source: str, deadline_ns: int | None) -> None:

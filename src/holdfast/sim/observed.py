@@ -150,7 +150,8 @@ def _pauses(run: Gathered) -> dict[int, tuple[int, int]]:
         if fact.end_ns is None or after is None:
             continue
         own = (w for w in waits if fact.end_ns <= w.start_ns < after.start_ns)
-        back_off_ns = sum(min(w.end_ns, after.start_ns) - w.start_ns for w in own)
+        ends = ((w.start_ns, after.start_ns if w.end_ns is None else w.end_ns) for w in own)
+        back_off_ns = sum(min(end_ns, after.start_ns) - start_ns for start_ns, end_ns in ends)
         found[number] = back_off_ns, max(0, after.start_ns - fact.end_ns - back_off_ns)
     return found
 

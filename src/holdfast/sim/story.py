@@ -111,7 +111,7 @@ class Story:
         self.add(FaultFact(fact["attempt"], fact["at_ns"], fact["detected_ns"], fact["cause"]))
 
     def _wait(self, fact: Mapping[str, Any]) -> None:
-        if fact["end_ns"] > fact["start_ns"]:
+        if fact["end_ns"] is not None and fact["end_ns"] > fact["start_ns"]:
             self.add(WaitFact(fact["kind"], fact["start_ns"], fact["end_ns"]))
 
     def _notice(self, fact: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ follows them is summed up anew.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,12 +44,13 @@ NOBODY_LEFT_AFTER_NS = 60_000_000_000
 
 
 class _Wait(NamedTuple):
-    """A wait; `end_ns` None: not over yet. The order of the fields is that of SpanColumns.add."""
+    """A wait; `end_ns` None: not over yet."""
 
     start_ns: int
     end_ns: int | None
     kind: int
     order: int
+    until_next: bool = False  # it lasts until the next attempt begins
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class Ledger:
         self._by_kind = by_kind
         self._run: RunFact | None = None
         self._attempts: dict[int, AttemptRecord] = {}
-        self._waits: list[_Wait] = []
+        self._waits: dict[tuple[int, int], _Wait] = {}  # by kind and start
         self._capacity: list[Capacity] = []
         self._seen_ns: list[int] = []
         self._notices: list[NoticeFact] = []
@@ -250,7 +251,7 @@ class Ledger:
 
     def _time_line(self, now_ns: int | None) -> TimeLine:
         run, end_ns, views = self._until(now_ns)
-        waits = self._waits_until(end_ns)
+        waits = self._waits_until(end_ns, views)
         return TimeLine(run, end_ns, views, waits, self._capacity, self._kinds)
 
     def _end_of_time_line(self, run: RunFact, now_ns: int | None) -> int:
@@ -268,7 +269,8 @@ class Ledger:
     def last_ns(self) -> int:
         """The last time of anything recorded; a request and a deadline are not events."""
         times = [record.last_ns for record in self._attempts.values()]
-        times += [wait.start_ns if wait.end_ns is None else wait.end_ns for wait in self._waits]
+        waits = self._waits.values()
+        times += [wait.start_ns if wait.end_ns is None else wait.end_ns for wait in waits]
         times += [*self._seen_ns[-1:], *(notice.at_ns for notice in self._notices[-1:])]
         times += [change.at_ns for change in self._capacity[-1:]]
         if self._run is not None and self._run.ended_ns is not None:
@@ -283,29 +285,40 @@ class Ledger:
             run = replace(run, ended_ns=None)
         known._run = run
         known._attempts = {n: record.known_at(now_ns) for n, record in self._attempts.items()}
-        known._waits = [
-            wait if wait.end_ns is None or wait.end_ns <= now_ns else wait._replace(end_ns=None)
-            for wait in self._waits
+        known._waits = {
+            key: wait._replace(end_ns=None) if (wait.end_ns or 0) > now_ns else wait
+            for key, wait in self._waits.items()
             if wait.start_ns <= now_ns
-        ]
+        }
         known._capacity = [change for change in self._capacity if change.at_ns <= now_ns]
         known._seen_ns = self._seen_ns[: bisect_right(self._seen_ns, now_ns)]
         known._notices = [notice for notice in self._notices if notice.at_ns <= now_ns]
         known._kinds, known._kind_numbers = self._kinds, self._kind_numbers
         return known
 
-    def _waits_until(self, end_ns: int) -> SpanColumns:
-        """The waits, flattened; one that has not ended lasts as long as the time line."""
-        if self._flat_waits is None:
-            flat = SpanColumns()
-            rows = [
-                (w.start_ns, max(w.start_ns, end_ns) if w.end_ns is None else w.end_ns, *w[2:])
-                for w in self._waits
-            ]
-            flat.add(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
-            flat.settle()
+    def _waits_until(self, end_ns: int, views: Sequence[AttemptView]) -> SpanColumns:
+        """The waits, flattened; one that has not ended lasts as long as the time line.
+
+        Or until the next of the attempts, which are in order, begins.
+        """
+        waits = self._waits.values()
+        if self._flat_waits is not None:
+            return self._flat_waits
+        starts = [view.start_ns for view in views]
+        rows = []
+        for wait in waits:
+            until_ns = max(wait.start_ns, end_ns)
+            after = bisect_left(starts, wait.start_ns)
+            if wait.until_next and after < len(starts):
+                until_ns = starts[after]
+            over_ns = until_ns if wait.end_ns is None else wait.end_ns
+            rows.append((wait.start_ns, over_ns, wait.kind, wait.order))
+        flat = SpanColumns()
+        flat.add(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
+        flat.settle()
+        if all(wait.end_ns is not None for wait in waits):
             self._flat_waits = flat
-        return self._flat_waits
+        return flat
 
     # --- Filing ----------------------------------------------------------------------------------
 
@@ -314,8 +327,10 @@ class Ledger:
         if isinstance(fact, RunFact):
             self._run = fact
         elif isinstance(fact, WaitFact):
-            order = self._order_of(fact.kind, order)
-            self._waits.append(_Wait(fact.start_ns, fact.end_ns, self._kind(fact.kind), order))
+            kind, order = self._kind(fact.kind), self._order_of(fact.kind, order)
+            is_open = fact.end_ns is None
+            wait = _Wait(fact.start_ns, fact.end_ns, kind, order, is_open)
+            self._waits[kind, fact.start_ns] = wait
             self._flat_waits = None
         elif isinstance(fact, SeenFact):
             insort(self._seen_ns, fact.at_ns)

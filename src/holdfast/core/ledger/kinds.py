@@ -13,6 +13,7 @@ from holdfast.core.facts import DONE
 STEP = "step"  # steps that were kept: the only productive kind
 QUEUED = "queued"  # before the first attempt
 RESCHEDULE = "reschedule"  # between attempts, and chips that an elastic run lacks
+STOPPED = "stopped"  # from a stop that a person asked for to the next start
 BACKOFF = "backoff"  # the hardware was there, and we waited on purpose
 STARTUP = "startup"
 COMPILE = "compile"
@@ -28,7 +29,7 @@ CUSTOM_PREFIX = "custom:"
 
 SPAN_KINDS = (STARTUP, COMPILE, SAVE, DATA)  # and custom:NAME
 _RANKS = 2**61 - 1  # a prime
-WAIT_KINDS = (BACKOFF, "queue", "provision", "pull", "boot")
+WAIT_KINDS = (BACKOFF, STOPPED, "queue", "provision", "pull", "boot")
 
 
 class Level(StrEnum):
@@ -40,17 +41,17 @@ class Level(StrEnum):
 
 
 def level_of(kind: str) -> Level:
-    """The level of a kind: all that is neither a kept step nor waiting for resources is runtime."""
+    """The level of a kind: what is neither a kept step nor waiting for a start is runtime."""
     if kind == STEP:
         return Level.PRODUCTIVE
     family = kind.partition(":")[0]
-    return Level.SCHEDULING if family in (QUEUED, RESCHEDULE) else Level.RUNTIME
+    return Level.SCHEDULING if family in (QUEUED, RESCHEDULE, STOPPED) else Level.RUNTIME
 
 
 def waiting_kind(wait: str | None, *, before_first: bool, after_done: bool) -> str:
     """Rule 1: the kind of a moment in which no attempt was running; `wait` is what a wait says."""
-    if wait == BACKOFF:
-        return BACKOFF
+    if wait in (BACKOFF, STOPPED):
+        return wait
     if wait is not None:
         return f"{QUEUED if before_first else RESCHEDULE}:{wait}"
     if before_first:

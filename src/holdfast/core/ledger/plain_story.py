@@ -107,11 +107,16 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
             end_ns = _known(fact.end_ns, now_ns)
             cause = fact.cause if end_ns == fact.end_ns else None  # the end is in the future
             lives[fact.attempt] = Life(fact.attempt, fact.start_ns, end_ns, cause)
-    waits, times, index = [], [run.requested_ns], 0
+    waits: dict[tuple[str, int], Span] = {}
+    times, index = [run.requested_ns], 0
     for line, fact in enumerate(known):
         times += [t for t in _times(fact) if now_ns is None or t <= now_ns]
         if isinstance(fact, WaitFact):
-            waits.append(Span(fact.kind, fact.start_ns, _known(fact.end_ns, now_ns), line))
+            end_ns = _known(fact.end_ns, now_ns)
+            if fact.end_ns is None:  # until the next attempt begins
+                starts = [life.start_ns for life in lives.values()]
+                end_ns = min((at for at in starts if at >= fact.start_ns), default=None)
+            waits[fact.kind, fact.start_ns] = Span(fact.kind, fact.start_ns, end_ns, line)
         elif isinstance(fact, FaultFact | RestoreFact | SpanFact) and fact.attempt in lives:
             _add(lives[fact.attempt], fact, line, now_ns)
     for row in sorted((f for f in known if isinstance(f, StepsFact)), key=_row_by_time):
@@ -129,7 +134,7 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
         requested_ns=run.requested_ns,
         end_ns=_end_of_time_line(run.requested_ns, run_ended_ns, now_ns, max(times), seen),
         lives=sorted(lives.values(), key=_by_time),
-        waits=waits,
+        waits=list(waits.values()),
         capacity=sorted(capacity, key=lambda pair: pair[0]),
     )
 
