@@ -183,8 +183,10 @@ state = run.restore(init=lambda: {'x': 0})
 for step in run.steps(int(sys.argv[1])):
     if step == 6 and sys.argv[2] == 'in the step': break
     state = {'x': state['x'] * 2 + step}
+    if step == 5 and sys.argv[2] == 'saved already': run.save(wait=True)
     run.done(step, state)
     if step == 5 and sys.argv[2] == 'after it': break
+    if step == 5 and sys.argv[2] == 'saved already': break
     if step == 5 and sys.argv[2] == 'by finish': run.finish()
     if step == 5 and sys.argv[2] == 'twice': run.finish({'x': 1}); run.finish({'x': 2})
 state = {} if sys.argv[3] == 'its own' else state
@@ -201,6 +203,7 @@ print('x', hf.load(str(run._attachment.folder.path))['x'])
         ("by finish", "its own", 57),
         ("in the step", "given", 7),
         ("twice", "its own", 1),
+        ("saved already", "given", 57),
     ],
 )
 def test_a_loop_left_early_saves_the_last_step_done(
@@ -209,6 +212,8 @@ def test_a_loop_left_early_saves_the_last_step_done(
     script = house.script(LEAVES)
     out = house.start(sys.executable, script, 10, leaves, state).wait(EXIT_DONE)
     assert f"x {saved}" in out
+    said = "step 5 was saved before: the state given to run.finish is not kept" in out
+    assert said == (leaves == "saved already")
     assert house.saved_step() == 5
     # And the run goes on from there, with as many steps as it had left, or with none.
     expected = saved

@@ -173,6 +173,7 @@ class Boundary:
             raise self.failure
         if words.load(Word.PHASE) == Phase.FINISHED:
             return
+        is_another = state is not None and state is not self._state
         if state is None:
             self._refuse_in_step()
             state = self._state
@@ -183,9 +184,12 @@ class Boundary:
         self.hurry()
         token = self._writer.open_span("save")
         try:
-            self._await_last_commit(step, state)
+            is_copied = self._await_last_commit(step, state)
         finally:
             self._writer.close_span(token)
+        if is_another and not is_copied:
+            was = f"step {step} was saved before" if step else "no step was done"
+            say(f"{was}: the state given to run.finish is not kept")
         self._state = self._commit = None
         words.store(Word.PHASE, Phase.FINISHED)
 
@@ -198,8 +202,9 @@ class Boundary:
                 "run.finish(state)"
             )
 
-    def _await_last_commit(self, step: int, state: Any) -> None:
-        words = self._words
+    def _await_last_commit(self, step: int, state: Any) -> bool:
+        """Wait until the last step is durable; whether it was copied here, and not before."""
+        words, is_copied = self._words, False
         while True:
             verdict, order = words.load(Word.VERDICT), words.load(Word.ORDER)
             committed = words.load(Word.COMMITTED) or self.resume_step
@@ -207,7 +212,7 @@ class Boundary:
                 step, order, verdict, committed, self._answered_epoch, self._supervisor_lost()
             )
             if answer is Answer.LEAVE_SAVED:
-                return
+                return is_copied
             if answer is Answer.LEAVE_UNSAVED:
                 self._leave_last(step, reason)
             if answer is Answer.SNAPSHOT:
@@ -216,6 +221,7 @@ class Boundary:
                 unstorable = self._copy(step, state, unpack(order).epoch, unpack(order).flags)
                 if unstorable is not None:
                     raise unstorable  # another try would find the same
+                is_copied = True
             time.sleep(WAIT_STEP_S)
 
     def _leave_last(self, step: int, reason: str) -> NoReturn:

@@ -247,8 +247,9 @@ class Run:
 
         `steps` calls it at its end. After a `break`, call it yourself; a script that ends without
         it counts as a failure, and is started again. `state`: that step's, in place of the one that
-        `done` was given. In the middle of a step it is needed, for that one may be changed already;
-        raises StepOrderError without it. Again: no effect.
+        `done` was given, unless that was saved already (a line says so). In the middle of a step it
+        is needed, for that one may be changed already; raises StepOrderError without it. Again: no
+        effect.
         """
         if not self._attachment.is_inert:
             self._boundary.finish(state)
