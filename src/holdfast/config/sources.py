@@ -51,7 +51,7 @@ def resolve(
     environ: Mapping[str, str],
     flags: Mapping[str, Any],
     config_file: str | None,
-    trusted_uids: Collection[int],
+    trusted_uids: Collection[int] = (),
 ) -> Resolved:
     """The settings from all sources; see `holdfast.config.resolve`.
 
