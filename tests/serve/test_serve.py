@@ -113,6 +113,20 @@ def test_strangers_are_refused(served: Any) -> None:
     assert served.get("/", "HEAD").text == ""
 
 
+def test_the_list_is_sorted_and_searched_by_its_address(served: Any) -> None:
+    page = served.get("/?by=run&down=1&q=%3Cb%3E").text
+    assert 'aria-sort="descending"' in page
+    assert "none that match “&lt;b&gt;”" in page
+    assert "<b>" not in page.split('id="pages"')[1].split("</div>")[0]
+    page = served.get("/?by=run&down=1").text
+    places = [page.index(f'data-run="{name}"') for name in ("new", "good", "bad")]
+    assert places == sorted(places)
+    events = served.events("/live?q=bad")
+    told = events.until(lambda data: "order" in data["parts"])["parts"]
+    assert json.loads(told["order"]) == ["bad"]
+    events.close()
+
+
 def test_the_list_is_live(served: Any) -> None:
     events = served.events("/live")
     wanted = {"row:good", "row:bad", "row:new", "counts", "order"}

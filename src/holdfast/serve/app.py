@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlencode
 
@@ -32,6 +33,7 @@ from holdfast.serve.pages import (
 from holdfast.serve.pair_look import PairLook
 from holdfast.serve.run_look import WAITING, RunLook, See
 from holdfast.serve.runs_look import RunsLook
+from holdfast.serve.shown import Shown
 from holdfast.serve.stream import EventStream
 from holdfast.serve.topic import AFAR_EVERY_S, EVERY_S, TROUBLE, Parts, Topic
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 THREADS = 4
 MOST_RUNS = 32  # kept open at once
 MOST_PAIRS = 8
+MOST_LISTS = 16  # pages of the list, in one order or another
 MOST_VIEWERS = 256
 MAX_FORM_BYTES = 8192
 WRONG_TOKEN_S = 0.5
@@ -78,7 +81,8 @@ class Site:
         self._port = port
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
         self._every_s = AFAR_EVERY_S if remote_of(store.root) else EVERY_S
-        self._runs = self._topic(runs)
+        self._runs = runs
+        self._lists: OrderedDict[Shown, Topic] = OrderedDict()
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
         self._pairs: OrderedDict[tuple[str, str], Topic] = OrderedDict()
         self._viewers = 0
@@ -114,11 +118,11 @@ class Site:
     # --- Pages --------------------------------------------------------------------------------
 
     async def _list(self, request: Request) -> Response:
-        del request
-        parts = await self._runs.current()
+        shown, topic = self._watch_list(request)
+        parts = await topic.current()
         if "order" not in parts:  # the store cannot be read
             return _sent(words_page("The store cannot be read", parts[TROUBLE], 503))
-        return _sent(await self._made(lambda: runs_page(self._place, parts, self._runs.mark)))
+        return _sent(await self._made(lambda: runs_page(self._place, parts, topic.mark, shown)))
 
     async def _run(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -156,7 +160,7 @@ class Site:
     # --- Live ---------------------------------------------------------------------------------
 
     async def _list_live(self, request: Request) -> object:
-        return self._stream(self._runs, request)
+        return self._stream(self._watch_list(request)[1], request)
 
     async def _run_live(self, request: Request) -> object:
         try:
@@ -176,7 +180,8 @@ class Site:
         return Topic(look, self._threads, self._every_s)
 
     def _topics(self) -> list[Topic]:
-        return [self._runs, *(one.topic for one in self._watched.values()), *self._pairs.values()]
+        lists, pairs = self._lists.values(), self._pairs.values()
+        return [*lists, *(one.topic for one in self._watched.values()), *pairs]
 
     def _stream(self, topic: Topic, request: Request) -> object:
         """The topic from where this viewer is."""
@@ -184,6 +189,17 @@ class Site:
             return _sent(words_page("Too many look at once", "Try again in a while.", 503))
         mark = request.headers.get("last-event-id") or request.query_params.get("mark")
         return EventStream(topic, mark, self.closing)
+
+    def _watch_list(self, request: Request) -> tuple[Shown, Topic]:
+        """The page of the list that an address asks for."""
+        shown = Shown.of(request.query_params)
+        if shown not in self._lists:
+            self._lists[shown] = self._topic(partial(self._runs, shown))
+            idle = [one for one, t in self._lists.items() if not t.viewers and one != shown]
+            for one in idle[: max(0, len(self._lists) - MOST_LISTS)]:
+                self._lists.pop(one).stop()
+        self._lists.move_to_end(shown)
+        return shown, self._lists[shown]
 
     async def _watch(self, name: str) -> _Watched:
         """A run that the store has; its folder's name is the listing's, not the address's."""

@@ -16,6 +16,7 @@ from holdfast.core.visible import clean
 from holdfast.report.page import safe_page, script
 from holdfast.report.run_page import SECTIONS
 from holdfast.serve.run_look import ALERTS, COURSE, RunLook
+from holdfast.serve.shown import KEYS, Shown
 from holdfast.serve.topic import TROUBLE
 
 TYPES = "holdfast"  # of the scripts, for trusted types
@@ -31,14 +32,16 @@ class Page:
     status: int = 200
 
 
-def runs_page(place: str, parts: Mapping[str, str], mark: str) -> Page:
-    """The list of all runs."""
+def runs_page(place: str, parts: Mapping[str, str], mark: str, shown: Shown) -> Page:
+    """A page of the list of all runs."""
     names = json.loads(parts.get("order", "[]"))
     return _page(
         "runs.html",
         [script("live.js"), script("runs.js")],
-        {"live": {"url": "/live", "mark": mark}},
+        {"live": {"url": f"/live{shown.address}", "mark": mark}},
         title="Runs",
+        shown=shown,
+        keys=KEYS,
         place=place,
         names=names,
         parts=parts,

@@ -1,4 +1,4 @@
-"""The runs of a store as parts of a page: a row each, the counts, and what cannot be read.
+"""The runs of a store as parts of pages: rows, the counts, and what cannot be read.
 
 One look a second reads the runs that are under way; all of them are looked at as often as that is
 cheap. Rows are rendered again when what they show has changed.
@@ -7,12 +7,13 @@ cheap. Rows are rendered again when what they show has changed.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.alerts import URGENCY, Alert, AlertPolicy, alerts
+from holdfast.core.alerts import LIVE_STATES, URGENCY, Alert, AlertPolicy, alerts
 from holdfast.core.summary import ALL, RunSummary, Window
 from holdfast.core.visible import clean
 from holdfast.journal.store import RunStore
@@ -20,19 +21,20 @@ from holdfast.report.page import environment
 from holdfast.report.run_top import STATE_TONES
 from holdfast.report.words import MISSING, percent
 from holdfast.runs.listing import Listing, RunList
-from holdfast.runs.state import RUNNING, SILENT, STATES
+from holdfast.runs.state import STATES
 from holdfast.serve.banner import banner, short
+from holdfast.serve.shown import PAGE_ROWS, Shown
 from holdfast.serve.topic import Parts
 from holdfast.serve.vitals import vital_of
 
-LIVE = (RUNNING, SILENT)
 ALL_EVERY_S = 1.0  # at least: a run that is new is seen then
 SHARE = 0.2  # of one core, for looking at all
 PATIENCE_S = 0.25  # for reading, in one look
-MOST_ROWS = 2000
+FRESH_S = 0.25  # for several people who look at different pages of it
 WHY_CHARS = 140
 PROBLEMS, PROBLEM_CHARS = 20, 400
 WHOLE = (Window(ALL, None),)
+ALL_NEWEST = Shown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Row:
 
 
 class RunsLook:
-    """Of one thread at a time. Calling it looks, and gives the parts."""
+    """Calling it looks, and gives the parts of one page of the list; from any thread."""
 
     def __init__(
         self,
@@ -70,10 +72,19 @@ class RunsLook:
         self._unread: tuple[str, ...] = ()
         self._next_all_s = 0.0
         self._rendered: dict[str, tuple[Row, str]] = {}
+        self._lock = threading.Lock()
+        self._looked_s = -1e9
 
-    def __call__(self) -> Parts:
-        """Raises StoreUnavailable when the store cannot be read."""
+    def __call__(self, shown: Shown = ALL_NEWEST) -> Parts:
+        """The parts of a page of the list; raises StoreUnavailable when it cannot be read."""
         now_ns = time.time_ns()
+        with self._lock:
+            if time.monotonic() - self._looked_s > FRESH_S:
+                self._look(now_ns)
+                self._looked_s = time.monotonic()
+            return self.parts(now_ns, shown)
+
+    def _look(self, now_ns: int) -> None:
         began_s = time.monotonic()
         if began_s >= self._next_all_s:
             listing = self._runs.look(now_ns, WHOLE, patience_s=PATIENCE_S)
@@ -82,11 +93,10 @@ class RunsLook:
             took_s = time.monotonic() - began_s
             wait_s = 0.0 if self._unread else max(ALL_EVERY_S, took_s / SHARE)
             self._next_all_s = time.monotonic() + wait_s
-        elif live := [name for name, run in self._known.items() if run.state in LIVE]:
+        elif live := [name for name, run in self._known.items() if run.state in LIVE_STATES]:
             listing = self._runs.look(now_ns, WHOLE, only=live, patience_s=PATIENCE_S)
             self._known |= {run.name: run for run in listing.runs}
             self._alert(listing, now_ns)
-        return self.parts(now_ns)
 
     def _take(self, listing: Listing) -> None:
         """All that there is; what had to wait is shown as it was."""
@@ -104,14 +114,17 @@ class RunsLook:
             vital = vital_of(run, self._runs.reading(run.name), now_ns)
             self._alerts[run.name], _ = alerts(vital, self._policy)
 
-    def parts(self, now_ns: int) -> Parts:
-        """What the page shows, by the ids of its parts; rows by `row:NAME`."""
-        runs = sorted(self._known.values(), key=_place)
-        shown = runs[:MOST_ROWS]
-        rows = {run.name: self._row(run, now_ns) for run in shown}
-        self._rendered = {name: self._rendered[name] for name in rows}
+    def parts(self, now_ns: int, shown: Shown) -> Parts:
+        """What a page of the list shows, by the ids of its parts; rows by `row:NAME`."""
+        runs = list(self._known.values())
+        chosen = shown.chosen(runs)
+        shown = shown.on(min(shown.page, max(1, -(-len(chosen) // PAGE_ROWS))))
+        first = (shown.page - 1) * PAGE_ROWS
+        rows = {run.name: self._row(run, now_ns) for run in chosen[first : first + PAGE_ROWS]}
+        self._rendered = {name: one for name, one in self._rendered.items() if name in self._known}
         return {
-            "counts": render("counts", counts(runs), len(runs), len(shown), len(self._unread)),
+            "counts": render("counts", counts(runs), len(runs), len(self._unread)),
+            "pages": render("pages", shown, first + 1, first + len(rows), len(chosen)),
             "alerts": self._told_alerts(),
             "problems": self._told_problems(),
             "order": json.dumps(list(rows)),
@@ -186,10 +199,3 @@ def counts(runs: Sequence[RunSummary]) -> list[tuple[str, str, int]]:
     """How many are in each state there is: the state, its tone, how many."""
     found = {state: sum(run.state == state for run in runs) for state in STATES}
     return [(state, STATE_TONES.get(state, ""), n) for state, n in found.items() if n]
-
-
-def _place(run: RunSummary) -> tuple[int, int, str]:
-    """What is under way first, by name; then the newest."""
-    if run.state in LIVE:
-        return 0, 0, run.name
-    return 1, -(run.seen_unix_ns or 0), run.name

@@ -18,7 +18,9 @@
   }
 
   function filter() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    // What the server was asked for, it has found.
+    const wanted = search.value === search.defaultValue ? "" : search.value;
+    const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
     for (const row of all()) {
       const text = words.length ? textOf(row) : "";
@@ -27,6 +29,14 @@
     }
     found.textContent = words.length ? `${count} found` : "";
     if (at && at.hidden) select(null);
+  }
+
+  // What is not on this page is the server's to find.
+  function hasPages() { return document.querySelector("#pages [data-pages]") !== null; }
+
+  function ask() {
+    const words = search.value.trim();
+    location.assign(words ? `/?${new URLSearchParams({ q: words })}` : "/");
   }
 
   // --- Picking ------------------------------------------------------------------------------
@@ -115,13 +125,17 @@
     x: () => { if (at) pick(at, !picked.includes(at.dataset.run)); },
     c: go,
     "/": () => { search.focus(); search.select(); },
-    Escape: () => { search.value = ""; filter(); if (document.activeElement === search) search.blur(); },
+    Escape: () => { search.value = ""; if (search.defaultValue) ask(); else filter(); if (document.activeElement === search) search.blur(); },
   };
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target === search;
-    if (typing && event.key === "Enter") { select(shown()[0] || null); return; }
+    if (typing && event.key === "Enter") {
+      if (hasPages()) ask();
+      else select(shown()[0] || null);
+      return;
+    }
     if (typing && event.key !== "Escape") return;
     const act = KEYS[event.key];
     if (!act) return;
@@ -137,7 +151,8 @@
     const button = event.target.closest("[data-state]");
     if (!button) return;
     search.value = search.value === button.dataset.state ? "" : button.dataset.state;
-    filter();
+    if (hasPages()) ask();
+    else filter();
   });
   search.addEventListener("input", filter);
   compare.addEventListener("click", go);
