@@ -47,7 +47,7 @@ def exit_codes() -> list[str]:
         "| 1 | the user's failure: the script's own error, or a run that was given up |",
         "| 69 | store or resources unavailable |",
         "| 75 | saved and stopped: start me again |",
-        "| 78 | configuration: a name, a setting or a command line that cannot be meant |",
+        "| 78 | invalid configuration or arguments |",
         "| 130 | interrupted before anything was saved |",
         "",
     ]

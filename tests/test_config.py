@@ -111,10 +111,10 @@ def test_a_store_in_the_file_that_is_not_relative_stays(place: str) -> None:
         ("rank = 2", "holdfast.toml: 'rank' is not a setting; did you mean ranks?"),
         ("qqqq = 2", "'qqqq' is not a setting; see `holdfast config`"),
         ("ranks = ", "holdfast.toml is not TOML"),
-        ('ranks = "two"', r"ranks = 'two' \(holdfast.toml\) cannot be meant: give a whole number"),
+        ('ranks = "two"', r"ranks = 'two' \(holdfast.toml\) is not valid: give a whole number"),
         ("ranks = 0", "give a whole number, 1 or more"),
-        ("ranks = true", "cannot be meant"),
-        ("ranks = 1.5", "cannot be meant"),
+        ("ranks = true", "is not valid"),
+        ("ranks = 1.5", "is not valid"),
         ("grace_s = -1", r"grace_s = -1 .* give seconds"),
         ("grace_s = nan", "give seconds"),
         ("save_every_s = 0", "give seconds, more than 0"),
@@ -404,7 +404,7 @@ def test_when_a_run_counts_as_hung(given: object, policy: hang.HangPolicy) -> No
 
 @pytest.mark.parametrize("given", ["on", "0", "-1", "", True, "1m", "auto:", "auto:0", "off:3"])
 def test_a_deadline_that_cannot_be_meant(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"\(--hang\) cannot be meant: give auto, auto:"):
+    with pytest.raises(ConfigurationError, match=r"\(--hang\) is not valid: give auto, auto:"):
         resolve({"hang": given})
 
 

@@ -32,7 +32,7 @@ class HoldfastError(Exception):
 
 
 class ConfigurationError(HoldfastError):
-    """A setting, a name or a command line that cannot be meant; nothing was started."""
+    """A setting, a name or a command line that is not valid; nothing was started."""
 
     exit_code = EXIT_CONFIGURATION
 
@@ -88,7 +88,7 @@ class HistoryError(HoldfastError):
 
 
 class TraceError(ConfigurationError):
-    """A line of a recorded trace that cannot be meant; `line` is its number, counted from 1."""
+    """A line of a recorded trace that is not valid; `line` is its number, counted from 1."""
 
     def __init__(self, path: object, line: int, message: str) -> None:
         super().__init__(f"the trace {path} cannot be replayed: line {line}: {message}")
@@ -124,7 +124,7 @@ class StateMismatch(HoldfastError):
         return (
             f"the checkpoint does not fit this program at {self.path or 'the top'}: "
             f"the program wants {self.want}, the checkpoint has {self.got}; "
-            "restore with the code that wrote it, or begin anew: under another name (holdfast run "
+            "restore with the code that wrote it, or start over: under another name (holdfast run "
             f"--name NEW), or with the next start (holdfast rollback {self.run} --to 0)"
         )
 

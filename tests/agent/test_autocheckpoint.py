@@ -36,7 +36,7 @@ class Host:
         devices = ("--devices", f"{self.folder}/accel*", "--state", self.folder / "state")
         notice = ("--notice", f"file:{self.notice}", "--grace", grace_s)
         begun = self.holdfast("--autocheckpoint", *devices, *notice, *words)
-        begun.saw("listening for notices from file")
+        begun.saw("Listening for notices from file")
         return begun
 
     def announce(self, words: str) -> None:
@@ -172,7 +172,7 @@ def test_a_dry_run_says_who_would_be_signalled_and_does_nothing(host, start):
     [
         ([], 78, "does nothing that is not asked for"),
         (["--autocheckpoint"], 78, "no source of notices on this host"),
-        (["--autocheckpoint", "--devices", "accel*"], 78, "'accel*' is no absolute path"),
+        (["--autocheckpoint", "--devices", "accel*"], 78, "'accel*' is not an absolute path"),
         (["--autocheckpoint", "--devices", ","], 78, "--devices names nothing"),
         (["--autocheckpoint", "--release", "a 'b"], 78, "cannot be split into words"),
         (["--autocheckpoint", "--notice", "gcd"], 78, "no source of notices"),

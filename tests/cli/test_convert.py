@@ -31,14 +31,14 @@ def test_from_a_log_to_a_report_and_a_plan(
     )
     assert (code, out) == (0, "")
     assert "holdfast: assumed: MaxText counts steps from 0" in err
-    assert "train.log:10: the steps fall back: taken for a restart" in err
+    assert "train.log:10: the steps fall back: counted as a restart" in err
     code, out, err = run(capsys, "report", "--history", history, "--json")
     assert (code, err) == (0, "")
     account = json.loads(out)
     assert (account["start_s"], account["elapsed_s"]) == (1773741600.0, 36.0)
     assert (account["goodput"], account["lost_steps"]) == (0.5, 9)
     shown = run(capsys, "report", "--history", history)[1]
-    assert "taken for a restart" in " ".join(shown.split())
+    assert "counted as a restart" in " ".join(shown.split())
     assert run(capsys, "plan", "--from-run", history, "--json")[0] == 0
 
 
@@ -60,7 +60,7 @@ def test_the_history_goes_to_standard_output(
         (["{gone}"], "there is no log"),
         (["{rubbish}"], "cannot be told from it; say it with --from (maxtext, "),
         (["{empty}"], "is empty: there is nothing to convert in it"),
-        (["{folder}"], "holds no log that is known: there is nothing to convert in it"),
+        (["{folder}"], "holds no log of a known kind: there is nothing to convert in it"),
         (
             ["{rubbish}", "--from", "maxtext"],
             "no step is found in what was taken for MaxText's log",

@@ -1,4 +1,4 @@
-"""`holdfast up`, `recover` and `health`: what cannot be meant is said before anything is done."""
+"""`holdfast up`, `recover` and `health`: what is not valid is said before anything is done."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def refused(command, *words):
         (("--slices", "2"), "2 slices are one queued resource, not one node; add --queued"),
         (("--api", "v2"), "autocheckpoint is not in version v2 of Cloud TPU's API; use v2alpha1"),
         (("--api", "v1"), "Cloud TPU has no API 'v1'; use v2alpha1 or v2"),
-        (("--slices", "0", "--queued"), "0 slices cannot be had; ask for 1 to 1024"),
+        (("--slices", "0", "--queued"), "0 slices are not possible; ask for 1 to 1024"),
         (("--buy", "best-effort"), "a single node cannot be best-effort; add --queued, or use"),
         (("--label", "Team=x"), "Team=x cannot be a label; use small letters"),
-        (("--label", "team"), "'team' is no label; write KEY=VALUE"),
+        (("--label", "team"), "'team' is not a label; write KEY=VALUE"),
         (("--setup", "nowhere.sh"), "the script nowhere.sh cannot be read"),
-        (("--project", "a b"), "the project 'a b' cannot be meant; name one"),
+        (("--project", "a b"), "the project 'a b' is not valid; name one"),
     ],
 )
 def test_machines_that_cannot_be_are_refused(store, words, sentence):

@@ -104,7 +104,7 @@ def test_an_impossible_line_is_named(
         (["--history", "{file}", "--now", "soon"], 78, "seconds on the history's clock"),
         (["--history", "{file}.gone"], 78, "there is no history file"),
         (["--history", "{folder}"], 78, "directory"),
-        (["--history", "/dev/null"], 78, "/dev/null is no history: line 1: "),
+        (["--history", "/dev/null"], 78, "/dev/null is not a history: line 1: "),
         (["--history", "{file}", "--picture", "{folder}/no/x.svg"], 69, "the picture cannot be"),
     ],
 )

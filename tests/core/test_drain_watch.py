@@ -22,7 +22,7 @@ def watch(patience_s: int = 300) -> DrainWatch:
     ("after_s", "usual_s", "is_next_due", "why"),
     [
         (0.9, 0.1, True, ""),
-        (1.0, 0.1, True, "the next one is due"),
+        (1.0, 0.1, True, "the next checkpoint is due"),
         (4.9, 0.1, False, ""),
         (5.0, 0.1, False, "not done after 5 s"),
         (79.0, 20.0, False, ""),

@@ -81,16 +81,16 @@ SIGKILLED = Exit(signal=9)
         (raised("KeyError", where=""), ExitCause.USER_ERROR, "KeyError"),
         (Exit(code=1), ExitCause.USER_ERROR, "exited with code 1"),
         (Exit(code=2, has_session=False), ExitCause.USER_ERROR, "exited with code 2"),
-        (Exit(code=78), ExitCause.CONFIGURATION, "exited 78: its configuration cannot be meant"),
+        (Exit(code=78), ExitCause.CONFIGURATION, "exited 78: invalid configuration or arguments"),
         (Exit(code=127), ExitCause.CONFIGURATION, "exited 127: a shell could not run the command"),
         (
             Exit(code=69),
             ExitCause.STORE_UNAVAILABLE,
-            "exited 69: the store or a resource is away",
+            "exited 69: the store or a resource is not available",
         ),
         (Exit(signal=9, hang=True), ExitCause.HANG, "hung: no step within the deadline"),
         (Exit(signal=9, host_lost=True, hang=True), ExitCause.HOST_LOST, "its host was lost"),
-        (Exit(), ExitCause.UNKNOWN, "ended in a way that nobody saw"),
+        (Exit(), ExitCause.UNKNOWN, "ended for an unknown reason"),
     ],
 )
 def test_table(end, cause, words):

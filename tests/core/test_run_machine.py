@@ -41,7 +41,7 @@ def rank_exit(rank: int = 0, at_ns: int = 9, **how: Any) -> ev.RankExited:
 
 SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Opened: ev.Opened(0, 0),
-    ev.Chosen: ev.Chosen(1, SCRATCH, "no checkpoint was ever made"),
+    ev.Chosen: ev.Chosen(1, SCRATCH, "starting from scratch (no checkpoint yet)"),
     ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
     ev.Launched: ev.Launched(2, 0),
     ev.LaunchFailed: ev.LaunchFailed(2, 0, 78, "no such file"),

@@ -190,7 +190,7 @@ def test_what_is_only_in_memory_is_taken_to_disk_before_the_run_gives_up(house: 
     assert house.sets() == []
     kill(ranks_of(run)[0])
     out = run.wait(EXIT_FAILED)
-    assert "what is in memory is taken to the run store" in out
+    assert "Writing the newest snapshot from memory to the run store" in out
     assert house.saved_step() == back
     assert buffers(house) == []
 
@@ -377,7 +377,7 @@ def test_a_drain_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: Ho
         house.allow(step)
         run.saw(rf"^(?:\[\d\] )?did {step}$")
         step += 1
-    run.saw("gives way to the training no longer: the next one is due")
+    run.saw("to disk at full speed: the next checkpoint is due")
     house.eventually(lambda: not is_alive(pid))
     run.send(signal.SIGTERM)
     house.allow(FAR)

@@ -53,7 +53,7 @@ def test_sigterm_in_the_first_step_has_nothing_to_save(house: House) -> None:
     run = house.run(steps=10, HOLD="step")
     run.saw("at step")
     run.send(signal.SIGTERM)
-    run.saw("leaving without saving")
+    run.saw("Leaving without saving")
     run.wait(EXIT_SAVED)
     house.finishes()
 

@@ -47,7 +47,7 @@ def test_a_store_that_vanishes_and_returns(house: House) -> None:
     before = max(map(step_of, (p.parent for p in (away / "r" / "ckpt").glob("*/manifest.json"))))
     come_back(house)
     go_on_until(house, run, step, lambda: house.saved_step() > before)
-    run.saw("the run store can be written again; nothing was lost")
+    run.saw("The run store can be written again; nothing was lost")
     run.send(signal.SIGTERM)
     house.allow(FAR)
     run.wait(EXIT_SAVED)

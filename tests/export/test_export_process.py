@@ -30,7 +30,7 @@ def test_it_ends_with_its_lifeline_and_one_that_does_not_is_ended(
     (pid,) = process.pids
     os.kill(pid, signal.SIGSTOP)
     process.close()
-    assert said == ["the exporters did not end in time: ended them"]
+    assert said == ["The exporters did not end in time and were killed"]
     process.look()  # closed is closed
     assert process.pids == []
 

@@ -169,7 +169,7 @@ def events() -> list[ev.Event]:
     ended = Exit(1, None, False, False, True, report, False, False)
     return [
         ev.Opened(1 * S, 0),
-        ev.Chosen(2 * S, ev.Resume(None, 0, None), "no checkpoint was ever made"),
+        ev.Chosen(2 * S, ev.Resume(None, 0, None), "starting from scratch (no checkpoint yet)"),
         ev.Launched(9 * S, 0),
         ev.Joined(10 * S, 0, 0),
         ev.Joined(10 * S, 0, 1),

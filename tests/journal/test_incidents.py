@@ -37,7 +37,7 @@ def test_a_successor_tells_what_is_known_of_an_attempt_left_open(
     scratch.mkdir()
     (folder.logs_dir(0) / "rank-00000.log").write_text("one\ntwo\n")
     (sentence,) = adopt(folder, scratch)
-    assert "attempt 0 was left open" in sentence
+    assert "attempt 0 is closed" in sentence
     story = incident_of(folder, 0)
     assert story is not None
     assert (story["cause"], story["exits"], story["last_lines"]) == (

@@ -75,7 +75,9 @@ def test_the_first_end_stands(folder: RunFolder) -> None:
 
 def test_a_fenced_off_creator_is_told(folder: RunFolder) -> None:
     create_attempt(folder, 0, **SCRATCH, epoch=1)
-    with pytest.raises(AttemptExists, match="attempt 0 of run 'r' was created by somebody else"):
+    with pytest.raises(
+        AttemptExists, match="attempt 0 of run 'r' was created by another supervisor"
+    ):
         create_attempt(folder, 0, **SCRATCH, epoch=1)
     create_attempt(folder, 1, **SCRATCH, epoch=2)
     with pytest.raises(AttemptExists, match=r"launched under lease 2.* holds lease 1"):

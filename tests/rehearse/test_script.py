@@ -51,7 +51,7 @@ def test_what_cannot_be_meant(told, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         script_of(told)
     (tmp_path / "s.json").write_text(json.dumps(told))
-    with pytest.raises(ConfigurationError, match="cannot be meant"):
+    with pytest.raises(ConfigurationError, match="is not valid"):
         read_script(tmp_path / "s.json")
 
 

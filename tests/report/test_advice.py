@@ -24,7 +24,7 @@ TRAIN = ("python", "train.py", "--tag", "a b")
 @pytest.mark.parametrize(
     ("condition", "command", "words", "urgent"),
     [
-        (TRAINS, None, "It trains", False),
+        (TRAINS, None, "It is training", False),
         (Condition("r", "done"), None, "over", False),
         (Condition("r", "recorded"), None, "Nothing is under way", False),
         (
@@ -51,8 +51,8 @@ TRAIN = ("python", "train.py", "--tag", "a b")
             "asked to stop",
             False,
         ),
-        (Condition("r", "interrupted"), None, "supervisor is gone", True),
-        (Condition("r", "silent"), "holdfast logs r --tail 50", "shows no life", True),
+        (Condition("r", "interrupted"), None, "supervisor has ended", True),
+        (Condition("r", "silent"), "holdfast logs r --tail 50", "shows no sign of life", True),
         # Of one that runs: a deadline comes first.
         (replace(TRAINS, deadline_in_ns=20 * S, save_ns=S), None, "by itself", False),
         (
@@ -93,7 +93,12 @@ TRAIN = ("python", "train.py", "--tag", "a b")
             "No step for 1 min 10 s",
             True,
         ),
-        (replace(TRAINS, step_age_ns=70 * S, usual_ns=10 * S, recent_ns=0), None, "trains", False),
+        (
+            replace(TRAINS, step_age_ns=70 * S, usual_ns=10 * S, recent_ns=0),
+            None,
+            "training",
+            False,
+        ),
         (
             replace(TRAINS, recent_ns=2 * S, straggler=7),
             "holdfast logs my-run --rank 7 --tail 50",

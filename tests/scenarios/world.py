@@ -676,7 +676,7 @@ class World:
                 return
             is_taken = any(one.attempt == action.attempt for one in self.store.attempts)
             if self.store.is_fenced or is_taken or not is_ours:
-                words = f"attempt {action.attempt} was created by somebody else"
+                words = f"attempt {action.attempt} was created by another supervisor"
                 failed = ev.LaunchFailed(self.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
                 self._answer(failed, ev.TreeGone(self.now_ns, action.attempt))
                 return

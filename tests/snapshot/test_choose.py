@@ -47,7 +47,7 @@ def test_choices(
 
 
 def test_none_ever_is_not_none_good() -> None:
-    assert choose([], LINEAGE, {})[1] == "no checkpoint was ever made"
+    assert choose([], LINEAGE, {})[1] == "starting from scratch (no checkpoint yet)"
     assert "abandoned" in choose([info(5, 900)], LINEAGE, {})[1]
     with pytest.raises(NoGoodCheckpoint, match="torn"):
         choose([info(7, 5)], LINEAGE, {set_name(7, 5): "torn"})

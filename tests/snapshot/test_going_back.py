@@ -75,7 +75,7 @@ def test_what_a_wish_comes_to(
 def test_where_nothing_was_ever_made_it_is_from_scratch_and_said() -> None:
     found, why = choose_back(400, [], CHAIN, {}, {})
     assert found is None
-    assert why == "no checkpoint was ever made: from scratch, though step 400 was asked for"
+    assert why == "starting from scratch (no checkpoint yet), though step 400 was asked for"
 
 
 # --- random lives of a run ----------------------------------------------------------------------

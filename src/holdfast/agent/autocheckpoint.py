@@ -121,10 +121,10 @@ class HostAgent:
         name = signal.Signals(number).name
         if number == signal.SIGUSR1:
             self._say(
-                "info", f"{name} means nothing here: --notice signal:USR1=SECONDS gives it one"
+                "info", f"{name} has no meaning here; give it one with --notice signal:USR1=SECONDS"
             )
             return
-        self._say("info", f"{name}: the agent leaves")
+        self._say("info", f"{name}: the agent stops")
         self._is_over = True
 
     def _feed(self, event: ev.Event) -> None:

@@ -186,7 +186,9 @@ class DrainProcess:
     def _try(self, number: int) -> None:
         """Ask for it, in a new process if there is none; again, if one has died over it."""
         job = self._jobs[number]
-        why = f"the drain process died {TRIES} times over it" if job.tries >= TRIES else None
+        why = (
+            f"the process that writes it to disk died {TRIES} times" if job.tries >= TRIES else None
+        )
         if job.heir is not None:
             why = "handed over"
         if why is None:

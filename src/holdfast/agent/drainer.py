@@ -106,7 +106,7 @@ def carry_out(command: Command) -> None:
     except HoldfastError as error:
         report("failed", number, why=str(error))
     except Exception as error:  # whatever it is, somebody waits for an answer
-        report("failed", number, why=f"an error of Holdfast's own in the drain process: {error!r}")
+        report("failed", number, why=f"internal error in the drain process: {error!r}")
     else:
         report("done", number, took_ns=round((time.monotonic() - started_s) * 1e9), **fields)
     finally:

@@ -72,7 +72,7 @@ class ExportProcess:
         try:
             process.wait(CLOSE_LIMIT_S)
         except subprocess.TimeoutExpired:
-            self._say("the exporters did not end in time: ended them")
+            self._say("The exporters did not end in time and were killed")
             process.kill()
             process.wait()
 

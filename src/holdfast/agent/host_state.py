@@ -42,7 +42,7 @@ class StateFolder:
         self.path = path
         if trouble := claim_folder(path, os.getuid()):
             raise ConfigurationError(
-                f"the agent's folder will not do: {trouble}; name one with --state"
+                f"the agent's folder cannot be used: {trouble}; name one with --state"
             )
         self.since_unix_ns = read_clock_pair()[1]
         self._lock = -1

@@ -27,7 +27,7 @@ def seed_programs(
     try:
         refresh(folder.cache_dir)
     except StoreUnavailable as error:
-        say(f"{error}; programs are compiled that may be there")
+        say(f"{error}; programs are compiled again")
     homing = Homing(Tier(local, say), Tier(folder.cache_dir, say), limit_bytes)
     homing.start()
     homing.wait_seeded()

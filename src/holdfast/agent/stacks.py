@@ -100,7 +100,10 @@ def collect(ranks: Sequence[Target]) -> Iterator[Collected]:
         frame = innermost_of_user(frames)
         where = str(frame) if frame is not None else ""
         stack = RankStack(target.rank, where, waits_for_others(frames), how if frames else "")
-        story = [f"rank {target.rank}, {describe(target.pid)}", text or "no stack could be had"]
+        story = [
+            f"rank {target.rank}, {describe(target.pid)}",
+            text or "its stack could not be read",
+        ]
         for child in reaper.descendants(target.pid)[:MAX_CHILDREN]:
             story += [f"child {describe(child)}", _py_spy(child, give_up_s)]
         whole = "\n\n".join(part for part in story if part)[:MAX_CHARS] + "\n"

@@ -196,8 +196,10 @@ class Standbys:
             return
         self._failed += 1
         if self._failed == TRIES:
-            why = prepared.last_words() or "nobody knows why"
-            self._say(f"standby interpreters end by themselves ({why}): restarts will be cold")
+            why = prepared.last_words() or "no reason is known"
+            self._say(
+                f"The standby processes ended by themselves ({why}); restarts will take longer"
+            )
         self.drop()
 
     def wake(
@@ -217,7 +219,7 @@ class Standbys:
         if self.lost_ahead == 1 and self._prepared is not None:
             last = self._prepared.last_words()
             words = f"{why}: {last}" if last else why
-            self._say(f"{words}; it is started anew when its attempt begins")
+            self._say(f"{words}; it starts again with its attempt")
         self.drop()
 
     def take(self, attempt: int) -> Prepared | None:
@@ -225,7 +227,7 @@ class Standbys:
         self.look()
         if self._prepared is not None and self._prepared.ahead is not None:
             if why := self._prepared.ahead.unfit_for(attempt):
-                self._say(f"what waited for attempt {attempt} is given up: {why}")
+                self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
                 self.drop()
             else:
                 self.lost_ahead = 0
@@ -254,7 +256,7 @@ class Standbys:
 
     def give_up(self, why: str) -> None:
         """What was woken is out of date; it is prepared anew."""
-        self._say(f"what waited for the next attempt is made anew: {why}")
+        self._say(f"The processes prepared for the next attempt are started again: {why}")
         self.drop()
 
     def drop(self) -> None:

@@ -75,7 +75,7 @@ class Storekeeper:
         try:
             self._catalog.tidy([self._draining] if self._draining is not None else [])
         except HoldfastError as error:
-            self._say(f"checkpoints could not be tidied up: {error}")
+            self._say(f"old checkpoint files could not be cleaned up: {error}")
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
@@ -227,4 +227,4 @@ class Storekeeper:
         self._later(feed_all)
 
     def _job_failed(self, error: BaseException) -> None:
-        self._say(f"an error of Holdfast's own in the store worker: {error!r}")
+        self._say(f"internal error in the store worker: {error!r}")

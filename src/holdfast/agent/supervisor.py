@@ -355,7 +355,7 @@ class Supervisor:
         if self.job.standby is not None:
             self._restarts.started(rank, cold)
             if cold and cold != NO_STANDBY:
-                self._screen.say("info", f"rank {rank} starts cold: {cold}")
+                self._screen.say("info", f"Rank {rank} starts without a standby: {cold}")
 
     def _commands_ahead(
         self, outputs: Sequence[RankOutput], scratch: Path, attempt: int, gate: Path | None

@@ -112,7 +112,7 @@ class Upkeep:
         if trouble and not self._trouble:
             self._say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         elif self._trouble and not trouble:
-            self._say("the run store can be written again; nothing was lost")
+            self._say("The run store can be written again; nothing was lost")
         self._trouble = trouble
 
     def _renew(self) -> None:

@@ -34,7 +34,11 @@ LONGEST_GRACE_S = 86_400.0
 
 
 @click.group(invoke_without_command=True)
-@click.option("--autocheckpoint", is_flag=True, help="Do it: without this flag nothing is done.")
+@click.option(
+    "--autocheckpoint",
+    is_flag=True,
+    help="Signal the processes; without this flag nothing is done.",
+)
 @click.option("--notice", metavar="SOURCES", help="Where warnings come from: gce,file:PATH; auto.")
 @click.option(
     "--devices",
@@ -62,7 +66,7 @@ LONGEST_GRACE_S = 86_400.0
 @click.option(
     "--release", metavar="COMMAND", help="Run when they have; split into words, no shell."
 )
-@click.option("--release-file", metavar="FILE", help="Touched when they have.")
+@click.option("--release-file", metavar="FILE", help="Touch FILE when they have.")
 @click.option(
     "--release-event",
     is_flag=True,
@@ -71,7 +75,7 @@ LONGEST_GRACE_S = 86_400.0
 @click.option(
     "--metrics", metavar="PORT", type=click.IntRange(0, 65535), help="For Prometheus, on loopback."
 )
-@click.option("--state", metavar="FOLDER", help="Where it writes down what it has done.")
+@click.option("--state", metavar="FOLDER", help="Where it keeps its state.")
 @click.option("--dry-run", is_flag=True, help="Say what a notice would do now, and do nothing.")
 @click.pass_context
 def agent(context: click.Context, /, **flags: Any) -> None:
@@ -144,7 +148,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
     if flags["release_event"]:
         daemon.settle = partial(_settle, daemon, sources, around)
     for one in sources:
-        say("info", f"listening for notices from {one.name}: {one.why}")
+        say("info", f"Listening for notices from {one.name}: {one.why}")
     close = None
     if flags["metrics"] is not None:
         from holdfast.agent.host_metrics import AgentCollector
@@ -204,7 +208,7 @@ def _rehearse(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> None:
     for one in sight.spared:
         click.echo(f"{_named(one)} would be spared")
     if not sight.holders:
-        click.echo("nobody holds a device")
+        click.echo("no process holds a device")
     click.echo(f"all would have {flags['grace_s']:g} s, or until just before the deadline; then:")
     click.echo(f"would {release.words}")
 
@@ -275,7 +279,7 @@ def _words(text: str, flag: str | None) -> tuple[str, ...]:
     if flag is not None and not words:
         raise ConfigurationError(f"{flag} names nothing: write globs, for example /dev/accel*")
     if flag is not None and (wrong := [one for one in words if not one.startswith("/")]):
-        raise ConfigurationError(f"{flag} {wrong[0]!r} is no absolute path: write /dev/accel*")
+        raise ConfigurationError(f"{flag} {wrong[0]!r} is not an absolute path: write /dev/accel*")
     return words
 
 

@@ -106,7 +106,7 @@ def verify(run: str, checkpoint: str | None, store: str | None, every: bool) -> 
     if bad:
         raise CorruptCheckpoint(
             f"{len(bad)} of {len(names)} checkpoints of run {folder.name!r} cannot be trusted: "
-            f"{', '.join(bad)}; a restart passes over them"
+            f"{', '.join(bad)}; a restart skips them"
         )
 
 
@@ -136,7 +136,7 @@ def unpin(run: str, tag: str, store: str | None) -> None:
     folder = open_run(run, store)
     if not take_away(folder.pins_path, tag):
         raise ConfigurationError(f"run {folder.name!r} has no tag {tag!r}; {_known_tags(folder)}")
-    click.echo(f"{tag} is no tag any more")
+    click.echo(f"{tag} is not a tag any more")
 
 
 def look_at(folder: RunFolder) -> list[Row]:
@@ -186,7 +186,7 @@ def _why_abandoned(one: SetInfo, records: Sequence[AttemptRecord]) -> str:
         left_it = record.attempt > one.attempt and record.resume_step < one.step
         if left_it and record.rollback is not None:
             return f"attempt {record.attempt} rolled back to step {record.resume_step}"
-    return "the run went on from another one"
+    return "the run continued from another one"
 
 
 def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Row:

@@ -98,7 +98,7 @@ def convert(
     if kind is None:
         kind = kind_of(paths[0]) if paths[0].is_file() or paths[0].is_dir() else None
         if kind is None and (paths[0].is_dir() or _is_empty(paths[0])):
-            what = "holds no log that is known" if paths[0].is_dir() else "is empty"
+            what = "holds no log of a known kind" if paths[0].is_dir() else "is empty"
             raise ConfigurationError(f"{logs[0]} {what}: there is nothing to convert in it")
         if kind is None:
             raise ConfigurationError(

@@ -37,11 +37,11 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
 
 @click.command()
 @click.argument("script", required=False)
-@click.option("--run", metavar="RUN", help="Go by what that run has recorded of its saves.")
+@click.option("--run", metavar="RUN", help="Use what that run has recorded of its saves.")
 @store_option
 @click.option("--state", metavar="SIZE", help="How large a checkpoint is, such as 40GiB.")
-@click.option("--grace", "grace_s", type=float, metavar="S", help="As of holdfast run.")
-@click.option("--notice", metavar="SOURCES", help="As of holdfast run.")
+@click.option("--grace", "grace_s", type=float, metavar="S", help="As for holdfast run.")
+@click.option("--notice", metavar="SOURCES", help="As for holdfast run.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def doctor(
     script: str | None,
@@ -51,7 +51,7 @@ def doctor(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Say what on this host will hurt a run, why, and what to do about it.
+    """Check this host for what will hurt a run, and say what to do about it.
 
     Looks at this host, at SCRIPT's source (without running it), and at what RUN has recorded. Asks
     no address but that of a store in a bucket, and those of sources of notices that are named, or
@@ -128,7 +128,7 @@ def _habits(script: str) -> tuple[ScriptHabit, ...]:
     try:
         return look(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigurationError(f"the script {script} is no Python: {error}") from None
+        raise ConfigurationError(f"the script {script} is not valid Python: {error}") from None
 
 
 def _bytes(text: str) -> int:
@@ -153,7 +153,7 @@ def _show(findings: Sequence[Finding], checks: int) -> None:
         click.echo("")
     counts = {name: sum(one.severity == name for one in findings) for name in STYLES}
     told = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items() if n)
-    click.echo(f"{checks} checks: {told or 'nothing that will hurt'}")
+    click.echo(f"{checks} checks: {told or 'no problem found'}")
 
 
 def _wrapped(text: str, width: int) -> list[str]:

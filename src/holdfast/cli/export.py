@@ -25,7 +25,10 @@ LEAST_S, MOST_S = 0.2, 3600.0
     "--prometheus", is_flag=True, help="Serve numbers for Prometheus on this host's loopback."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), metavar="PORT", help="Where: 9464; 0: any free one."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="The port; 9464 by default, 0 for any free one.",
 )
 @click.option("--tensorboard", metavar="DIR", help="Write scalars for TensorBoard there.")
 @click.option("--gcp", metavar="PROJECT/ZONE", help="Send to Google Cloud Monitoring and Logging.")
@@ -35,7 +38,7 @@ LEAST_S, MOST_S = 0.2, 3600.0
     type=Seconds(LEAST_S, MOST_S),
     default=15.0,
     metavar="S",
-    help="Look at the runs each S seconds: 15.",
+    help="Look at the runs every S seconds; 15 by default.",
 )
 @click.option("--once", is_flag=True, help="Look once, and end; --prometheus then prints.")
 @click.option("--rules", is_flag=True, help="Print recording and alert rules for Prometheus.")
@@ -75,7 +78,7 @@ def export(
     wanted = [history, rules, dashboard, not asked.nothing]
     if sum(wanted) != 1:
         raise click.UsageError(
-            "say what to export: --history, --prometheus, --tensorboard, --gcp, --rules or "
+            "name what to export: --history, --prometheus, --tensorboard, --gcp, --rules or "
             "--dashboard",
             context,
         )

@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def looking_options(
     every_s: float = 15.0,
     limit_s: float | None = None,
-    limit: str = "Wait so long at most, then exit with 69.",
+    limit: str = "Wait no longer than that, then exit with 69.",
 ) -> Callable[[F], F]:
     """`--every S` and `--limit S`, of commands that look again and again; `limit`: its help."""
     every = click.option(
@@ -48,7 +48,7 @@ def looking_options(
 
 def accept_option(command: F) -> F:
     """`--accept-stored`."""
-    words = "Take what the store says of the machines, though nobody agreed to it here."
+    words = "Use the machine settings of the store, although this host has not agreed to them."
     return click.option("--accept-stored", is_flag=True, help=words)(command)
 
 
@@ -129,7 +129,7 @@ def concluded(decision: Decision) -> int:
         too = f", and the healthy {', '.join(action.healthy)} with it" if action.healthy else ""
         click.echo(f"would {action.act} {action.name}{too}: {reason}; nothing was done, see {flag}")
     elif action.act is Act.ASK:
-        click.echo(f"somebody must see to it: {reason}")
+        click.echo(f"a person has to act: {reason}")
     else:
         click.echo(reason)
     return EXIT_DONE if action.act is Act.REST else EXIT_UNAVAILABLE

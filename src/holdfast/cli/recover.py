@@ -29,7 +29,7 @@ SECOND_NS = 1_000_000_000
     "--dry-run", is_flag=True, help="Say what would be done, and do nothing: the default."
 )
 @click.option("--delete", is_flag=True, help="Delete what is lost, and make it again.")
-@click.option("--create", is_flag=True, help="Make again what is gone; delete nothing.")
+@click.option("--create", is_flag=True, help="Create missing machines; delete none.")
 @click.option("--watch", is_flag=True, help="Go on looking when all is well.")
 @looking_options()
 @click.option(

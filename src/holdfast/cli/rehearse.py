@@ -46,7 +46,7 @@ def _shared(command: F) -> F:
             type=Seconds(least=1),
             default=600.0,
             metavar="S",
-            help="Give up after so many seconds; 600.",
+            help="Give up after so many seconds; 600 by default.",
         ),
         click.option(
             "--then",
@@ -54,9 +54,9 @@ def _shared(command: F) -> F:
             type=click.IntRange(min=1),
             default=3,
             metavar="N",
-            help="New steps that it must make afterwards; 3.",
+            help="New steps that it must make afterwards; 3 by default.",
         ),
-        click.option("--ranks", type=int, metavar="N", help="Training processes; 1."),
+        click.option("--ranks", type=int, metavar="N", help="Training processes; 1 by default."),
         click.option("--store", metavar="FOLDER", help="Keep the run there; else it is removed."),
         click.option(
             "--after",
@@ -72,7 +72,7 @@ def _shared(command: F) -> F:
 def _announced(command: F) -> F:
     """And those of rehearsals in which a service tells of it."""
     for option in (
-        click.option("--grace", "grace_s", type=float, metavar="S", help="As of holdfast run."),
+        click.option("--grace", "grace_s", type=float, metavar="S", help="As for holdfast run."),
         click.option("--script", metavar="FILE", help="What the emulator says, and how it fails."),
         click.option(
             "--source",
@@ -86,7 +86,7 @@ def _announced(command: F) -> F:
 
 @click.group(no_args_is_help=True)
 def rehearse() -> None:
-    """Do to a run what clouds do to it, here and now, and say what came of it.
+    """Rehearse maintenance, preemption and failures of a run on this machine.
 
     COMMAND runs under `holdfast run` in a store of its own, with real processes and real signals.
     What warns it is an emulator on this host's loopback; no other address is asked, but by
@@ -127,7 +127,7 @@ def preemption(command: Sequence[str], **flags: Any) -> None:
 
 
 @rehearse.command(short_help="Kill a rank.")
-@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0.")
+@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0 by default.")
 @_shared
 def kill(command: Sequence[str], **flags: Any) -> None:
     """Send a rank SIGKILL, and see the run go on by itself."""
@@ -135,8 +135,10 @@ def kill(command: Sequence[str], **flags: Any) -> None:
 
 
 @rehearse.command(short_help="Have a rank hang.")
-@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0.")
-@click.option("--hang", default="auto:5", metavar="S", help="As of holdfast run; auto:5.")
+@click.option("--rank", type=int, default=0, metavar="N", help="Which one; 0 by default.")
+@click.option(
+    "--hang", default="auto:5", metavar="S", help="As for holdfast run; auto:5 by default."
+)
 @_shared
 def hang(command: Sequence[str], **flags: Any) -> None:
     """Send a rank SIGSTOP, see that noticed, and the run go on by itself."""

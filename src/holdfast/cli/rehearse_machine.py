@@ -33,8 +33,8 @@ NS_PER_S = 1_000_000_000
 @click.option(
     "--worker", "workers", multiple=True, metavar="N", help="Which of its hosts; the first."
 )
-@click.option("--yes", is_flag=True, help="Do it: without this flag nothing is asked for.")
-@looking_options(2.0, 300.0, "Wait so long for the run to hear it; 300.")
+@click.option("--yes", is_flag=True, help="Ask for it; without this flag nothing is done.")
+@looking_options(2.0, 300.0, "Wait so long for the run to hear it; 300 s by default.")
 def machine(
     run: str,
     store: str | None,

@@ -156,7 +156,7 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
         history = read_history("/dev/stdin" if path == "-" else path)
     except HistoryError as error:
         where = "standard input" if path == "-" else path
-        raise ConfigurationError(f"{where} is no history: {error}") from None
+        raise ConfigurationError(f"{where} is not a history: {error}") from None
     ledger = Ledger()
     ledger.add_history(history)
     now_ns = None if now is None else _clock_ns(now)

@@ -120,7 +120,7 @@ def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
 
     SIGTERM is a notice with the grace period: an agreed save, then exit code 75. Ctrl-C once saves
     and stops, twice stops now. Exit codes: 0 done, 75 saved (start me again), 1 the command failed,
-    69 the store is unavailable, 78 configuration.
+    69 the store is unavailable, 78 invalid configuration or arguments.
     """
     from holdfast.cli.supervise import supervise
     from holdfast.config import pass_on_file, resolve, strange_variables

@@ -12,7 +12,7 @@ from holdfast.journal.control import request
 @click.argument("run")
 @store_option
 def save(run: str, store: str | None) -> None:
-    """Ask RUN to save at its next step and go on."""
+    """Ask RUN to save at its next step and continue."""
     folder = open_run(run, store)
     request(folder, "save", tag=None)
     click.echo(f"asked run {folder.name!r} for a save")

@@ -208,7 +208,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     if failures:
         last = failures[-1]
         count = supervisor.machine.failures_seen
-        rows.append(("incidents", f"{count}, the last: {last.signature}"))
+        rows.append(("incidents", f"{count}, the last: {last.how}"))
     return rows
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-LONGEST_S = 1e9  # 31 years: what is longer cannot be meant
+LONGEST_S = 1e9  # 31 years: what is longer is not valid
 
 
 class Seconds(click.FloatRange):
@@ -21,5 +21,5 @@ class Seconds(click.FloatRange):
         """As click has it, to which `nan` is in every range."""
         found: float = super().convert(value, param, ctx)
         if not found <= LONGEST_S:
-            self.fail(f"{value} is no number of seconds that can be meant", param, ctx)
+            self.fail(f"{value} is not a valid number of seconds", param, ctx)
         return found

@@ -47,7 +47,7 @@ MAX_TOKEN_BYTES = 4096
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="Who looks must have the token in FILE, which nobody else may read.",
+    help="Viewers need the token in FILE, which only you may read.",
 )
 @click.option("--no-token", is_flag=True, help="All users of this machine may look.")
 @click.option(
@@ -110,7 +110,7 @@ def serve(
             say_link("the link was opened; the next browser needs", link_of(sock, word))
 
         invitation = Invitation(invite) if is_inviting else None
-        note = "; who looks needs the token" if access.token and not is_inviting else ""
+        note = "; viewers need the token" if access.token and not is_inviting else ""
         if invitation is None:
             say(f"the runs of {shown} are at {url_of(sock)}{note}")
         else:

@@ -51,7 +51,7 @@ def simulate(
     as_json: bool,
     **flags: object,
 ) -> None:
-    """Run a training job in virtual time, and say what came of it.
+    """Simulate a training job in virtual time, and report what came of it.
 
     The parameters are those of holdfast plan. Faults are drawn, or replayed from a trace; what is
     done about them is decided by the core that supervises real runs. How to read the outcome:

@@ -11,7 +11,7 @@ from holdfast.journal.control import request
 @click.command()
 @click.argument("run")
 @store_option
-@click.option("--now", is_flag=True, help="Without saving.")
+@click.option("--now", is_flag=True, help="Stop without saving.")
 @click.option("--grace", type=float, metavar="S", help="Seconds until the run must be gone.")
 def stop(run: str, store: str | None, now: bool, grace: float | None) -> None:
     """Ask RUN to save at its next step and stop."""

@@ -85,7 +85,10 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         scratch = scratch_dir(folder.scratch_key, bases=bases)
         if ended := fence(folder.identity.run_id):
             pids = ", ".join(map(str, ended))
-            screen.say("warning", f"processes {pids} of an earlier start still ran: ended them")
+            screen.say(
+                "warning",
+                f"Processes {pids} of an earlier start were still running; they were killed",
+            )
         for sentence in adopt(folder, scratch):
             screen.say("warning", sentence)
         memory = _memory(settings, folder, screen)
@@ -199,7 +202,7 @@ def _run(
     supervisor = Supervisor(folder, lease, job, chronicle, screen)
     supervisor.listener = ears.listener(supervisor, job.grace_ns)
     for one in ears.sources:
-        screen.say("info", f"listening for notices from {one.name}: {one.why}")
+        screen.say("info", f"Listening for notices from {one.name}: {one.why}")
     supervisor.upkeep.add(
         LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)])
     )
@@ -246,7 +249,9 @@ def _working_directory() -> str:
     try:
         return str(Path.cwd())
     except OSError as error:
-        raise ConfigurationError(f"the working directory is gone ({error}); change it") from error
+        raise ConfigurationError(
+            f"the working directory does not exist any more ({error}); change it"
+        ) from error
 
 
 def _opened(folder: RunFolder, memory: MemoryJob | None) -> ev.Opened:

@@ -36,7 +36,7 @@ PROVIDER = "cloud-tpu"
 @click.argument("run")
 @store_option
 @accept_option
-@click.option("--project", required=True, metavar="NAME", help="The project that pays.")
+@click.option("--project", required=True, metavar="NAME", help="The project to use.")
 @click.option("--zone", required=True, metavar="ZONE", help="Such as us-west4-a.")
 @click.option("--type", "accelerator", required=True, metavar="TYPE", help="Such as v5litepod-8.")
 @click.option("--runtime", required=True, metavar="VERSION", help="The machines' software.")
@@ -55,11 +55,15 @@ PROVIDER = "cloud-tpu"
     default=str(Workers.FIRST),
     help="Of several hosts: the first starts COMMAND, supervised, or each does, by itself.",
 )
-@click.option("--no-agent", is_flag=True, help="Without the agent beside the run.")
-@click.option("--service-account", default="", metavar="EMAIL", help="The machines' account.")
-@click.option("--network", default="", metavar="NAME", help="Their network.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label more.")
-@click.option("--no-autocheckpoint", is_flag=True, help="Without a warning ahead of maintenance.")
+@click.option("--no-agent", is_flag=True, help="Do not start the agent beside the run.")
+@click.option(
+    "--service-account", default="", metavar="EMAIL", help="The service account of the machines."
+)
+@click.option("--network", default="", metavar="NAME", help="The network of the machines.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Another label.")
+@click.option(
+    "--no-autocheckpoint", is_flag=True, help="Do not ask for a warning ahead of maintenance."
+)
 @click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
 @click.option("--dry-run", is_flag=True, help="Show what would be made, and its script.")
 @looking_options()
@@ -195,5 +199,5 @@ def _setup(path: str | None) -> str:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigurationError(f"{text!r} is no label; write KEY=VALUE")
+        raise ConfigurationError(f"{text!r} is not a label; write KEY=VALUE")
     return key, value

@@ -43,7 +43,7 @@ def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None =
 
     `flags` maps names of settings to values, None meaning "not given". The file is `config_file`,
     else what HOLDFAST_CONFIG names, else ./holdfast.toml if there is one. Raises ConfigurationError
-    for a value that cannot be meant (naming its source), for an unknown key in the file, and for a
+    for a value that is not valid (naming its source), for an unknown key in the file, and for a
     ./holdfast.toml of somebody whose code is not run anyway.
     """
     return sources.resolve(os.environ, flags or {}, config_file, _trusted_uids())

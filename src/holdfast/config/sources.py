@@ -69,7 +69,7 @@ def resolve(
             values[row.name] = row.kind.parse(value)
         except ValueError:
             raise ConfigurationError(
-                f"{row.name} = {shown(value)} ({origin.where}) cannot be meant: "
+                f"{row.name} = {shown(value)} ({origin.where}) is not valid: "
                 f"give {row.kind.words.replace('`', '')}"
             ) from None
         origins[row.name] = origin

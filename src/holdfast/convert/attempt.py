@@ -90,7 +90,7 @@ class Attempt:
         if not self.rows and not self.placed_any:
             return None
         if judged is Judged.RESTART:
-            return "the steps fall back: taken for a restart"
+            return "the steps fall back: counted as a restart"
         if self.silent_until_ns is not None:
             return _gap_words(gap_ns)
         at_ns, heard_ns = step.at_ns, self.seen_ns
@@ -106,9 +106,9 @@ class Attempt:
             last = self.rows[-1].last if self.rows else self.last_step or 0
             follows = (step.first or step.last) == last + 1 or step.first is None
             if not follows or at_ns is None or heard_ns is None:
-                return "a new file: taken for a restart"
+                return "a new file: counted as a restart"
         return None
 
 
 def _gap_words(gap_ns: int) -> str:
-    return f"nothing was written for over {gap_ns / NS_PER_S:g} s: taken for a restart (--gap)"
+    return f"nothing was written for over {gap_ns / NS_PER_S:g} s: counted as a restart (--gap)"

@@ -101,7 +101,7 @@ def while_waiting(
     if newer.epoch != my_epoch and newer.step > my_step:
         return Answer.GO_ON, f"a rank missed step {my_step}: now ordered at step {newer.step}"
     if supervisor_lost:
-        return Answer.LEAVE_UNSAVED, "the supervisor is gone: nobody can commit the save"
+        return Answer.LEAVE_UNSAVED, "the supervisor has ended, so the save cannot be committed"
     return Answer.WAIT, f"step {my_step} is not yet durable on all ranks"
 
 

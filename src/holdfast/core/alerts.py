@@ -106,7 +106,7 @@ def _of_live(vital: Vital, policy: AlertPolicy) -> Iterator[Alert]:
         yield Alert(name, AlertKind.CRASH_LOOP, words, None)
     elif vital.loops >= policy.loop:
         cause = f", the last: {vital.last_cause}" if vital.last_cause else ""
-        words = f"{vital.loops} attempts in a row ended with no step{cause}"
+        words = f"{vital.loops} attempts in a row ended without a step{cause}"
         yield Alert(name, AlertKind.CRASH_LOOP, words, None)
     limit_ns, age_ns = policy.checkpoint_ns, vital.save_age_ns
     if limit_ns is not None and age_ns is not None and age_ns > limit_ns:

@@ -81,7 +81,7 @@ def begins_ns(policy: Policy, one: Announcement) -> tuple[int | None, str]:
     if deadline_ns is None and one.state is NoticeState.STARTED:
         return None, "it had started before it was heard of: the host has come back from it"
     if deadline_ns is None or not one.is_told:
-        return one.since_ns, "nobody says for certain when"
+        return one.since_ns, "no certain time is known"
     return deadline_ns - policy.margin_ns - policy.grace_ns, "as late as leaves the whole grace"
 
 

@@ -141,7 +141,7 @@ Action = Look | Signal | Report | Release | Tell
 class Outcome(StrEnum):
     """How a round ended."""
 
-    CLEAR = "clear"  # nobody holds a device any more
+    CLEAR = "clear"  # no process holds a device any more
     OVERDUE = "overdue"  # the time was over first
     WITHDRAWN = "withdrawn"  # the notice was: nothing is released
 

@@ -67,7 +67,11 @@ class DrainWatch:
             return ""
         self._at_hand = min(max(FEWEST_AT_HAND, 2 * self._at_hand), MOST_AT_HAND)
         self._left_at_hand = self._at_hand
-        return f"not done after {since_ns / SECOND_NS:.0f} s" if is_late else "the next one is due"
+        return (
+            f"not done after {since_ns / SECOND_NS:.0f} s"
+            if is_late
+            else "the next checkpoint is due"
+        )
 
     def may_give_way(self) -> bool:
         """Whether the drain that begins now should: not if one was late a short while ago."""

@@ -223,13 +223,14 @@ _RULES: tuple[
     (lambda e: _signal_of(e) in _CRASH_SIGNALS, lambda e: _by_signal(e, ExitCause.CRASHED)),
     (lambda e: _signal_of(e) != 0, lambda e: _by_signal(e, ExitCause.KILLED)),
     (lambda e: e.code == EXIT_CONFIGURATION,
-        _says(ExitCause.CONFIGURATION, "exited {code}: its configuration cannot be meant")),
+        _says(ExitCause.CONFIGURATION, "exited {code}: invalid configuration or arguments")),
     (lambda e: e.code in (126, 127),
         _says(ExitCause.CONFIGURATION, "exited {code}: a shell could not run the command")),
     (lambda e: e.code == EXIT_UNAVAILABLE,
-        _says(ExitCause.STORE_UNAVAILABLE, "exited {code}: the store or a resource is away")),
+        _says(ExitCause.STORE_UNAVAILABLE,
+              "exited {code}: the store or a resource is not available")),
     (lambda e: e.code is not None, _says(ExitCause.USER_ERROR, "exited with code {code}")),
-    (lambda e: True, _says(ExitCause.UNKNOWN, "ended in a way that nobody saw")),  # noqa: ARG005
+    (lambda e: True, _says(ExitCause.UNKNOWN, "ended for an unknown reason")),  # noqa: ARG005
 )
 # fmt: on
 

@@ -149,7 +149,7 @@ class HangWatch:
         self._suspicion = _Suspicion(event.at_ns)
         words = describe(suspect(hung), event.at_ns, ranks=self._ranks)
         return [
-            act.Say("warning", f"{words}; asking where it stands"),
+            act.Say("warning", f"{words}; collecting stacks"),
             act.CollectStacks(event.attempt),
             act.SetTimer(Timer.HANG, event.at_ns + STACKS_LIMIT_NS),
         ]

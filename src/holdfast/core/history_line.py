@@ -93,7 +93,7 @@ class Fields(NamedTuple):
             ns = None
         if ns is None:
             raise self.wrong(
-                f'has "{key}": {_quote(value)}, which is no time: write seconds as a number '
+                f'has "{key}": {_quote(value)}, which is not a time: write seconds as a number '
                 f"between -{MAX_TIME_S} and {MAX_TIME_S}"
             )
         return ns

@@ -78,7 +78,7 @@ class Keeping:
         )
         if not late:
             return []
-        words = f"taking step {step} to the run store gives way to the training no longer: {late}"
+        words = f"Writing step {step} to disk at full speed: {late}"
         return [act.Say("info", words), *self._drain(at_ns, Wanted(now.kept, late, is_urgent=True))]
 
     def _drain(self, at_ns: int, wanted: Wanted) -> list[act.Action]:
@@ -177,7 +177,7 @@ class Keeping:
         is_awaited = self._is_awaited(kept.attempt, kept.step) and not self._tier.is_sealing
         epoch = self._saving.agreement.epoch
         if over.why_not:
-            words = f"step {kept.step} could not be made durable: {over.why_not}"
+            words = f"step {kept.step} could not be written to the run store: {over.why_not}"
             if is_awaited:
                 is_sealed = self._tier.newest is not None and self._tier.newest.step == kept.step
                 failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)

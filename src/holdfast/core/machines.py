@@ -90,7 +90,7 @@ class Machines:
             elif type(value) is not kinds.get(name, str):
                 value = None
             if value is None:
-                raise ValueError(f"its {name} cannot be meant")
+                raise ValueError(f"its {name} is not valid")
             values[name] = Buy(value) if name == "buy" else value
         return checked(cls(**values))
 
@@ -107,7 +107,7 @@ def checked(machines: Machines) -> Machines:
     for what in ("project", "zone", "accelerator", "runtime"):
         value = getattr(machines, what)
         if not _WORD.fullmatch(value):
-            raise ConfigurationError(f"the {what} {value!r} cannot be meant; name one")
+            raise ConfigurationError(f"the {what} {value!r} is not valid; name one")
     if not _NAME.fullmatch(machines.prefix):
         raise ConfigurationError(
             f"{machines.prefix!r} cannot begin a machine's name; use small letters, digits and "
@@ -115,7 +115,7 @@ def checked(machines: Machines) -> Machines:
         )
     if not 1 <= machines.slices <= MAX_SLICES:
         raise ConfigurationError(
-            f"{machines.slices} slices cannot be had; ask for 1 to {MAX_SLICES}"
+            f"{machines.slices} slices are not possible; ask for 1 to {MAX_SLICES}"
         )
     if machines.slices > 1 and not machines.is_queued:
         raise ConfigurationError(

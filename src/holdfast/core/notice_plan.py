@@ -141,7 +141,7 @@ def plan(
         if identity(one) in view.served:
             continue
         if policy.ends(one.action):
-            return Plan(What.SAVE, view.now_ns, one), "nobody says when, so it is saved now"
+            return Plan(What.SAVE, view.now_ns, one), "no time is given, so it is saved now"
         if one.action in (NoticeAction.REBALANCE, NoticeAction.DRAIN):
             return Plan(What.SAVE, view.now_ns, one), "the host may go, so it is saved now"
     return Plan(), "nothing that is announced ends the run"

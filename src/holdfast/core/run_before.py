@@ -91,9 +91,13 @@ def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
     run.high_water_at_launch = run.high_water
     run.saves_wake_ns = None
     return [
-        act.Say("info", f"attempt {run.attempt}: {event.words}"),
+        act.Say("info", _started(run.attempt, event.words)),
         act.Launch(run.attempt, event.resume, on_record),
     ]
+
+
+def _started(attempt: int, words: str) -> str:
+    return f"Attempt {attempt}: {words}" if attempt else f"{words[:1].upper()}{words[1:]}"
 
 
 def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:

@@ -110,8 +110,10 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
         return run.keeping.drain_newest(event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.DRAINING
-        late = "the deadline came" if event.timer == Timer.DEADLINE else "ranks did not leave"
-        return [act.Say("warning", f"{late}: ending them"), act.Kill(late)]
+        late = (
+            "the deadline came" if event.timer == Timer.DEADLINE else "they did not leave in time"
+        )
+        return [act.Say("warning", f"Killing the ranks that are left: {late}"), act.Kill(late)]
     return [act.Examine(run.attempt)] if event.timer == Timer.HANG else []
 
 

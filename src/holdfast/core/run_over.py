@@ -40,7 +40,7 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
     limit_ns = at_ns + run.policy.store_patience_ns
     if run.done_ns is not None:  # a store that hangs has its patience, one that fails the hold
         limit_ns = max(limit_ns, run.holding.until_ns or at_ns + run.holding.limit_ns)
-    words = "what is in memory is taken to the run store"
+    words = "Writing the newest snapshot from memory to the run store"
     limit_ns = run.stopping.deadline_ns or limit_ns
     return [*ends, act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
 

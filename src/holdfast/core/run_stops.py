@@ -66,7 +66,7 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
     if run.saving.agreement.is_saved and not run.saving.is_ended:
         run.state = State.DRAINING
         return [
-            act.Say("info", "no step since the last checkpoint: leaving without saving"),
+            act.Say("info", "Leaving without saving: no step was done since the last checkpoint"),
             act.Kill(stop.source),
         ]
     actions = run.saving.stop(at_ns, stop.source, run.stopping.leave_by_ns(at_ns))
@@ -103,9 +103,9 @@ def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
     """End the attempt without a save, and start from where a person wants it to."""
     if not run.rollbacks.add((event.wish,)):
         return []
-    said = act.Say("warning", f"asked to go {rollback.wish_words(event.wish)}")
+    said = act.Say("warning", f"Asked to go {rollback.wish_words(event.wish)}")
     if run.stop is not None:
-        return [said, act.Say("warning", "the run is stopping: its next start goes back")]
+        return [said, act.Say("warning", "The run is stopping; its next start goes back")]
     if run.state is State.RUNNING:
         return [said, *end_to_go_back(run)]
     if run.state is State.WAITING:

@@ -326,7 +326,7 @@ class Optimal(SavePolicy):
             f"{_time(total_ns / SECOND_NS)}, failures every {_time(self.mtbf_s(view))}"
         )
         if interval_s > best_s:
-            limit = "writing would not keep up" if floor_s > self.min_s else "no use in more"
+            limit = "writing would not keep up" if floor_s > self.min_s else "more would not help"
             why += f" ({_time(best_s)} would be best, but {limit})"
         elif interval_s < best_s:
             why += f" ({_time(best_s)} would be best, but that is much to lose)"

@@ -14,7 +14,7 @@ _FAILS = {
     "opened": (
         "cannot be opened",
         "no run will start",
-        "set what is missing, in the environment of whoever starts the run",
+        "set what is missing in the environment that starts the run",
     ),
     "written": (
         "cannot be written",
@@ -23,7 +23,7 @@ _FAILS = {
     ),
     "read": (
         "cannot be read",
-        "no run goes on from its checkpoint",
+        "no run can resume from its checkpoint",
         "let the identity read objects below the prefix",
     ),
     "listed": (
@@ -77,7 +77,7 @@ def _manners(place: ObjectStore) -> Iterator[Finding]:
         yield Finding(
             "bucket",
             Severity.ERROR,
-            f"the run store {place.url} creates an object over one that is there",
+            f"the run store {place.url} overwrites an object that exists",
             "two supervisors could hold one run, and write into each other's attempts",
             "use a store that honours conditional writes (If-None-Match), or a shared folder",
         )

@@ -25,7 +25,7 @@ def grace(facts: Facts) -> Iterator[Finding]:
             "grace",
             Severity.NOTE,
             f"run {run.name!r} has not told yet how long a durable save takes",
-            "nobody knows whether it fits into the grace period",
+            "it is not known whether it fits into the grace period",
             "let it save once, then ask again; or rehearse: holdfast rehearse",
         )
         return

@@ -30,7 +30,7 @@ SAYS: dict[Habit, Said] = {
     Habit.IGNORES_SIGTERM: Said(
         Severity.ERROR,
         "has SIGTERM ignored",
-        "nothing that wants to end this process gently can, and it is killed with nothing saved",
+        "this process cannot be stopped gently: it is killed, and nothing is saved",
         "remove it",
     ),
     Habit.DIES_OF_SIGTERM: Said(
@@ -65,7 +65,7 @@ SAYS: dict[Habit, Said] = {
     ),
     Habit.SWALLOWS_EXIT: Said(
         Severity.NOTE,
-        "catches SystemExit, and goes on",
+        "catches SystemExit and continues",
         "where the loop runs below it, hf.Stop ends there, and the process does not leave",
         RAISE,
     ),

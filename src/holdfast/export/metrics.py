@@ -177,7 +177,7 @@ METRICS: tuple[Metric, ...] = (
            lambda s: _one(s.since_seen_s)),
     Metric("seen_timestamp_seconds", GAUGE, (), "When the run last showed life, unix time",
            lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / NS_PER_S)),
-    Metric("journal_dropped_records", GAUGE, (), "Records not written for want of space",
+    Metric("journal_dropped_records", GAUGE, (), "Records not written for lack of space",
            lambda s: _one(s.records_dropped)),
 )  # fmt: skip
 

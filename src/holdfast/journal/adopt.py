@@ -42,7 +42,9 @@ def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list
     for record in attempts(folder).records:
         if record.end is None:
             end = _close(folder, record)
-            said.append(f"attempt {record.attempt} was left open: {end.words}")
+            said.append(
+                f"{end.words[:1].upper()}{end.words[1:]}; attempt {record.attempt} is closed"
+            )
     return said
 
 
@@ -68,7 +70,7 @@ def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) ->
             try:
                 _bring_home(folder, on_record, place)
             except (HoldfastError, OSError) as error:
-                said.append(f"{place} could not be brought home: {error}")
+                said.append(f"{place} could not be copied to the run store: {error}")
             else:
                 shutil.rmtree(place, ignore_errors=True)
     return said
@@ -108,8 +110,8 @@ def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, i
 
 def _lost(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int]:
     holder = holder_of(folder, record.epoch)
-    who = f"whoever ran it ({holder})" if holder else "whoever ran it"
-    return LOST_CAUSE, f"{who} was killed, or its host was: nobody saw the end", time.time_ns()
+    who = f"the previous supervisor ({holder})" if holder else "the previous supervisor"
+    return LOST_CAUSE, f"{who} died without shutting down", time.time_ns()
 
 
 def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:

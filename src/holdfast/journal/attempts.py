@@ -298,8 +298,8 @@ def _chain(records: Iterable[AttemptRecord]) -> Iterator[AttemptRecord]:
 
 def _fenced(folder: RunFolder, number: int) -> str:
     return (
-        f"attempt {number} of run {folder.name!r} was created by somebody else: "
-        "this supervisor was replaced and must stop"
+        f"attempt {number} of run {folder.name!r} was created by another supervisor: "
+        "this one was replaced and must stop"
     )
 
 

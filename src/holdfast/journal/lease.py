@@ -106,7 +106,7 @@ class Lease:
         if taken:
             successor = holder_of(self.folder, self.epoch + 1)
             raise RunHeld(
-                f"run {self.folder.name!r} was taken over by {successor or 'somebody unknown'} "
+                f"run {self.folder.name!r} was taken over by {successor or 'an unknown process'} "
                 f"while this supervisor (lease {self.epoch}) showed no life; it must stop now"
             )
 
@@ -173,15 +173,15 @@ def _ensure_free(
     state = _state(folder, epoch, holder)
     if state is LeaseState.UNKNOWN:
         on_wait(
-            f"run {folder.name!r} was held by {holder or 'somebody unknown'}; watching up to "
-            f"{SILENT_AFTER_S:.0f} s whether it still shows life"
+            f"run {folder.name!r} was held by {holder or 'an unknown process'}; waiting up to "
+            f"{SILENT_AFTER_S:.0f} s to see whether it is alive"
         )
         state = _watch(folder, epoch, clock, sleep)
     elif state is LeaseState.HELD and holder is not None:
         state = _watch_dying(folder, epoch, holder, clock, sleep)
     if state is LeaseState.HELD:
         raise RunHeld(
-            f"run {folder.name!r} is held by {holder or 'somebody unknown'}; "
+            f"run {folder.name!r} is held by {holder or 'an unknown process'}; "
             f"stop it with `holdfast stop {folder.name}` or wait"
         )
 

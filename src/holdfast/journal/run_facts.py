@@ -145,7 +145,7 @@ class RunFacts:
         dropped = sum(source.words.dropped for source in self._sources.values())
         if dropped:
             notes.append(
-                f"{dropped} records were not written for want of space; "
+                f"{dropped} records were not written for lack of space; "
                 "steps between recorded ones count as equally long"
             )
         for source in self._sources.values():

@@ -77,7 +77,7 @@ def _moment(text: str, written_unix_ns: int) -> int:
         seconds = moment.timestamp()
         return int(seconds * SECOND_NS)
     if not 0 <= seconds < 1e9:
-        raise ValueError("a number of seconds that cannot be meant")
+        raise ValueError("a number of seconds that is not valid")
     return written_unix_ns + int(seconds * SECOND_NS)
 
 

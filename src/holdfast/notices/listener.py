@@ -67,7 +67,7 @@ class Watched:
     ) -> None:
         """`backoff`: the source's own where none is given.
 
-        Raises ConfigurationError for an option of the source that cannot be meant.
+        Raises ConfigurationError for an option of the source that is not valid.
         """
         self.standing = Standing(wanted.name, wanted.why)
         self._heard, self._say, self._sleep = heard, say, sleep
@@ -149,7 +149,7 @@ class Listener:
         luck: Callable[[], float] = random.random,
         backoff: Backoff | None = None,
     ) -> None:
-        """Nothing is opened yet; raises ConfigurationError for options that cannot be meant.
+        """Nothing is opened yet; raises ConfigurationError for options that are not valid.
 
         `changed`: how a source gets on has; called from the thread as well. `since_unix_ns`: since
         when somebody has listened for the same, if that is longer; see `Tools`, also for

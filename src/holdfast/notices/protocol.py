@@ -153,4 +153,4 @@ class SourceModule(Protocol):
     """What each module of a source offers."""
 
     def make(self, option: str, tools: Tools, around: Surroundings) -> Source:
-        """The source; raises ConfigurationError for an option that cannot be meant."""
+        """The source; raises ConfigurationError for an option that is not valid."""

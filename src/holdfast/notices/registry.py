@@ -53,7 +53,7 @@ class Wanted:
         return Backoff(cap_ns=SOURCES[self.name].longest_wait_s * SECOND_NS)
 
     def make(self, tools: Tools, around: Surroundings) -> Source:
-        """The source itself; raises ConfigurationError for an option that cannot be meant."""
+        """The source itself; raises ConfigurationError for an option that is not valid."""
         module = importlib.import_module(f"holdfast.notices.{SOURCES[self.name].module}")
         return cast("SourceModule", module).make(self.option, tools, around)
 

@@ -226,7 +226,7 @@ def make(option: str, tools: Tools, around: Surroundings) -> Slurm:
     """Of the path of `scontrol`, looked up in PATH where none is given, and how often it is asked.
 
     `PATH@SECONDS`, either of them alone, or nothing. Raises ConfigurationError outside a job, and
-    for seconds that cannot be meant.
+    for seconds that are not valid.
     """
     job = around.environment.get("SLURM_JOB_ID", "")
     if not re.fullmatch(r"[0-9]{1,12}", job):

@@ -80,7 +80,7 @@ class Moment(NamedTuple):
 
 
 def read_script(path: Path) -> Script:
-    """A script's file; raises ConfigurationError for one that cannot be meant."""
+    """A script's file; raises ConfigurationError for one that is not valid."""
     try:
         with path.open("rb") as file:
             text = file.read(SCRIPT_MAX_BYTES + 1).decode()
@@ -94,7 +94,7 @@ def read_script(path: Path) -> Script:
     try:
         return script_of(loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigurationError(f"the script {path} cannot be meant: {error}") from None
+        raise ConfigurationError(f"the script {path} is not valid: {error}") from None
 
 
 def script_of(told: object) -> Script:

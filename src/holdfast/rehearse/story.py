@@ -64,7 +64,7 @@ def verdict(story: Story) -> tuple[bool, str]:
     if story.exit_code == EXIT_DONE:
         return True, "it was done before it had to leave: train for longer to see more"
     if story.known_ns is None:
-        return False, "nobody noticed it"
+        return False, "it was not noticed"
     if story.what.is_announced and story.exit_code is None and not story.is_taken:
         why = "the notice was withdrawn" if tale.is_withdrawn else "nothing dated ends the run"
         return True, f"{why}, and training went on"

@@ -88,15 +88,15 @@ def advice(run: Condition) -> Advice:
     if run.state == "new":
         return Advice(_start(run), "It was never launched.")
     if run.state == "failed":
-        why = f"It gave up: {run.why or 'see its last lines'}. Mend that, then start it again."
+        why = f"It gave up: {run.why or 'see its last lines'}. Fix that, then start it again."
         return Advice(_logs(run), why, urgent=True)
     if run.state in ("stopped", "interrupted"):
         why = "It was asked to stop, and waits to be started again."
         if run.state == "interrupted":
-            why = "Its supervisor is gone; started again it goes on from its newest checkpoint."
+            why = "Its supervisor has ended. Start it again: it resumes from its newest checkpoint."
         return Advice(_start(run), why, urgent=run.state == "interrupted")
     if run.state == "silent":
-        why = "Its supervisor, on another host, shows no life: look at that host."
+        why = "Its supervisor on another host shows no sign of life: look at that host."
         return Advice(_command("logs", run, "--tail 50"), why, urgent=True)
     return _of_running(run)
 
@@ -108,7 +108,7 @@ def _of_running(run: Condition) -> Advice:
     if run.deadline_in_ns is not None:
         return _before_a_deadline(run, run.deadline_in_ns)
     if run.same_again >= MANY:
-        why = f"{run.same_again} attempts in a row ended alike, without one step."
+        why = f"{run.same_again} attempts in a row ended in the same way, without a step."
         return Advice(_logs(run), why, urgent=True)
     if run.phase_kind is not None:
         return _in_a_phase(run, run.phase_kind)
@@ -124,7 +124,7 @@ def _of_running(run: Condition) -> Advice:
             why = f"{why} The others wait for rank {run.straggler}."
             of = f"--rank {run.straggler} --tail 50"
         return Advice(_command("logs", run, of), why)
-    return Advice(None, "It trains. Nothing needs to be done.")
+    return Advice(None, "It is training. Nothing needs to be done.")
 
 
 def _before_a_deadline(run: Condition, left_ns: int) -> Advice:

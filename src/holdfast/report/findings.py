@@ -29,18 +29,20 @@ class Restart:
         told = [f"{names.get(name, name)} {duration(ns)}" for name, ns in self.phases_ns.items()]
         ranks = len(self.woken) + len(self.cold)
         woken = f"; {len(self.woken)} of {counted(ranks, 'rank')} woken" if ranks else ""
-        why = "".join(f"; rank {rank} started cold: {why}" for rank, why in self.cold.items())
+        why = "".join(
+            f"; rank {rank} started without a standby: {why}" for rank, why in self.cold.items()
+        )
         return f"restart: {', '.join(told)}{woken}{why}"
 
 
 RESTART_PHASES = {
     "detect": "noticed in",
-    "drain": "ranks gone in",
+    "drain": "ranks ended in",
     "wait": "waited on purpose for",
     "choose": "checkpoint chosen in",
     "record": "attempt recorded in",
     "launch": "ranks started in",
-    "start": "sessions there in",
+    "start": "sessions joined in",
 }
 
 
@@ -170,9 +172,9 @@ class Announced:
         """With its countdown."""
         told = f"announced {duration(max(0, self.at_ns - self.since_ns))} ago: {self.words}"
         if self.deadline_ns is None:
-            return f"{told}; nobody says when"
+            return f"{told}; no time is given"
         left_ns = self.deadline_ns - self.at_ns
-        return f"{told}, in {duration(left_ns)}" if left_ns > 0 else f"{told}; its time has come"
+        return f"{told}, in {duration(left_ns)}" if left_ns > 0 else f"{told}; it is due now"
 
 
 @dataclass(frozen=True, slots=True)

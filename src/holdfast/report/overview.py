@@ -232,7 +232,7 @@ def _factors(account: Account, program: float | None) -> tuple[Factor, ...]:
         Factor(
             "program",
             program,
-            "not measured: nobody said what a step should take (--ideal-step)"
+            "Not measured: set --ideal-step"
             if program is None
             else "an ideal step, of each step kept",
             None if program is None else round(account.productive * (1 - program)),

@@ -147,6 +147,10 @@ def _title(findings: Findings, page: Page) -> RenderableType:
     return Group(rule, *below)
 
 
+def _program_words(program: float | None) -> str:
+    return "Not measured:\nset --ideal-step" if program is None else "ideal step\nof each kept"
+
+
 def _headline(findings: Findings, page: Page) -> Table:
     """Goodput and its three factors, each with what it is a share of."""
     account, program = findings.account, findings.program
@@ -158,9 +162,12 @@ def _headline(findings: Findings, page: Page) -> Table:
         ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
         ("scheduling", account.scheduling_goodput, f"{ready} ready\nof {elapsed} paid", times),
         ("runtime", account.runtime_goodput, f"{kept} kept\nof {ready} ready", times),
-        ("program", program, "not measured" if program is None else "ideal step\nof each kept", ""),
+        ("program", program, _program_words(program), ""),
     ]
     grid = Table.grid(padding=(0, 1))
+    for name, *_ in columns:
+        grid.add_column(no_wrap=name != "program")
+        grid.add_column()
     rows: list[list[Text]] = [[], [], []]
     for name, share, denominator, sign in columns:
         strong = f"bold {style_of(STEP).colour}" if name == "goodput" else "bold"

@@ -11,7 +11,7 @@ MISSING = "—"
 CAUSES = {
     "stopped": "asked to stop",
     "failed": "the command failed",
-    "crashed": "crashed by a signal of its own making",
+    "crashed": "crashed by a signal that it caused itself",
     "killed": "killed by a signal from outside",
     "accelerator": "accelerator fault",
     "peer_lost": "lost contact with another rank",
@@ -21,7 +21,7 @@ CAUSES = {
     "exited_early": "exited before the run was done",
     "machine_preempted": "its machine was preempted",
     "machine_maintenance": "its machine was too long in maintenance",
-    "supervisor_lost": "its supervisor died with it",
+    "supervisor_lost": "its supervisor died without shutting down",
     "unknown": "unknown cause",
 }
 

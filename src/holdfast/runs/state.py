@@ -31,11 +31,11 @@ def state_of(
         silent_s = (now_unix_ns - lease.seen_unix_ns) / 1e9
         if silent_s < SILENT_AFTER_S:
             return RUNNING, live
-        return SILENT, "its supervisor, on another host, shows no life"
+        return SILENT, "no sign of life from its supervisor on another host"
     if newest is None:
         return NEW, "it was never launched"
     if newest.end is None:
-        return INTERRUPTED, "its supervisor died; start it again"
+        return INTERRUPTED, "its supervisor died without shutting down; start it again"
     if newest.end.done:
         return DONE, ""
     return (STOPPED if newest.end.cause in RESUMABLE_CAUSES else FAILED), newest.end.words

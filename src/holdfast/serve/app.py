@@ -239,7 +239,7 @@ class Site:
         """The form; a token in the address is exchanged for the cookie, and is gone from there."""
         given = request.query_params.get("token")
         if given is None:
-            return _sent(login_page("This server wants its token.", 200))
+            return _sent(login_page("This server needs its token.", 200))
         return await self._exchange(request, given, request.query_params.get("to"))
 
     async def _log_in(self, request: Request) -> Response:

@@ -38,7 +38,7 @@ def time_of(alert: Alert) -> str:
     """What its time says: a countdown, or for how long already."""
     if alert.kind is AlertKind.NOTICE:
         if alert.ns is None:
-            return "nobody says when"
+            return "no time is given"
         return f"in {_whole(alert.ns)}" if alert.ns > 0 else "its time has come"
     if alert.ns is None:
         return ""

@@ -119,7 +119,7 @@ class Alone(Attachment):
         try:
             catalog.tidy()
         except HoldfastError as error:
-            say(f"checkpoints could not be tidied up: {error}")
+            say(f"old checkpoint files could not be cleaned up: {error}")
         return catalog
 
     @functools.cached_property

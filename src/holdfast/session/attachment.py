@@ -145,7 +145,7 @@ class Attachment(ABC):
         declared = {"declared": True, "rollback_to": to, "skip_batches": skip_batches}
         path = self.report_path
         if path is not None and not write_report(path, describe(failure, here()) | declared):
-            say(f"{path} cannot be written: nobody will know why the script gave up")
+            say(f"{path} cannot be written: the reason why the script gave up is not recorded")
         say(f"the script gave up: {failure}")
         self.failed(failure)
 

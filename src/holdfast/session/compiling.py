@@ -39,7 +39,7 @@ class Compiling:
         self._is_awaited = False
         self.cache: ProgramCache | None = None
         self.counts = Counts(attachment.writer.words)
-        self._call_off = upon_import("jax", self._jax_is_there, "programs are compiled anew")
+        self._call_off = upon_import("jax", self._jax_is_there, "programs are compiled again")
 
     def close(self) -> None:
         """Bring home what is new."""

@@ -169,7 +169,7 @@ class Conductor:
             except Exception as error:
                 # The training must not notice; the next turn tries again.
                 self._words.increment(Word.ERRORS)
-                say(f"the conductor met an error of its own: {error!r}; training goes on")
+                say(f"the conductor failed with an internal error: {error!r}; training goes on")
         self._turn(now_ns())
 
     def _is_hurried(self) -> bool:

@@ -48,7 +48,7 @@ class Contents:
         if name in stored:
             part_states.load_part(part, stored.pop(name), f"parts/{name}")
         else:
-            say(f"parts/{name} is not in the checkpoint: it starts as it is")
+            say(f"parts/{name} is not in the checkpoint: it keeps its initial state")
 
     def add_stream(self, stream: DataStream[Any]) -> None:
         """Add a data stream; streams are known by their order."""
@@ -79,7 +79,7 @@ class Contents:
         """The first step is near: say what was restored and nobody has asked for."""
         for kind, stored in self._waiting.items():
             for name in stored:
-                say(f"{kind}/{name} is in the checkpoint, and nothing of this script takes it")
+                say(f"{kind}/{name} is in the checkpoint, but this script does not use it")
         self._waiting = {}
         self._skip_batches = 0
 

@@ -33,7 +33,7 @@ class DataStream(Generic[T]):
     ) -> None:
         if not hasattr(source, "__next__") and not hasattr(source, "__iter__"):
             raise ConfigurationError(
-                f"run.data() wants an iterator or an iterable, not {type(source).__name__}"
+                f"run.data() needs an iterator or an iterable, not {type(source).__name__}"
             )
         if not (reshard is None or reshard == "same" or callable(reshard)):
             raise ConfigurationError(

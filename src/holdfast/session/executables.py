@@ -108,7 +108,7 @@ def read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> A
     except (AttributeError, TypeError, ValueError, KeyError, ImportError, IndexError) as error:
         raise UnkeptError(f"it cannot be read ({type(error).__name__}: {error})") from error
     except RuntimeError as error:  # JAX's own kind: XLA does not take it
-        raise UnkeptError(f"the backend does not take it ({error})") from error
+        raise UnkeptError(f"the backend does not support it ({error})") from error
 
 
 def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> Any:

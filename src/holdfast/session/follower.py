@@ -159,7 +159,7 @@ class Follower(Attachment):
         if says.refusal is not None:
             raise NoGoodCheckpoint(says.refusal)
         if says.closing or self._mirror.leader_is_dead:
-            raise HoldfastError("rank 0 has ended: nobody can train without it")
+            raise HoldfastError("rank 0 has ended: the run cannot train without it")
 
     def _check_store(self, holder: Holder, epoch: int) -> None:
         """All ranks write into one folder: rank 0's claim of the lease must be in ours."""

@@ -147,7 +147,7 @@ class Followers(Others):
             for rank, words in self.roster.left().items():
                 raise HoldfastError(f"rank {rank} has left: {words or 'its script ended'}")
             for rank in sorted(self._dead):
-                raise HoldfastError(f"rank {rank} is dead: nobody can train without it")
+                raise HoldfastError(f"rank {rank} is dead: the run cannot train without it")
 
     def who_failed(self) -> str:
         """Which rank ended first, in words, where rank 0 fails because of it; '' if none did."""

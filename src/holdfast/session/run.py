@@ -355,7 +355,7 @@ class Run:
 
 
 def _checked_wish(rollback_to: object, skip_batches: object) -> tuple[int | str | None, int]:
-    """What `fail` was asked for; raises ConfigurationError for what cannot be meant."""
+    """What `fail` was asked for; raises ConfigurationError for what is not valid."""
     to: int | str | None = None
     try:
         if isinstance(rollback_to, str):

@@ -139,7 +139,7 @@ class Catalog:
     def _lineage_lost(self, attempt: int) -> NoGoodCheckpoint:
         place = self._folder.attempt_dir(attempt) / ATTEMPT_FILE
         return NoGoodCheckpoint(
-            f"the record of attempt {attempt} cannot be read, so nobody can tell which checkpoints "
+            f"the record of attempt {attempt} cannot be read, so it is not known which checkpoints "
             f"count: bring {place} back, or start a run of another name from scratch"
         )
 

@@ -73,7 +73,7 @@ def choose(
         if one.name in skipped:
             continue
         newer = [name for name in skipped if _is_newer(name, one, chain)]
-        why = f"step {one.step} of attempt {one.attempt} is the newest checkpoint on the lineage"
+        why = f"starting from step {one.step} of attempt {one.attempt}, the newest checkpoint"
         if newer:
             why += f" that is good; skipped {_listed({name: skipped[name] for name in newer})}"
         return one, why
@@ -84,8 +84,11 @@ def choose(
         )
     abandoned = len(sets)
     if abandoned:
-        return None, f"no checkpoint on this lineage ({abandoned} on abandoned branches)"
-    return None, "no checkpoint was ever made"
+        return (
+            None,
+            f"starting from scratch (no checkpoint on this branch; {abandoned} on abandoned ones)",
+        )
+    return None, "starting from scratch (no checkpoint yet)"
 
 
 def choose_back(
@@ -108,12 +111,12 @@ def choose_back(
     if to is None:
         return choose(sets, chain, bad)
     if to == 0:
-        return None, "from scratch, as asked"
+        return None, "starting from scratch, as asked"
     made = newest_first(sets, chain)
     broken = {name: why for name, why in bad.items() if _is_on_chain(chain, name)}
     if not made and not broken:
         _, why = choose(sets, chain, {})
-        return None, f"{why}: from scratch, though {target_words(to)} was asked for"
+        return None, f"{why}, though {target_words(to)} was asked for"
     limit = to if isinstance(to, int) else _tagged_step(to, made, chain, pins)
     old_enough = [one for one in made if limit is not None and one.step <= limit]
     too_new = [name for name in broken if limit is None or _step_of(name) > limit]
@@ -121,7 +124,7 @@ def choose_back(
         raise NoSuchCheckpoint(_none_such(to, [one.step for one in made]))
     asked = {name: why for name, why in broken.items() if name not in too_new}
     chosen, why = choose(old_enough, chain, asked)
-    return chosen, f"up to {target_words(to)}, as asked: {why}"
+    return chosen, f"{why} up to {target_words(to)}, as asked"
 
 
 def _tagged_step(

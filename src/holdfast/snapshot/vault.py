@@ -99,7 +99,7 @@ class Vault(Protocol):
 def open_vault(place: Path | str) -> Vault:
     """The vault at a folder of sets or a URL; of a working copy, where its sets are.
 
-    Raises ConfigurationError for a URL that cannot be meant, or whose library or credentials are
+    Raises ConfigurationError for a URL that is not valid, or whose library or credentials are
     not there, StoreUnavailable when only the folder itself says that its sets are elsewhere.
     """
     if isinstance(place, str) and "://" in place:

@@ -168,7 +168,7 @@ class ObjectVault:
             self._bucket.create(_key(name, MANIFEST), seal(value))
         except FileExistsError as error:
             raise CorruptCheckpoint(
-                f"cannot {doing(name)}: {self.where(name)} was committed by somebody else"
+                f"cannot {doing(name)}: {self.where(name)} was committed by another process"
             ) from error
 
     def delete(self, name: str) -> None:

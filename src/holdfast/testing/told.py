@@ -54,7 +54,7 @@ class Told:
             return is_so()
 
     def do(self, verb: str, *words: str) -> None:
-        """Do one thing now; raises EmulatorError for a verb or words that cannot be meant."""
+        """Do one thing now; raises EmulatorError for a verb or words that are not valid."""
         method = getattr(self, f"verb_{verb.replace('-', '_')}", None)
         if method is None:
             known = sorted(one[5:].replace("_", "-") for one in dir(self) if one[:5] == "verb_")
@@ -69,7 +69,7 @@ class Told:
     def play(self, script: str) -> None:
         """Do as a script says, in a thread beside; one line each: `at SECONDS VERB WORDS…`.
 
-        Seconds count from now. Raises EmulatorError at once for a line that cannot be meant.
+        Seconds count from now. Raises EmulatorError at once for a line that is not valid.
         """
         player = threading.Thread(target=self._play, args=(parsed(script),), daemon=True)
         self._players.append(player)

@@ -133,7 +133,7 @@ def test_a_committed_set_is_not_written_again(ckpt: Path) -> None:
     place = saved(ckpt, big(1))
     with pytest.raises(StoreUnavailable, match="a committed checkpoint already"):
         write(ckpt, big(1, seed=1))
-    with pytest.raises(CorruptCheckpoint, match="was committed by somebody else"):
+    with pytest.raises(CorruptCheckpoint, match="was committed by another process"):
         commit(place, 1)  # at another time: another manifest
     assert same(read_set(place), big(1))
 
