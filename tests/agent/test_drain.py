@@ -125,7 +125,7 @@ def test_one_that_dies_again_and_again_is_given_up(
         patch.setattr(subprocess, "Popen", stillborn)
         asked.drain(buffer, place)
         asked.heard(eventually)
-    assert asked.outcome == Outcome("the drain process died 3 times over it")
+    assert asked.outcome == Outcome("the process that writes it to disk died 3 times")
     asked.drain(buffer, place)
     assert asked.heard(eventually).why is None
 

@@ -64,7 +64,7 @@ def test_a_script_that_is_none(store, tmp_path):
     for text in ("def (", "-" * 100_000 + "1", "\0"):
         (tmp_path / "x.py").write_text(text)
         result = told(tmp_path / "x.py", "--store", store)
-        assert "is no Python" in str(result.exception)
+        assert "is not valid Python" in str(result.exception)
     os.mkfifo(tmp_path / "fifo")
     result = told(tmp_path / "fifo", "--store", store)
     assert "cannot be read" in str(result.exception)

@@ -150,7 +150,7 @@ def test_logs_as_they_are_for_who_asks(
 
 
 def test_the_supervisor_s_lines_and_those_of_ranks(capfd: pytest.CaptureFixture[str]) -> None:
-    screen = screens.PlainScreen("lm")
+    screen = screens.PlainScreen("lm", "info", ranks=2, status=False)
     screen.say("error", f"it failed {POISON}{FURTHER}")
     screen.line(0, f"\x1b[31mred\x1b[0m {POISON}")
     screen.close()

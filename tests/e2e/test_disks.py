@@ -272,7 +272,7 @@ def test_a_scratch_disk_that_fills_up(scratch_disk: Disk, house: House) -> None:
     house.allow(FAR)
     run.wait(EXIT_SAVED)
     assert house.saved_step() >= RECORDS_OF_A_CHUNK
-    assert "not written for want of space" in house.holdfast("report", "r").wait(EXIT_DONE)
+    assert "not written for lack of space" in house.holdfast("report", "r").wait(EXIT_DONE)
 
 
 def test_a_scratch_disk_without_room_to_begin(scratch_disk: Disk, house: House) -> None:

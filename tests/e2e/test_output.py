@@ -26,19 +26,21 @@ def log_of(house: House, attempt: int = 0, rank: int = 0) -> bytes:
     return (house.store / "r" / "attempts" / f"{attempt:04d}" / "logs" / name).read_bytes()
 
 
-def test_it_is_prefixed_and_kept(house: House) -> None:
+def test_it_is_shown_and_kept(house: House) -> None:
     script = house.script(
         "import sys\n"
+        "print('\\r 1%\\r 2%')\n"
         "print('out'); print('err', file=sys.stderr); print('caf\\u00e9')\n"
         "sys.stdout.flush(); sys.stdout.buffer.write(b'raw \\xff\\n'); sys.stdout.buffer.flush()\n"
         "print('no newline at the end', end='')\n"
     )
     out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
-    for line in ("out", "err", "café", "no newline at the end"):
+    for line in (" 2%", "out", "err", "café", "no newline at the end"):
         assert line in out.splitlines()
     kept = log_of(house)
     assert kept.endswith(b"no newline at the end")
     assert b"raw \xff\n" in kept
+    assert house.holdfast("logs", "r").wait(EXIT_DONE).startswith(" 2%\nout\n")
 
 
 def test_a_flood_of_output_does_not_block_the_rank(house: House) -> None:

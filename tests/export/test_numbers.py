@@ -180,10 +180,10 @@ def _expressions(board: dict[str, list[dict[str, list[dict[str, str]]]]]) -> lis
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((), "say what to export"),
+        ((), "name what to export"),
         (("--history",), "takes one run"),
-        (("--history", "--prometheus", "a"), "say what to export"),
-        (("--port", "1"), "say what to export"),
+        (("--history", "--prometheus", "a"), "name what to export"),
+        (("--port", "1"), "name what to export"),
         (("--tensorboard", "x", "--port", "1"), "--port is for --prometheus"),
         (("--prometheus", "--port", "70000"), "70000"),
         (("--prometheus", "--out", "x"), "--out takes"),

@@ -174,3 +174,17 @@ def test_a_disruption_without_any_time() -> None:
     still = Disruption(0, "failed", 0, 0, None, 0, None, {})
     account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,))
     assert "attempt 0 after 0 s: the command failed" in shown(Findings(account))
+
+
+def test_into_a_pipe_nothing_is_folded_or_cut_and_no_line_fills_the_room(
+    findings: Findings,
+) -> None:
+    screen = io.StringIO()
+    command = ("python", "train.py", *(f"--option-{n}" for n in range(40)))
+    console = Console(file=screen, width=1000, highlight=False)
+    show(replace(findings, command=command), console, folded=False)
+    lines = screen.getvalue().splitlines()
+    assert " ".join(command) in [line.strip() for line in lines]
+    ruled = [line for line in lines if "──" in line or line.startswith("where it went")]
+    assert ruled
+    assert max(map(cell_len, ruled)) <= 110

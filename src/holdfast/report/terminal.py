@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.rule import Rule
@@ -96,12 +96,14 @@ def parts(
     width = min(console.width, MAX_WIDTH)
     page = Page(width, console.options.ascii_only, width if folded else console.width)
     pieces = _pieces(findings, page, every_story)
-    return (Constrain(piece, page.room) for piece in pieces)
+    for piece in pieces:
+        is_line = isinstance(piece, Text | Padding)  # a table or a rule would fill all the room
+        yield Constrain(piece, page.room if is_line else page.width)
 
 
 def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[RenderableType]:
     account = findings.account
-    yield _title(findings, page)
+    yield from _title(findings, page)
     yield Text()
     yield _headline(findings, page)
     yield from _rolling(findings, page)
@@ -123,7 +125,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
         yield Text.assemble(("note: ", "bold"), clean(note))
 
 
-def _title(findings: Findings, page: Page) -> RenderableType:
+def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
     account = findings.account
     dot = page.glyph(" · ", " | ")
     facts = [findings.state] if findings.state else []
@@ -138,13 +140,12 @@ def _title(findings: Findings, page: Page) -> RenderableType:
         characters=page.glyph("─", "-"),
         style="dim",
     )
-    below = []
+    yield rule
     if findings.command:
         words = clean(" ".join(findings.command))
-        below.append(Text(words, "dim", no_wrap=True, overflow=page.cut))
+        yield Text(words, "dim", no_wrap=True, overflow=page.cut)
     if findings.why:
-        below.append(Text(clean(findings.why)))
-    return Group(rule, *below)
+        yield Text(clean(findings.why))
 
 
 def _program_words(program: float | None) -> str:
@@ -316,13 +317,13 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
         chip_hours(price_chip_ns(disruption, account.chips)),
     )
     if not fits:
-        yield Padding(told, (0, 0, 0, 2))
+        yield Padding(told, (0, 0, 0, 2), expand=False)
     yield from _waterfall(disruption, page)
     resumed = findings.resumed_after(disruption)
     if resumed is not None:
         yield Text(f"  {resumed.words}", "dim")
     if evidence.restart is not None:
-        yield Padding(Text(clean(evidence.restart.words), "dim"), (0, 0, 0, 2))
+        yield Padding(Text(clean(evidence.restart.words), "dim"), (0, 0, 0, 2), expand=False)
     if disruption.cause not in LEFT_IN_ORDER:
         yield from _last_words(evidence, page)
 

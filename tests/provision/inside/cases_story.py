@@ -232,7 +232,7 @@ def test_what_is_refused_says_why_and_other_machines_are_made_at_once(story):
     story.last.write_text("1")
     story.tpu.do("fail", "NOT_FOUND", "1", "CreateNode")
     told = story.up("--network", "nowhere", code=69)
-    assert "somebody must see to it" in told
+    assert "a person has to act" in told
     assert "(refused: it does not work now)" in told
     told = story.up("--network", "nowhere", "--limit", "0.1", code=69)
     assert "is tried again in" in told
