@@ -98,6 +98,8 @@ TRIED: dict[str, list[list[str]]] = {
     "stop": [["stop", "lm"]],
     "save": [["save", "lm"]],
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],
+    "mv": [["mv", "lm", f"x{POISON}"], ["mv", "damaged", "x"], ["mv", "lm", "x"]],
+    "rm": [["rm", f"x{POISON}", "--yes"], ["rm", "damaged", "--yes"], ["rm", "lm", "--yes"]],
     "health": [["health", "lm"]],
     "recover": [["recover", "lm"]],
     "export": [["export", "lm"], ["export", "lm", "--prometheus", "--once"]],

@@ -29,6 +29,8 @@ COMMANDS = {
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and continue.",
     "rollback": "Have RUN continue from an earlier checkpoint.",
+    "mv": "Rename a run.",
+    "rm": "Remove a run: its records, its checkpoints, all of it.",
     "ckpt": "List, verify and pin checkpoints.",
     "up": "Make the machines of RUN, which then train it.",
     "health": "Show the state and health of machines.",

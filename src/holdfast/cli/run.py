@@ -112,8 +112,11 @@ if TYPE_CHECKING:
 @click.option(
     "--config", "config_file", metavar="FILE", help="A file to read instead of ./holdfast.toml."
 )
+@click.option(
+    "--fresh", is_flag=True, help="Start a new run; one of that name is kept as NAME.1, NAME.2 …"
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
+def run(config_file: str | None, fresh: bool, command: Sequence[str], **flags: Any) -> None:
     """Run COMMAND, keep it going, and record where its time went.
 
     Write the command after `--`: holdfast run --name my-run -- python train.py --steps 400
@@ -131,7 +134,7 @@ def run(config_file: str | None, command: Sequence[str], **flags: Any) -> None:
     screen = _screen(settings)
     for hint in strange_variables():
         screen.say("warning", hint)
-    sys.exit(supervise(settings, tuple(command), screen))
+    sys.exit(supervise(settings, tuple(command), screen, fresh=fresh))
 
 
 def _tell_defaults(command: click.Command) -> None:

@@ -62,8 +62,12 @@ CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 
-def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> int:
+def supervise(
+    settings: Settings, command: tuple[str, ...], screen: Screen, *, fresh: bool = False
+) -> int:
     """Supervise a command until it is done or stopped; the exit code.
+
+    `fresh`: in a new run; one that has the name is set aside first.
 
     Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
     """
@@ -76,6 +80,8 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
     store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
     )
+    if fresh:
+        _set_aside(store, name, screen)
     folder = store.open(name, command=command)
     lease = acquire(folder, on_wait=lambda words: screen.say("info", words))
     carrier = Carrier(folder, lambda words: screen.say("warning", words))
@@ -117,6 +123,14 @@ def supervise(settings: Settings, command: tuple[str, ...], screen: Screen) -> i
         carrier.close(CARRY_LIMIT_S)
         if exporter is not None:
             exporter.close()
+
+
+def _set_aside(store: RunStore, name: str, screen: Screen) -> None:
+    from holdfast.journal.moving import set_aside
+
+    aside = set_aside(store, name, lambda words: screen.say("info", words))
+    if aside is not None:
+        screen.say("info", f"starting anew: the earlier run {name!r} is kept as {aside!r}")
 
 
 def _report_command(name: str, store: str) -> str:

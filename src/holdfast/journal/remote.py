@@ -49,6 +49,12 @@ class Remote(Protocol):
     def remove(self, path: Path) -> None:
         """Take away what belongs at `path`."""
 
+    def remains(self, run: str) -> bool:
+        """Whether there is something of a run whose removal was broken off."""
+
+    def erase(self, run: str) -> None:
+        """Remove all of a run, there and here: first what makes it one."""
+
     def pull(self, folder: Path) -> None:
         """Bring everything below `folder` up to date in the working copy."""
 

@@ -20,7 +20,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from holdfast.journal.atomic import (
     make_part,
     read_json,
     store_errors,
+    write_atomic,
 )
 from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.elsewhere import note_elsewhere
@@ -59,6 +60,7 @@ class RunIdentity:
     code_hash: str | None = None  # not computed yet; kept so that old readers know the key
     requested_boot_id: str = ""  # the same instant on the clock of that boot, which nobody sets
     requested_boot_ns: int = 0
+    first_name: str = ""  # under which it was created, if it was renamed since
 
     def requested_ns(self) -> int:
         """When the run's resources were asked for, on this boot's clock (`clocks.now_ns`).
@@ -84,8 +86,8 @@ class RunFolder:
 
     @property
     def scratch_key(self) -> str:
-        """The run's key among local scratch folders: readable, and unique across stores."""
-        return f"{self.identity.name}-{self.identity.run_id}"
+        """The run's key among local scratch folders: unique across stores, and for life."""
+        return f"{self.identity.first_name or self.identity.name}-{self.identity.run_id}"
 
     @property
     def store(self) -> str:
@@ -257,6 +259,11 @@ class RunStore:
             requested_boot_id=boot_id() if requested_unix_ns is None else "",
             requested_boot_ns=now_ns() if requested_unix_ns is None else 0,
         )
+        if self._remote is not None and self._remote.remains(name):
+            raise ConfigurationError(
+                f"a run named {name!r} was being removed from {self.shown}, and some of it is "
+                f"left; finish that first: holdfast rm {name}"
+            )
         make_folder(self.root)
         make_part(path)
         folder = RunFolder(path, identity)
@@ -341,10 +348,27 @@ def _to_json(identity: RunIdentity) -> dict[str, Any]:
         "code_hash": identity.code_hash,
         "requested_boot_id": identity.requested_boot_id,
         "requested_boot_ns": identity.requested_boot_ns,
+        **({"first_name": identity.first_name} if identity.first_name else {}),
     }
 
 
-def _read_identity(path: Path) -> RunIdentity:
+def hidden_run(path: Path) -> RunFolder:
+    """A run whose folder has no run's name, as while it is renamed; raises StoreUnavailable."""
+    try:
+        return RunFolder(path, _read_identity(path, is_hidden=True))
+    except FileNotFoundError as error:
+        raise StoreUnavailable(f"{path} is no run; move it away") from error
+
+
+def rewrite_name(path: Path, name: str) -> None:
+    """Have the run in a hidden folder say that it has this name; raises StoreUnavailable."""
+    before = hidden_run(path).identity
+    if before.name != name:
+        after = replace(before, name=name, first_name=before.first_name or before.name)
+        write_atomic(path / RUN_FILE, encode_json(_to_json(after)))
+
+
+def _read_identity(path: Path, *, is_hidden: bool = False) -> RunIdentity:
     """What run.json in `path` says; FileNotFoundError when there is none."""
     file = path / RUN_FILE
     raw = read_json(file)
@@ -364,13 +388,14 @@ def _read_identity(path: Path) -> RunIdentity:
             code_hash=None if raw.get("code_hash") is None else text(raw, "code_hash"),
             requested_boot_id=text({"requested_boot_id": "", **raw}, "requested_boot_id"),
             requested_boot_ns=whole({"requested_boot_ns": 0, **raw}, "requested_boot_ns"),
+            first_name=_first_name(raw),
         )
     except ValueError as error:
         raise StoreUnavailable(f"{file} is damaged ({error}); move it away") from error
-    if identity.name != path.name:
+    if identity.name != path.name and not is_hidden:
         raise StoreUnavailable(
             f"{file} says that it is run {shown(identity.name)}: the folder was renamed or copied; "
-            "give it its old name"
+            "give it its old name (and rename runs with holdfast mv)"
         )
     return identity
 
@@ -384,6 +409,14 @@ def _refuse_links(folder: RunFolder) -> None:
                 links = [entry.path for entry in entries if entry.is_symlink()]
             if links:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), min(links))
+
+
+def _first_name(raw: dict[str, Any]) -> str:
+    """The name that it had at first; it becomes part of a folder's name."""
+    name = text({"first_name": "", **raw}, "first_name")
+    if name and not is_name(name):
+        raise ValueError(f"its first_name is {shown(name)}")
+    return name
 
 
 def _run_id(raw: dict[str, Any]) -> str:

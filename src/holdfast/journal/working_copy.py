@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,6 +214,22 @@ class WorkingCopy:
         with self._lock:
             self._seen.pop(self._key(path), None)
         self.bucket.delete([self._key(path)])
+
+    def remains(self, run: str) -> bool:
+        """Whether something has its name, and no run.json: a run begins, and ends, with that."""
+        there = self.bucket.list(run)
+        return bool(there) and f"{run}/{RUN_FILE}" not in there
+
+    def erase(self, run: str) -> None:
+        """All of it, checkpoint sets too."""
+        self.bucket.delete([f"{run}/{RUN_FILE}"])
+        self.bucket.delete(list(self.bucket.list(run)))
+        self._runs.discard(run)
+        with self._lock, store_errors("remove the run's records", self.root / run):
+            self._put_aside(run)
+            for aside in self.root.glob(f".gone-{run}-*"):
+                if aside.name.rpartition("-")[0] == f".gone-{run}":
+                    shutil.rmtree(aside)
 
     def _put(self, path: Path, put: Callable[[str], str], nbytes: int) -> None:
         key = self._key(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from holdfast.core.ledger.account import NS_PER_S, Account
 from holdfast.core.redact import redacted
@@ -40,7 +41,7 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
     is_held = recorded.facts.is_held
     state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
     return Findings(
-        account,
+        replace(account, name=folder.name),  # journals have the one of their time
         store=folder.store,
         command=redacted(folder.identity.command),
         commands=tuple(_commands(launched)),

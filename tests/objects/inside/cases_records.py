@@ -18,7 +18,13 @@ from click.testing import CliRunner
 
 from holdfast.cli.doctor import doctor
 from holdfast.doctor import checks_bucket
-from holdfast.errors import AttemptExists, ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.errors import (
+    AttemptExists,
+    ConfigurationError,
+    RunHeld,
+    StoreUnavailable,
+    UnknownRun,
+)
 from holdfast.journal import lease as leases
 from holdfast.journal import objects
 from holdfast.journal.attempts import create_attempt
@@ -28,6 +34,7 @@ from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.machine_facts import MachineFacts
+from holdfast.journal.moving import move, remove_run
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.journal.remote import refresh, remote_of
 from holdfast.journal.source import Source
@@ -303,3 +310,28 @@ def test_the_doctor_tries_the_bucket_out(
     proxy.down()
     (one,) = found(f"s3://{bucket}/team", 1)
     assert "cannot be reached" in one["what"]
+
+
+def test_a_run_that_is_removed_leaves_nothing_and_one_that_is_half_gone_keeps_its_name(
+    hosts: Hosts, bucket: str
+) -> None:
+    """First it is no run any more, to everybody; what is left of it never gets into another."""
+    folder = hosts.run("a")
+    attempt_of(folder, "a")
+    there = Bucket(parse_place(f"s3://{bucket}/team"))
+    there.put("r/ckpt/0000-000000000001/manifest.json", b"{}")
+    hosts.run("b")
+    with pytest.raises(ConfigurationError, match="cannot rename"):
+        move(hosts.store("a"), "r", "other")
+    there.delete(["r/run.json"])  # as one whose removal was broken off
+    assert hosts.store("b").names() == ()
+    with pytest.raises(ConfigurationError, match="finish that first: holdfast rm r"):
+        hosts.run("b")
+    remove_run(hosts.store("b"), "r")
+    assert not there.list("r")
+    hosts.run("b")
+    remove_run(hosts.store("a"), "r")
+    assert not there.list("r")
+    assert not [path for path in hosts.store("a").root.iterdir() if "r" in path.name.split("-")]
+    with pytest.raises(UnknownRun):
+        remove_run(hosts.store("a"), "r")

@@ -1,0 +1,36 @@
+"""`holdfast rm`: a run that is not wanted any more."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.cli.door import say
+from holdfast.cli.places import store_option
+from holdfast.config import resolve
+from holdfast.errors import ConfigurationError
+from holdfast.journal.moving import remove_run
+from holdfast.journal.names import check_name
+from holdfast.journal.store import RunStore
+
+
+@click.command(short_help="Remove a run: its records, its checkpoints, all of it.")
+@click.argument("run")
+@store_option
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+def rm(run: str, store: str | None, yes: bool) -> None:
+    """Remove RUN: its records, its checkpoints, its logs, and what it has on this host.
+
+    Nothing brings it back. Nobody may supervise it. From the first moment nobody sees it any more;
+    if it is broken off, say it again. Machines that holdfast up has made are not deleted.
+    """
+    settings = resolve({"store": store}).settings
+    place = RunStore.at(settings.store)
+    check_name(run)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigurationError(f"run {run!r} was not removed: nobody can be asked; add --yes")
+        click.confirm(f"remove run {run!r} in {place.shown} for good?", err=True, abort=True)
+    remove_run(place, run, (settings.scratch, settings.memory_dir), say)
+    click.echo(f"run {run!r} is removed from {place.shown}")
