@@ -288,8 +288,10 @@ class RunStore:
             return folder
         try:
             return self.create(name, command=command, requested_unix_ns=requested_unix_ns)
-        except ConfigurationError:
-            return self.get(name)  # somebody created it in between
+        except ConfigurationError as error:
+            with contextlib.suppress(UnknownRun):
+                return self.get(name)  # somebody created it in between
+            raise error from None
 
     def _unknown(self, name: str) -> str:
         from difflib import get_close_matches  # 10 ms, and needed by a mistyped name alone
