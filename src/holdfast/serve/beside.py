@@ -1,6 +1,7 @@
 """Answers that take long, worked out beside the looks: seldom, one at a time, and kept.
 
-A look asks for what there is and goes on; a later look finds the newer answer.
+A look asks for what there is and goes on; a later look finds the newer answer. The first one only
+asks: a page that opens has the processor to itself.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Beside(Generic[T]):
         `about`: what the answer depends on. When that has changed, it is worked out again, later.
         Raises what `work_out` has raised, once for each time.
         """
+        is_first = key not in self._known
         answer = self._known.setdefault(key, _Answer())
         self._known.move_to_end(key)
         while len(self._known) > MOST:
@@ -54,7 +56,7 @@ class Beside(Generic[T]):
         if answer.working is not None and answer.working.done():
             self._take(answer, answer.working, now_s)
         is_new = answer.about != about
-        if is_new and answer.working is None and now_s >= answer.not_before_s:
+        if is_new and not is_first and answer.working is None and now_s >= answer.not_before_s:
             answer.asked_about, answer.began_s = about, now_s
             answer.working = self._executor.submit(work_out)
         return answer.value, not is_new
