@@ -82,7 +82,8 @@ def main():
         if args.fail_at and step == int(args.fail_at[0]):
             fail_once(step, Path(args.fail_at[1]))
         # (hf) the boundary between two steps: recorded, and saved here when a save is due
-        run.done(step, state, ready=train_loss, tokens=args.batch * args.context)
+        tokens, metrics = args.batch * args.context, {"loss": train_loss}
+        run.done(step, state, ready=train_loss, tokens=tokens, metrics=metrics)
 
         losses.append(train_loss)
         if step % args.log_every == 0 or step == args.steps:

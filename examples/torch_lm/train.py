@@ -84,7 +84,8 @@ def main():
         optimizer.step()
         schedule.step()
         # (hf) the boundary between two steps: recorded, and saved here when a save is due
-        run.done(step, ready=train_loss, tokens=args.batch * args.context)
+        tokens, metrics = args.batch * args.context, {"loss": train_loss.detach()}
+        run.done(step, ready=train_loss, tokens=tokens, metrics=metrics)
 
         losses.append(train_loss.item())
         if step % args.log_every == 0 or step == args.steps:

@@ -105,6 +105,26 @@ def test_shardings_are_those_of_like(python: Python) -> None:
     assert resumed[2] == f"{[float(n + 4) for n in range(16)]} {[5.0] * 3}"
 
 
+JITTED = """
+import sys
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+jax.config.update("jax_num_cpu_devices", 4)
+split = NamedSharding(jax.make_mesh((4,), ("x",)), P("x"))
+run = hf.start()
+state = run.restore(init=jax.jit(lambda: {"w": jnp.arange(16.0)}, out_shardings=split))
+print(state["w"].sharding == split)
+for step in run.steps(int(sys.argv[1])):
+    state = {"w": state["w"] + 1}
+    run.done(step, state)
+"""
+
+
+def test_shardings_are_those_of_a_jitted_init(python: Python) -> None:
+    assert python(JITTED, 2) == "True"
+    assert python(JITTED, 4) == "True"
+
+
 def test_a_device_that_stays_busy_does_not_delay_the_loop(python: Python) -> None:
     """`ready` is waited for in a thread; the journal tells dispatched from complete."""
     out = python(

@@ -119,8 +119,11 @@ def _shape_of(init: Callable[[], Any]) -> Any:
 def _traced(jax: Any, init: Callable[[], Any]) -> Any:
     """What `init` returns, with shapes in the place of JAX's arrays; all else as it is.
 
-    jax.eval_shape alone would call a float64 of numpy's a float32 of JAX's.
+    jax.eval_shape alone would call a float64 of numpy's a float32 of JAX's. Of a jitted `init`, all
+    of whose results are JAX's, it knows where they are to lie.
     """
+    if isinstance(init, jax.stages.Wrapped):
+        return jax.eval_shape(init)
     from holdfast.snapshot.like import is_plain, wanted
 
     made: list[Any] = []
