@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from processes import EXIT_DONE, EXIT_FAILED, House, Process, house_in
+from processes import EXIT_CONFIGURATION, EXIT_DONE, House, Process, house_in
 
 pytest.importorskip("jax")
 
@@ -87,4 +87,4 @@ def test_goes_on_as_if_nothing_had_changed(
 def test_without_a_rule_for_the_data_it_is_refused(house: House) -> None:
     run = start(house, 1, until=6, RESHARD="")
     run.saw("written by 2 ranks and is read by 1.*data stream 0.*run.data.source, reshard=…")
-    run.wait(EXIT_FAILED)
+    run.wait(EXIT_CONFIGURATION)
