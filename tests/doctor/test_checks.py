@@ -83,6 +83,12 @@ def run(**changes):
         ({"memory": replace(SHM, room_bytes=12 * GIB - 1)}, ["memory note"]),
         ({"memory": replace(SHM, room_bytes=4 * GIB - 1)}, ["memory warning"]),
         ({"memory": replace(SHM, room_bytes=0, buffers=0)}, []),
+        ({"store": None, "bucket": BUCKET, "keeps_programs": True}, ["cache note"]),
+        (
+            {"store": None, "bucket": BUCKET, "keeps_programs": True, "has_cache_key": True},
+            [],
+        ),
+        ({"has_cache_key": True, "cache_key_trouble": "others may open it"}, ["cache error"]),
         ({"memory": replace(SHM, filesystem="ext4")}, ["memory warning"]),
         ({"removes_ipc": True}, ["ipc warning"]),
         ({"removes_ipc": True, "memory": replace(SHM, buffers=0)}, []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -187,3 +188,55 @@ def test_two_ranks_find_their_compiled_step_and_train_to_the_same_bit(
     assert once.exists()
     assert [counts(store, 1, rank)[1] for rank in (0, 1)] == [0, 0]
     assert broken == result("plain", "--compile-cache", "off")
+
+
+CRASHES = """
+import os, signal, sys
+from pathlib import Path
+import holdfast as hf
+run = hf.start()
+import jax, jax.numpy as jnp
+from jax._src import compilation_cache
+
+read = compilation_cache.extract_executable_and_time  # on the way from the bytes to the program
+
+def crash(data):
+    if armed:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return read(data)
+
+armed = False
+compilation_cache.extract_executable_and_time = crash
+
+def step(x):
+    return jnp.tanh(x) + 1
+
+step = run.compile(step) if sys.argv[1] == "run.compile" else jax.jit(step)
+state = run.restore(init=lambda: jnp.ones(3))
+for n in run.steps(3):
+    armed = True
+    state = step(state)
+    if not Path("once").exists():
+        Path("once").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.done(n, state)
+print("trained to the end")
+"""
+
+
+@pytest.mark.parametrize("how", ["run.compile", "jit"])
+def test_a_program_that_ends_who_loads_it_is_loaded_twice_and_no_more(
+    house: House, how: str
+) -> None:
+    script = house.script(CRASHES)
+    env = {"HOLDFAST_NAME": "r", "HOLDFAST_SCRATCH": house.folder / "scratch"}
+
+    def start(code: int) -> str:
+        return house.start(sys.executable, script, how, **env).wait(code)
+
+    start(-signal.SIGKILL)
+    for _ in range(2):
+        start(-signal.SIGSEGV)
+    said = start(0)
+    assert said.count("is put aside, and compiled at every start") == 1
+    assert "trained to the end" in said

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.cache.home import Homing
+from holdfast.cache.home import keep_in_step, written_by_anybody
+from holdfast.cache.seal import Seal
 from holdfast.cache.tier import Tier
 from holdfast.core.actions import Finish
 from holdfast.errors import EXIT_DONE, StoreUnavailable
@@ -17,18 +18,23 @@ DONE_LIMIT_S = 60.0  # nothing presses: each program that does not come home is 
 
 
 def seed_programs(
-    folder: RunFolder, local: Path, limit_bytes: int, say: Callable[[str], None]
+    folder: RunFolder,
+    local: Path,
+    limit_bytes: int,
+    seal: Seal | None,
+    say: Callable[[str], None],
 ) -> Callable[[Finish | None], None]:
     """Seed this host's tier from the run store, and keep the two in step from now on.
 
     Ranks that start before the seeding is over (a slow store) compile what is not there yet. Gives
     what is to be called in the end, with the run's outcome: of a run that is done nothing stays.
     """
-    try:
-        refresh(folder.cache_dir)
-    except StoreUnavailable as error:
-        say(f"{error}; programs are compiled again")
-    homing = Homing(Tier(local, say), Tier(folder.cache_dir, say), limit_bytes)
+    if seal is not None or not written_by_anybody(folder.cache_dir):
+        try:
+            refresh(folder.cache_dir)
+        except StoreUnavailable as error:
+            say(f"{error}; programs are compiled again")
+    homing = keep_in_step(Tier(local, say), folder.cache_dir, limit_bytes, seal, say)
     homing.start()
     homing.wait_seeded()
 

@@ -1,7 +1,8 @@
 """Between the tiers: a fresh host is seeded from the run store, new programs are brought home.
 
 In a thread of its own, at leisure: a store that hangs delays nobody, and what is not home yet is
-compiled again by the next host.
+compiled again by the next host. Where others may write the home, what lies there is sealed; without
+a key to do so there is no home.
 """
 
 from __future__ import annotations
@@ -10,18 +11,58 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
+from holdfast.cache.loads import aside, clear
+from holdfast.cache.seal import Seal
 from holdfast.cache.tier import Tier
+from holdfast.journal.remote import remote_of
+from holdfast.journal.scratch import filesystem_of
 
 PERIOD_S = 2.0
 SEED_LIMIT_S = 5.0
 SWEEP_ROUNDS = 300
+# Whoever mounts these is told as the owner of all files: a bucket mounted as a folder, a Windows
+# share. A file's owner on NFS and its like is the one who wrote it, as far as hosts are trusted.
+_OWNERLESS = frozenset({"fuse", "fuseblk", "cifs", "smb3", "smbfs", "9p"})
+
+
+def keep_in_step(
+    local: Tier, place: Path, limit_bytes: int, seal: Seal | None, say: Callable[[str], None]
+) -> Homing:
+    """A tier of this host and its home at `place`, in the run store, where that can be trusted."""
+    if seal is None and (where := written_by_anybody(place)):
+        why = (
+            f"compiled programs stay on this host: others may write {where}, and a program is "
+            "code; with --cache-key-file FILE they go there sealed"
+        )
+        return Homing(local, None, limit_bytes, why_none=why)
+    return Homing(local, Tier(place, say, seal), limit_bytes)
+
+
+def written_by_anybody(place: Path) -> str:
+    """Where a file's owner does not tell who wrote it: what that place is; '': the owner tells."""
+    remote = remote_of(place)
+    if remote is not None:
+        return str(remote.place)
+    kind = filesystem_of(place)
+    if kind in _OWNERLESS or kind.startswith("fuse."):
+        return f"{place} ({kind}, whose files all seem to be ours)"
+    return ""
 
 
 class Homing:
     """Keeps two tiers in step, and both within their bound."""
 
-    def __init__(self, local: Tier, home: Tier, limit_bytes: int) -> None:
+    def __init__(
+        self, local: Tier, home: Tier | None, limit_bytes: int, *, why_none: str = ""
+    ) -> None:
+        """Without a home what is compiled stays on this host, within the bound; `why_none` says so.
+
+        It is said once there is a program.
+        """
+        self._why_none = why_none
         self._local = local
         self._home = home
         self._limit_bytes = limit_bytes
@@ -63,7 +104,8 @@ class Homing:
         while not self._closing.wait(PERIOD_S):
             self._round()
         self._round()
-        self._tell_uses()
+        if self._home is not None:
+            self._tell_uses(self._home)
         if self._is_done:
             self._leave()
 
@@ -74,16 +116,23 @@ class Homing:
 
     def _seed(self) -> None:
         """Copy what is at home and not here, the last used first, while there is time and room."""
+        if self._home is None:
+            return
         until_s = time.monotonic() + SEED_LIMIT_S
         stored = self._home.entries()
         self._at_home = {kept.name for kept in stored}
-        here = {kept.name for kept in self._local.entries()}
+        here = {kept.name for kept in self._local.entries()} | aside(self._local.folder)
         room_bytes = self._limit_bytes
         for kept in stored:
             room_bytes -= kept.size_bytes
             if room_bytes < 0 or time.monotonic() > until_s or self._closing.is_set():
                 return
-            if kept.name not in here and (data := self._home.read_sound(kept.name)) is not None:
+            if kept.name in here:
+                continue
+            data = self._home.read_sound(kept.name)
+            if data is None:
+                self._at_home.discard(kept.name)  # what this host compiles takes its place
+            else:
                 self._local.write(kept.name, data, used_unix_ns=kept.used_unix_ns)
 
     def _round(self) -> None:
@@ -94,45 +143,53 @@ class Homing:
         self._rounds += 1
         if self._rounds % SWEEP_ROUNDS == 0:
             self._local.sweep(time.time())
-            self._home.sweep(time.time())
+            if self._home is not None:
+                self._home.sweep(time.time())
         if changed_ns == self._looked_at_ns and not self._failed:
             return
         self._looked_at_ns = changed_ns
-        self._failed = not self._bring_home()
+        if self._why_none and self._local.entries():
+            self._local.say_once(self._why_none)
+        self._failed = self._home is not None and not self._bring_home(self._home)
         self._local.bound(self._limit_bytes)
 
-    def _tell_uses(self) -> None:
+    def _tell_uses(self, home: Tier) -> None:
         """Other hosts' bounds and seeding go by when the programs at home were used last."""
         used = {kept.name: kept.used_unix_ns for kept in self._local.entries()}
-        for kept in self._home.entries():
+        for kept in home.entries():
             if used.get(kept.name, 0) > kept.used_unix_ns:
-                self._home.mark_used(kept.name, used[kept.name])
+                home.mark_used(kept.name, used[kept.name])
 
     def _leave(self) -> None:
-        at_home = {kept.name for kept in self._home.entries()}
+        """Without a home all goes: the run is done, and nobody else may have what it compiled."""
+        at_home = None if self._home is None else {kept.name for kept in self._home.entries()}
         with contextlib.suppress(OSError):
             for kept in self._local.entries():
-                if kept.name in at_home:
+                if at_home is None or kept.name in at_home:
                     (self._local.folder / kept.name).unlink()
+            clear(self._local.folder)
             self._local.folder.rmdir()  # as long as another rank's are there, that fails
 
-    def _bring_home(self) -> bool:
+    def _bring_home(self, home: Tier) -> bool:
         """Copy what is here and not at home; False when something has to be tried again."""
+        for name in aside(self._local.folder):
+            with contextlib.suppress(OSError):
+                (home.folder / name).unlink()
         here = self._local.entries()
         known = self._at_home or set()
         new = [kept for kept in here if kept.name not in known]
         if not new:
             return True
-        known = {kept.name for kept in self._home.entries()}
+        known = {kept.name for kept in home.entries()} - home.refused
         for kept in new:
             if kept.name in known:
                 continue
             data = self._local.read_sound(kept.name)
-            if data is not None and not self._home.write(
+            if data is not None and not home.write(
                 kept.name, data, durable=True, used_unix_ns=kept.used_unix_ns
             ):
                 return False
             known.add(kept.name)
-        self._home.bound(self._limit_bytes, {kept.name: kept.used_unix_ns for kept in here})
+        home.bound(self._limit_bytes, {kept.name: kept.used_unix_ns for kept in here})
         self._at_home = known
         return True

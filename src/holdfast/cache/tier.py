@@ -1,7 +1,8 @@
 """A folder of compiled programs: read and written by several ranks at once, bounded by the agent.
 
 What lies here is executed by whoever reads it. So nothing is taken from a folder or a file that
-somebody else owns or may write, and an entry that does not match its checksum is removed.
+somebody else owns or may write, and an entry that does not match its checksum is removed. Where a
+file's owner says nothing about who wrote it, a seal does (`cache.seal`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.cache.entry import Entry, EntryError, decode, is_name, name_of
+from holdfast.cache.seal import Seal, SealError
 from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import TEMPORARY_SUFFIX, make_part, write_atomic
 from holdfast.journal.regular import open_regular
@@ -34,9 +36,16 @@ class Kept(NamedTuple):
 class Tier:
     """One folder. It is made at the first write."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
-        """`say` takes a sentence about an entry that cannot be used."""
+    def __init__(
+        self,
+        folder: Path,
+        say: Callable[[str], None] = lambda _: None,
+        seal: Seal | None = None,
+    ) -> None:
+        """`say` takes a sentence about an entry that cannot be used; a `seal` is on all of them."""
         self.folder = folder
+        self.refused: set[str] = set()  # names of files whose seal was not in order
+        self._seal = seal
         self._tell = say
         self._said: set[str] = set()
 
@@ -62,17 +71,28 @@ class Tier:
         return None if data is None or self._decoded(name, data) is None else data
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file, unverified; None: there is none, or none to be trusted."""
+        """The bytes of a file, below its seal; None: there is none, or none to be trusted."""
+        data = self._read(name)
+        if data is None or self._seal is None:
+            return data
+        try:
+            return self._seal.open(name, data)
+        except SealError as why:
+            self.refused.add(name)
+            self.say_once(f"the compiled program {self.folder / name} is not used: {why}")
+            return None
+
+    def _read(self, name: str) -> bytes | None:
         path = self.folder / name
         try:
             if why := distrust(os.stat(self.folder, follow_symlinks=False)):  # noqa: PTH116
-                self._say(f"{self.folder} {why}: no compiled program is taken from there")
+                self.say_once(f"{self.folder} {why}: no compiled program is taken from there")
                 return None
             descriptor = open_regular(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._say(f"the compiled program {path} cannot be read: {error.strerror}")
+            self.say_once(f"the compiled program {path} cannot be read: {error.strerror}")
             return None
         try:
             info = os.fstat(descriptor)
@@ -80,12 +100,12 @@ class Tier:
             if not why and info.st_size > ENTRY_MAX_BYTES:
                 why = f"has more than {ENTRY_MAX_BYTES} bytes"
             if why:
-                self._say(f"the compiled program {path} {why}: it is not used")
+                self.say_once(f"the compiled program {path} {why}: it is not used")
                 return None
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 return file.read()
         except (OSError, MemoryError) as error:
-            self._say(f"the compiled program {path} cannot be read: {error}")
+            self.say_once(f"the compiled program {path} cannot be read: {error}")
             return None
         finally:
             os.close(descriptor)
@@ -100,10 +120,12 @@ class Tier:
         """The same for the bytes of a file, last used then; None: now."""
         try:
             make_part(self.folder, durable=durable)
-            write_atomic(self.folder / name, data, durable=durable)
+            sealed = data if self._seal is None else self._seal.close(name, data)
+            write_atomic(self.folder / name, sealed, durable=durable)
         except HoldfastError as error:
-            self._say(f"a compiled program could not be kept: {error}")
+            self.say_once(f"a compiled program could not be kept: {error}")
             return False
+        self.refused.discard(name)
         if used_unix_ns is not None:
             self.mark_used(name, used_unix_ns)
         return True
@@ -158,7 +180,7 @@ class Tier:
         with contextlib.suppress(OSError):
             (self.folder / name_of(key)).unlink()
 
-    def _say(self, words: str) -> None:
+    def say_once(self, words: str) -> None:
         """Each sentence once: a folder that is not ours is met at every program."""
         if words not in self._said:
             self._said.add(words)
@@ -171,7 +193,7 @@ class Tier:
                 raise EntryError("it is another program's")
         except EntryError as why:
             path = self.folder / name
-            self._say(f"the compiled program {path} is damaged ({why}): it is compiled again")
+            self.say_once(f"the compiled program {path} is damaged ({why}): it is compiled again")
             with contextlib.suppress(OSError):
                 path.unlink()
             return None

@@ -106,6 +106,9 @@ def _facts(
         store=None if bucket is not None else host.store_place(settings.store),
         bucket=bucket,
         mirror=None if bucket is None else host.scratch_place(settings.mirror),
+        keeps_programs=settings.compile_cache_bytes is not None,
+        has_cache_key=settings.cache_key_file is not None,
+        cache_key_trouble=_key_trouble(settings.cache_key_file),
         scratch=host.scratch_place(settings.scratch),
         sources=tuple(ask(sources, around)),
         listens=settings.notice != "off",
@@ -113,6 +116,18 @@ def _facts(
         habits=() if script is None else _habits(script),
         **host.host_facts(environ),
     )
+
+
+def _key_trouble(path: str | None) -> str:
+    """Why the key of the compile cache cannot be used; "": it can, or there is none."""
+    from holdfast.cache.seal import read_seal
+
+    try:
+        if path is not None:
+            read_seal(path)
+    except ConfigurationError as error:
+        return str(error)
+    return ""
 
 
 def _habits(script: str) -> tuple[ScriptHabit, ...]:

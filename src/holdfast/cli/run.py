@@ -107,6 +107,11 @@ if TYPE_CHECKING:
     help="How many bytes of compiled programs are kept: auto, off, or N.",
 )
 @click.option(
+    "--cache-key-file",
+    metavar="FILE",
+    help="A secret of the run's hosts that seals them in the store.",
+)
+@click.option(
     "--log-level", metavar="LEVEL", help="Which sentences are printed: error, warning or info."
 )
 @click.option(

@@ -17,6 +17,7 @@ from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.agent.upkeep import LiveFiles
+from holdfast.cache.seal import read_seal
 from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
 from holdfast.config.kinds import HOT, INSTANCE, OFF
@@ -75,6 +76,7 @@ def supervise(
     around = Surroundings(inherited_environment())
     sources = wanted(settings.notice, around)
     check_libraries(parse(settings.export or ""))
+    seal = None if settings.cache_key_file is None else read_seal(settings.cache_key_file)
     name = check_name(settings.name) if settings.name else default_name(command)
     look = _report_command(name, settings.store)
     store = RunStore.at(
@@ -112,6 +114,7 @@ def supervise(
             standby=None if settings.standby == OFF else standby_argv(command)[0],
             is_hot=settings.standby == HOT,
             cache_bytes=settings.compile_cache_bytes,
+            cache_seal=seal,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
         exporter = beside(settings, folder, inherited_environment() | told, screen)
@@ -228,7 +231,9 @@ def _run(
         supervisor.spared = lambda: exporter.pids
     if job.cache is not None:
         warn = partial(screen.say, "warning")
-        supervisor.at_close.append(seed_programs(folder, job.cache, job.cache_bytes or 0, warn))
+        supervisor.at_close.append(
+            seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
+        )
     try:
         finish = supervisor.run(_opened(folder, job.memory))
     finally:

@@ -111,6 +111,7 @@ EXPORTERS = Kind(
     "`prometheus[:PORT]`, `tensorboard:DIR`, `gcp:PROJECT/ZONE`, with commas between them", _text
 )
 FOLDER = Kind("a folder", _text)
+FILE = Kind("a file", _text)
 PLACE = Kind("a folder or a URL", _text)
 SECONDS = Kind("seconds", _seconds)
 PERIOD = Kind("seconds, more than 0", _period)

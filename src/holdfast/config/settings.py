@@ -18,6 +18,7 @@ from holdfast.config.kinds import (
     CACHE_BYTES,
     ENVIRONMENT,
     EXPORTERS,
+    FILE,
     FOLDER,
     HANG,
     HOT,
@@ -203,6 +204,13 @@ class Settings:
         "--compile-cache",
         CACHE,
         "Keep compiled programs (JAX) on this host and in the run's store, up to that size.",
+    )
+    cache_key_file: str | None = _setting(
+        None,
+        "--cache-key-file",
+        FILE,
+        "A secret that the run's hosts share: it seals compiled programs in the store.",
+        default_words="none: where others may write the store, programs stay on their host",
     )
     standby: str = _setting(
         AUTO,

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.config.kinds import FOLDER, PLACE
+from holdfast.config.kinds import FILE, FOLDER, PLACE
 from holdfast.config.settings import TABLE, Setting, Settings
 from holdfast.config.trusted import name_of
 from holdfast.errors import ConfigurationError
@@ -110,7 +110,7 @@ def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]
         if key not in rows:
             raise ConfigurationError(f"{path}: {shown(key)} is not a setting{near(key, rows)}")
         if (
-            rows[key].kind in (FOLDER, PLACE)
+            rows[key].kind in (FILE, FOLDER, PLACE)
             and isinstance(value, str)
             and value
             and "://" not in value

@@ -17,6 +17,7 @@ CHECKS: dict[str, Check] = {
     "script": checks_script.script,
     "store": checks_run.store,
     "bucket": checks_bucket.bucket,
+    "cache": checks_bucket.programs,
     "room": checks_run.room,
     "scratch": checks_run.scratch,
     "memory": checks_run.memory,

@@ -71,6 +71,27 @@ def bucket(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def programs(facts: Facts) -> Iterator[Finding]:
+    """Compiled programs, which go to a bucket only under a seal."""
+    if facts.cache_key_trouble:
+        yield Finding(
+            "cache",
+            Severity.ERROR,
+            facts.cache_key_trouble,
+            "no run will start",
+            "mend the file, or leave --cache-key-file out",
+        )
+    elif facts.bucket is not None and facts.keeps_programs and not facts.has_cache_key:
+        yield Finding(
+            "cache",
+            Severity.NOTE,
+            f"compiled programs stay on their host: others may write {facts.bucket.url}, and a "
+            "program is code",
+            "a run of JAX that moves to another host compiles everything there again",
+            "name a secret that the run's hosts share: --cache-key-file",
+        )
+
+
 def _manners(place: ObjectStore) -> Iterator[Finding]:
     """How it does what it does."""
     if place.is_exclusive is False:

@@ -12,7 +12,7 @@ FILES_BASE, FILES_PER_RANK = 512, 32
 SUSPENDED_S = 1.0
 UNLIMITED = -1
 NOBODY = 3  # of ptrace_scope: not even root
-LEAST_VERSIONS = {"jax": (0, 6), "torch": (2, 4)}  # as the extras of pyproject.toml have them
+LEAST_VERSIONS = {"jax": (0, 8), "torch": (2, 4)}  # as the extras of pyproject.toml have them
 
 
 def ipc(facts: Facts) -> Iterator[Finding]:

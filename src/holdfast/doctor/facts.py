@@ -127,6 +127,9 @@ class Facts:
     store: Place | None = None
     bucket: ObjectStore | None = None  # the store, where it is one; then `store` is None
     mirror: Place | None = None  # the folder of its working copy
+    keeps_programs: bool = False  # --compile-cache is not off
+    has_cache_key: bool = False  # --cache-key-file names one
+    cache_key_trouble: str = ""  # why it cannot be used; "": it can
     scratch: Place | None = None
     sources: tuple[SourceFact, ...] = ()
     listens: bool = True  # --notice is not off

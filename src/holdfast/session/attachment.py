@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.cache.seal import Seal
 from holdfast.core.events import Resume
 from holdfast.errors import DeclaredFailure
 from holdfast.journal.clocks import boot_id
@@ -27,12 +28,13 @@ from holdfast.snapshot.keep import Keep
 class Programs(NamedTuple):
     """Where compiled programs are kept: a folder of this host, its home in the store, its bound.
 
-    Without a home somebody else keeps the two in step, and the bound.
+    Without a home somebody else keeps the two in step, and the bound. `seal`: what they bear there.
     """
 
     folder: Path
     home: Path | None = None
     limit_bytes: int = 0
+    seal: Seal | None = None
 
 
 class Attachment(ABC):

@@ -16,16 +16,18 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.cache.entry import Entry
-from holdfast.cache.home import Homing
+from holdfast.cache.entry import Entry, name_of
+from holdfast.cache.home import Homing, keep_in_step
+from holdfast.cache.loads import Loads
 from holdfast.cache.tier import Tier
 from holdfast.config import cpu_threads
+from holdfast.session.attachment import Programs
 from holdfast.session.hooks import Guard, arguments, hook_into
 
 KIND = "xla"
+T = TypeVar("T")
 SEED_WAIT_S = 2.0
 # JAX's options that we set where they are as JAX has them: option, JAX's default, ours.
 OPTIONS = (
@@ -46,13 +48,17 @@ class LastProgram:
     key: str = ""
     compile_ns: int = 0  # what compiling it took; 0: it is not known, or was not found
     is_found: bool = False
+    name: str = ""  # the file that it was looked for in
 
 
 class ProgramCache:
     """What JAX's `compilation_cache` asks of a cache: `get` and `put`, by any thread."""
 
-    def __init__(self, tier: Tier, homing: Homing | None = None) -> None:
+    def __init__(
+        self, tier: Tier, homing: Homing | None = None, loads: Loads | None = None
+    ) -> None:
         self.tier = tier
+        self.loads = Loads(tier) if loads is None else loads
         self._path = tier.folder  # JAX prints it
         self._homing = homing
         self._last = threading.local()
@@ -76,12 +82,28 @@ class ProgramCache:
             self._homing = None  # waited for once, by each thread that is here already
         return self.tier
 
+    def loaded(self) -> None:
+        """What this thread has got from `get` is loaded, or was refused."""
+        self.loads.end(self.last.name)
+
+    def load(self, key: str, read: Callable[[bytes], T]) -> T | None:
+        """What `read` makes of the program that JAX gave to `put`; None: it is not there."""
+        name = name_of(f"{KIND}-{key}")
+        try:
+            stored = self.tier.get(f"{KIND}-{key}") if self.loads.begin(name) else None
+            return None if stored is None else read(stored.program)
+        finally:
+            self.loads.end(name)
+
     def _get(self, key: str) -> bytes | None:
         """The program as JAX gave it to `put`; None: it is not there."""
-        entry = self.seeded().get(f"{KIND}-{key}")
-        last = self.last
+        self.loaded()
+        tier, last = self.seeded(), self.last
+        last.name = name_of(f"{KIND}-{key}")
+        entry = tier.get(f"{KIND}-{key}") if self.loads.begin(last.name) else None
         last.key, last.is_found, last.compile_ns = key, entry is not None, 0
         if entry is None:
+            self.loaded()
             return None
         took_ns = entry.words.get("compile_ns")
         last.compile_ns = took_ns if isinstance(took_ns, int) else 0
@@ -89,8 +111,11 @@ class ProgramCache:
 
     def _put(self, key: str, value: bytes) -> None:
         """Keep a program; what it took to compile was said by `compiled`."""
+        self.loaded()
         words = {"compile_ns": self.last.compile_ns, "kept_unix_ns": time.time_ns()}
-        self.tier.put(Entry(f"{KIND}-{key}", value, words))
+        entry = Entry(f"{KIND}-{key}", value, words)
+        if not self.loads.is_aside(entry.name):
+            self.tier.put(entry)
 
     def compiled(self, key: str, compile_ns: int) -> None:
         """The calling thread has compiled a program that was not found."""
@@ -177,14 +202,14 @@ def _let_every_rank_write(
 
 
 def open_cache(
-    folder: Path, home: Path | None, limit_bytes: int, say: Callable[[str], None]
+    programs: Programs, attempt: int, rank: int, say: Callable[[str], None]
 ) -> tuple[ProgramCache, Homing | None]:
     """The cache in a folder of this host; with a home, a thread that keeps the two in step.
 
     Under a supervisor there is no home: its agent does that.
     """
-    tier = Tier(folder, say)
-    if home is None:
-        return ProgramCache(tier), None
-    homing = Homing(tier, Tier(home, say), limit_bytes)
-    return ProgramCache(tier, homing), homing
+    tier = Tier(programs.folder, say)
+    homing = None
+    if programs.home is not None:
+        homing = keep_in_step(tier, programs.home, programs.limit_bytes, programs.seal, say)
+    return ProgramCache(tier, homing, Loads(tier, attempt, rank)), homing

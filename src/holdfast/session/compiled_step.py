@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.cache.entry import Entry
 from holdfast.journal.clocks import now_ns
 from holdfast.session import executables
 from holdfast.session.boundary import say
-from holdfast.session.compile_cache import KIND as XLA_KIND
 from holdfast.session.compile_cache import ProgramCache
 from holdfast.session.compiling import Compiling
 from holdfast.session.fingerprint import Fingerprint
@@ -228,11 +228,11 @@ class CompiledStep:
             if loaded is not None and loaded.backend is backend:
                 executable = loaded.executable
             else:
-                stored = cache.tier.get(f"{XLA_KIND}-{words.get('xla_key')}")
-                if stored is None:
+                read = partial(executables.load, words["program"], backend=backend)
+                executable = cache.load(str(words.get("xla_key")), read)
+                if executable is None:
                     cache.tier.remove(key)
-                    return None  # its bytes were removed: not used for longest
-                executable = executables.load(words["program"], stored.program, backend)
+                    return None  # its bytes were removed (not used for longest), or put aside
             found = executables.read_program(words["program"], executable, backend, call.tree)
         except UnkeptError:
             cache.tier.remove(key)

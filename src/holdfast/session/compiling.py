@@ -44,6 +44,8 @@ class Compiling:
     def close(self) -> None:
         """Bring home what is new."""
         self._call_off()
+        if self.cache is not None:
+            self.cache.loads.close()
         if self._homing is not None:
             is_done = self._attachment.writer.words.snapshot().phase is Phase.FINISHED
             self._homing.close(DONE_LIMIT_S if is_done else CLOSE_LIMIT_S, is_done=is_done)
@@ -81,7 +83,8 @@ class Compiling:
         programs = self._attachment.programs
         if programs is None or self._attachment.is_inert:
             return
-        cache, homing = open_cache(programs.folder, programs.home, programs.limit_bytes, say)
+        attempt, rank = self._attachment.attempt, self._attachment.rank
+        cache, homing = open_cache(programs, attempt, rank, say)
         if point_jax_at(cache, say):
             self.cache = self.counts.cache = cache
             if homing is not None:
@@ -127,6 +130,8 @@ class Counts:
             self._told_saved_ns = int(duration_s * 1e9)
         elif event == FINDING_S:
             last = None if self.cache is None else self.cache.last
+            if self.cache is not None:
+                self.cache.loaded()
             if last is not None and last.is_found and last.compile_ns:
                 self.add(saved_ns=last.compile_ns - int(duration_s * 1e9))
             else:

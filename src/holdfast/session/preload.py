@@ -11,11 +11,11 @@ import contextlib
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.cache.entry import stem
 from holdfast.session import executables
-from holdfast.session.compile_cache import KIND as XLA_KIND
 from holdfast.session.compile_cache import ProgramCache
 
 MOST_LOOKED_AT = 8  # entries of one function, the last used first: other ranks' lie among them
@@ -76,9 +76,9 @@ class Preload:
             entry = tier.look(one.name)
             if entry is None or entry.words.get("process") != backend.process_index():
                 continue
-            stored = tier.get(f"{XLA_KIND}-{entry.words.get('xla_key')}")
-            if stored is not None:
-                executable = executables.load(entry.words["program"], stored.program, backend)
+            read = partial(executables.load, entry.words["program"], backend=backend)
+            executable = self._cache.load(str(entry.words.get("xla_key")), read)
+            if executable is not None:
                 self._loaded[entry.key] = Loaded(backend, executable)
             return
 

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from holdfast.cache.seal import read_seal
 from holdfast.config import (
     RankEnvironment,
     claim_rank,
@@ -86,11 +87,13 @@ def _attach(
         supervised = Supervised(environment, keep)
         supervised.watch_sigterm()
         return supervised
+    settings = session_settings().settings
+    seal = None if settings.cache_key_file is None else read_seal(settings.cache_key_file)
     bare = _bare(name, store, keep)
-    limit_bytes = session_settings().settings.compile_cache_bytes
+    limit_bytes = settings.compile_cache_bytes
     if limit_bytes is not None:
         here = scratch_dir(bare.folder.scratch_key) / CACHE_FOLDER
-        bare.programs = Programs(here, bare.folder.cache_dir, limit_bytes)
+        bare.programs = Programs(here, bare.folder.cache_dir, limit_bytes, seal)
     bare.watch_sigterm()
     signals.install_sigint(bare.on_sigint)
     return bare

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, EXIT_UNAVAILABLE, FAR
+from xxhash import xxh3_64_intdigest
 
 from holdfast.journal.objects import Bucket, parse_place
 
@@ -237,3 +238,62 @@ def test_loading_for_inference(house: Any, bucket: str) -> None:
         "print('loaded', state is not None)\n"
     )
     assert "loaded True" in house.start(sys.executable, script).wait(EXIT_DONE)
+
+
+COMPILES = """
+import os
+import jax, jax.numpy as jnp
+import holdfast as hf
+
+run = hf.start()
+
+def step(x):
+    print("tracing")
+    return jnp.tanh(x) + 1
+
+step = run.compile(step)
+state = run.restore(init=lambda: jnp.ones(3))
+for n in run.steps(run.resume_step + 2):
+    state = step(state)
+    run.done(n, state)
+"""
+
+
+def test_compiled_programs_go_through_a_bucket_only_under_a_seal(house: Any, bucket: str) -> None:
+    pytest.importorskip("jax")
+    script, key = house.script(COMPILES), house.folder / "cache.key"
+    key.write_text("a secret of this run's hosts: " + "x" * 20)
+    key.chmod(0o600)
+
+    def train(host: str, *options: object) -> str:
+        """A start on a host that has nothing of the run but, maybe, the key."""
+        if house.store.exists():
+            elsewhere(house)
+        words = ("run", "--name", "r", "--standby", "off", "--scratch", house.folder / host)
+        return house.holdfast(*words, *options, "--", sys.executable, script).wait(EXIT_DONE)
+
+    said = train("a")
+    assert "compiled programs stay on this host: others may write s3://" in said
+    assert [name for name in keys(bucket) if "/cache/" in name] == []
+    assert "tracing" in train("b", "--cache-key-file", key)
+    kept = [name for name in keys(bucket) if "/cache/" in name]
+    assert kept != []
+    assert "tracing" not in train("c", "--cache-key-file", key)
+    for name in kept:  # as somebody would who can write the bucket, and nothing else
+        data = bytearray(there(bucket).get(name, 1 << 30))
+        data[-1] ^= 1
+        rest = bytes(data[56:])
+        data[48:56] = xxh3_64_intdigest(rest).to_bytes(8, "little")
+        there(bucket).put(name, bytes(data))
+    said = train("d", "--cache-key-file", key)
+    assert "tracing" in said
+    assert "its seal is not of this key" in said
+
+
+def test_a_cache_key_that_others_may_read_starts_nothing(house: Any, bucket: str) -> None:
+    key = house.folder / "cache.key"
+    key.write_text("x" * 40)
+    key.chmod(0o644)
+    said = house.run("--cache-key-file", key, steps=1).wait(EXIT_CONFIGURATION)
+    assert "others may open it (mode 0644): chmod 600 it" in said
+    assert keys(bucket) == []
