@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+# Of pyproject.toml's dependency groups, as a file: `pip` of a new environment may not know them.
+GROUP   = $(BIN)/python .ci/group $(1) >$(VENV)/$(1).txt
 # What pip would do on one core, and takes longest. Some packages ship templates that do not compile.
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 BENCH_STAMP := $(VENV)/.ready-bench
@@ -52,34 +54,39 @@ setup: $(STAMP) ## Create the virtual environment and install everything that te
 # Build isolation would fetch an unpinned builder; it is installed here, pinned like the rest.
 # ml-goodput-measurement is there for its tests, which run against our face of it; what it needs of
 # a cloud's clients is not.
-$(STAMP): pyproject.toml constraints.txt .ci/venv
+$(STAMP): pyproject.toml constraints.txt hatch_build.py .ci/venv .ci/group
 	PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(call GROUP,test)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --no-compile \
-		-e '.[jax,torch,stacks,objects,gcp,gcp-export,dashboard,logs,metrics,serve,tensorboard,test]'
+		-e '.[all,jax,torch]' -r $(VENV)/test.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps ml-goodput-measurement
 	$(COMPILE)
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[jax,bench]'
+	$(call GROUP,bench)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/bench.txt
 	@touch $@
 
 # Without its dependencies: one of them is an old name of another, which it also needs.
-$(RACE_STAMP): pyproject.toml constraints.txt bench/recovery/constraints.txt .ci/venv
+$(RACE_STAMP): pyproject.toml constraints.txt bench/recovery/constraints.txt hatch_build.py .ci/venv .ci/group
 	PYTHON="$(PYTHON)" .ci/venv "$(RACE_VENV)"
 	$(RACE_PIP) hatchling editables
-	$(RACE_PIP) --no-build-isolation -e '.[jax,torch,stacks,race]'
+	$(RACE_VENV)/bin/python .ci/group race >$(RACE_VENV)/race.txt
+	$(RACE_PIP) --no-build-isolation -e '.[jax,torch,stacks]' -r $(RACE_VENV)/race.txt
 	$(RACE_PIP) --no-deps nvidia-resiliency-ext
 	@touch $@
 
 $(BROWSER_STAMP): $(STAMP) .ci/browser
 	.ci/browser
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[browser]'
+	$(call GROUP,browser)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/browser.txt
 	@touch $@
 
 $(FUZZ_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[fuzz,test]'
+	$(call GROUP,fuzz)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/fuzz.txt
 	@touch $@
 
 test: check tests ## Lint, types and every test

@@ -20,9 +20,10 @@ SRC = Path(__file__).parents[1] / "src"
 ROOT = "holdfast"
 
 # Package (or module) → what of ours it may import besides itself. `cli` composes everything.
-BASE = {"core", "errors", "config"}
+BASE = {"core", "errors", "config", "distribution"}
 LAYERS: dict[str, set[str]] = {
-    "errors": set(),
+    "distribution": set(),
+    "errors": {"distribution"},
     "core": {"errors"},
     "config": {"core", "errors"},
     "journal": BASE,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
+from holdfast.distribution import NAME
+
 EXIT_DONE = 0
 EXIT_USER_FAILURE = 1
 EXIT_UNAVAILABLE = 69
@@ -22,7 +24,7 @@ def needs_extra(what: str, extra: str) -> str:
     It names this interpreter, since the first `pip` of a shell is often another one's.
     """
     python = sys.executable or "python3"
-    return f"{what} an extra that is not installed: {python} -m pip install 'holdfast[{extra}]'"
+    return f"{what} an extra that is not installed: {python} -m pip install '{NAME}[{extra}]'"
 
 
 class HoldfastError(Exception):

@@ -152,7 +152,7 @@ def test_without_the_extra_it_says_how_to_get_it(capsys, tmp_path, monkeypatch):
     code, out, err = run(capsys, "--mtbf", "3h", "--html", str(tmp_path / "plan.html"))
     assert (code, out) == (78, "")
     assert err.count("\n") == 1
-    assert "pip install 'holdfast[dashboard]'" in err
+    assert "pip install 'holdfast-ml[dashboard]'" in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -109,6 +109,7 @@ def run(**changes):
         ({"has_py_spy": False}, ["stacks note"]),
         ({"versions": {"jax": "0.10.2", "jaxlib": "0.9.1"}}, ["versions error"]),
         ({"versions": {"torch": "2.3.1", "jax": "0.5.0"}}, ["versions warning"] * 2),
+        ({"stranger": "holdfast-2.3 lies there, too"}, ["versions error"]),
         ({"versions": {"torch": "unknown"}}, ["versions warning"]),
         ({"jax_preemption": True, "torchrun_shares_store": True}, ["versions warning"] * 2),
     ],

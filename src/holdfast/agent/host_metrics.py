@@ -1,4 +1,4 @@
-"""The host agent's numbers for Prometheus: `holdfast[metrics]`.
+"""The host agent's numbers for Prometheus: `holdfast-ml[metrics]`.
 
 They are computed when they are asked for, from what the agent says of itself (`host_status`).
 """

@@ -177,7 +177,7 @@ def _py_spy(pid: int, give_up_s: float) -> str:
 
 
 def py_spy() -> str | None:
-    """The program: beside our interpreter (`holdfast[stacks]`), else on the path."""
+    """The program: beside our interpreter (`holdfast-ml[stacks]`), else on the path."""
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if beside.exists() else shutil.which("py-spy")
 

@@ -15,6 +15,7 @@ import click
 from holdfast.cli.places import open_run, store_option
 from holdfast.config import inherited_environment, resolve
 from holdfast.config.kinds import INSTANCE
+from holdfast.distribution import stranger
 from holdfast.errors import EXIT_DONE, EXIT_USER_FAILURE, ConfigurationError
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _facts(
         store=None if bucket is not None else host.store_place(settings.store),
         bucket=bucket,
         mirror=None if bucket is None else host.scratch_place(settings.mirror),
+        stranger=stranger(),
         keeps_programs=settings.compile_cache_bytes is not None,
         has_cache_key=settings.cache_key_file is not None,
         cache_key_trouble=_key_trouble(settings.cache_key_file),

@@ -17,6 +17,7 @@ from typing import NoReturn
 import click
 
 from holdfast.cli.door import doors, say
+from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 
 # Each command's line in `holdfast --help`, in the order in which a user meets them.
@@ -85,7 +86,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
 )
-@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.version_option(VERSION, message="holdfast %(version)s")
 def cli() -> None:
     """Keep long training runs productive, and account for every second of them.
 

@@ -132,12 +132,13 @@ def run(config_file: str | None, fresh: bool, command: Sequence[str], **flags: A
     """
     from holdfast.cli.supervise import supervise
     from holdfast.config import pass_on_file, resolve, strange_variables
+    from holdfast.distribution import stranger
 
     settings = resolve(flags, config_file=config_file).settings
     if config_file is None:
         pass_on_file()
     screen = _screen(settings)
-    for hint in strange_variables():
+    for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
     sys.exit(supervise(settings, tuple(command), screen, fresh=fresh))
 

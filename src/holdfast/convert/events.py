@@ -2,7 +2,7 @@
 
 An event file is a row of records: length (8 bytes, little-endian), masked CRC32C of those, the
 data, masked CRC32C of the data. The data are a protocol buffer; its fields, of which few are named
-here, stand in TensorFlow's event.proto and summary.proto. The libraries are `holdfast[logs]`.
+here, stand in TensorFlow's event.proto and summary.proto. The libraries are `holdfast-ml[logs]`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def stacks(facts: Facts) -> Iterator[Finding]:
             Severity.NOTE,
             "py-spy is not installed",
             "of a hung rank that cannot answer any more, only the kernel's view is recorded",
-            "pip install 'holdfast[stacks]'",
+            "pip install 'holdfast-ml[stacks]'",
         )
     elif facts.ptrace_scope is not None and facts.ptrace_scope >= (NOBODY if facts.is_root else 1):
         yield Finding(
@@ -134,6 +134,14 @@ def versions(facts: Facts) -> Iterator[Finding]:
                 "Holdfast is not tested with it",
                 f"pip install '{name}>={wanted}'",
             )
+    if facts.stranger:
+        yield Finding(
+            "versions",
+            Severity.ERROR,
+            facts.stranger,
+            "files of the two are mixed, and each upgrade mixes them anew",
+            "remove both and install one, as said, or give each an environment of its own",
+        )
     if facts.jax_preemption:
         yield Finding(
             "versions",

@@ -148,5 +148,6 @@ class Facts:
     suspended_s: float = 0.0
     python: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    stranger: str = ""  # about another project's package in our folder
     jax_preemption: bool = False  # JAX_ENABLE_PREEMPTION_SERVICE is set by hand
     torchrun_shares_store: bool = False  # under torchrun, without the way round its old store

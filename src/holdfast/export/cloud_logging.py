@@ -2,7 +2,7 @@
 
 The payload names the job as ml-goodput-measurement 0.2.3 does (`job_name`, `job_start_time`,
 `job_end_time`, in unix seconds), so that what reads that library's logs finds when each attempt
-began and ended. Disruptions carry their cause and words. `holdfast[gcp-export]`.
+began and ended. Disruptions carry their cause and words. `holdfast-ml[gcp-export]`.
 """
 
 from __future__ import annotations

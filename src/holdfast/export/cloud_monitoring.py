@@ -1,7 +1,7 @@
 """Google Cloud Monitoring: the metrics and labels of ml-goodput-measurement 0.2.3.
 
 Cumulative ones are in seconds, those of a rolling window in percent, as that library sends them; so
-are the resource, `compute.googleapis.com/Workload`, and its labels. `holdfast[gcp-export]`.
+are the resource, `compute.googleapis.com/Workload`, and its labels. `holdfast-ml[gcp-export]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: a collector's numbers on loopback, or as text. `holdfast[metrics]`."""
+"""What Prometheus scrapes: numbers on loopback, or as text. `holdfast-ml[metrics]`."""
 
 from __future__ import annotations
 

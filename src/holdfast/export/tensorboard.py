@@ -9,7 +9,7 @@ The script's own numbers (`run.done`'s metrics) go into a folder `metrics`, unde
 at their steps, and no step is shown twice: when a run has gone back, and when an exporter begins, a
 new file says from which step on it stands in the place of those before it.
 
-`holdfast[tensorboard]`.
+`holdfast-ml[tensorboard]`.
 """
 
 from __future__ import annotations

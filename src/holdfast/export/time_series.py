@@ -1,4 +1,4 @@
-"""Time series of Google Cloud Monitoring: its messages, and who sends them. `holdfast[gcp-export]`.
+"""Time series of Google Cloud Monitoring: messages, and who sends them. `holdfast-ml[gcp-export]`.
 
 The prefix of metrics, the resource and its labels are those of ml-goodput-measurement 0.2.3.
 """

@@ -2,7 +2,7 @@
 
 The machine's metadata server (`gce`) tells sooner of its own maintenance and preemption. This
 source tells of the whole slice, also where no metadata server is in reach. It needs Google's client
-library (`holdfast[gcp]`) and credentials that may look at the node.
+library (`holdfast-ml[gcp]`) and credentials that may look at the node.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from holdfast.core.visible import clean
+from holdfast.distribution import VERSION
 from holdfast.report.page import safe_page, script
 from holdfast.report.run_page import SECTIONS
 from holdfast.serve.run_look import ALERTS, COURSE, RunLook
@@ -61,7 +61,7 @@ def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Pa
         timeline=look.timeline,
         trouble=parts.get(TROUBLE, ""),
         alerts=parts.get(ALERTS, ""),
-        made_by=f"Holdfast {version('holdfast')}, live.",
+        made_by=f"Holdfast {VERSION}, live.",
     )
 
 

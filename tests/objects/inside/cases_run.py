@@ -226,7 +226,7 @@ def test_without_the_extra(house: Any) -> None:
     house.script("raise ImportError('not here')", "obstore.py")
     path = os.pathsep.join([str(house.folder), os.environ.get("PYTHONPATH", "")])
     said = house.run(steps=1, PYTHONPATH=path).wait(EXIT_CONFIGURATION)
-    assert "pip install 'holdfast[objects]'" in said
+    assert "pip install 'holdfast-ml[objects]'" in said
 
 
 def test_loading_for_inference(house: Any, bucket: str) -> None:

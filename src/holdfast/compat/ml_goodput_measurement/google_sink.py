@@ -1,7 +1,7 @@
 """A monitor's numbers to Google Cloud Monitoring, under the library's metrics and labels.
 
 Only where the options name a project and a location: nobody is asked where this machine is. Needs
-`holdfast[gcp-export]`.
+`holdfast-ml[gcp-export]`.
 """
 
 from __future__ import annotations
