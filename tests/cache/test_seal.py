@@ -181,6 +181,19 @@ def test_a_folder_needs_no_key_where_its_owner_tells_who_wrote_it(
     assert "(fuse.gcsfuse, whose files all seem to be ours)" in mounted.said[0]
 
 
+def test_what_is_sealed_in_a_folder_is_left_there_by_a_host_without_the_key(
+    tmp_path: Path, store: Path
+) -> None:
+    Host(tmp_path / "a", store, Seal(KEY)).compiles()
+    (kept,) = store.glob("*.hfx")
+    sealed = kept.read_bytes()
+    other = Host(tmp_path / "b", store, None)
+    assert other.finds() is None
+    assert other.said == [f"{store} has sealed programs: they need --cache-key-file"]
+    other.compiles()
+    assert kept.read_bytes() == sealed
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400])
 def test_a_key_is_read_from_a_file_of_ours_through_links_too(tmp_path: Path, mode: int) -> None:
     path, link = tmp_path / "..data", tmp_path / "key"

@@ -46,7 +46,7 @@ class Seal:
         """The inverse; raises SealError."""
         from hmac import compare_digest
 
-        if not data.startswith(MAGIC):
+        if not is_sealed(data):
             raise SealError("it has no seal")
         entry = data[_ENTRY_AT:]
         if not compare_digest(data[len(MAGIC) : _ENTRY_AT], self._of(name, entry)):
@@ -60,6 +60,11 @@ class Seal:
         seal = hmac.new(self._key, name.encode() + b"\0", hashlib.sha256)
         seal.update(data)
         return seal.digest()
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether these bytes bear a seal, of whatever key."""
+    return data.startswith(MAGIC)
 
 
 def read_seal(path: str) -> Seal:

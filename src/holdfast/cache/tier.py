@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.cache.entry import Entry, EntryError, decode, is_name, name_of
-from holdfast.cache.seal import Seal, SealError
+from holdfast.cache.seal import Seal, SealError, is_sealed
 from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import TEMPORARY_SUFFIX, make_part, write_atomic
 from holdfast.journal.regular import open_regular
@@ -73,8 +73,13 @@ class Tier:
     def read(self, name: str) -> bytes | None:
         """The bytes of a file, below its seal; None: there is none, or none to be trusted."""
         data = self._read(name)
-        if data is None or self._seal is None:
-            return data
+        if data is None:
+            return None
+        if self._seal is None:
+            if not is_sealed(data):
+                return data
+            self.say_once(f"{self.folder} has sealed programs: they need --cache-key-file")
+            return None
         try:
             return self._seal.open(name, data)
         except SealError as why:
