@@ -138,6 +138,22 @@ def test_a_rank_that_turns_up_late_is_taken_in(make_writer, tmp_path):
     assert recorded.account(UNIX + 20 * S).steps_kept == 3
 
 
+def test_a_check_tells_a_reading_that_went_wrong_and_goes_on_with_a_right_one(
+    make_writer, tmp_path
+):
+    writer = make_writer("attempts/0000/journal/rank-00000.hfj", clock=(0, UNIX))
+    for step in range(1, 101):
+        writer.append(step * S, Kind.STEP, Flag.CONTINUES, 0, step, (step - 1) * S + 1)
+    recorded = load_run(tmp_path)
+    assert recorded.check()
+    right = recorded.account(UNIX + 100 * S)
+    recorded.ledger.add_few(0, [], "save", [(UNIX + 5 * S, UNIX + 8 * S)])
+    assert recorded.account(UNIX + 100 * S) != right
+    assert not recorded.check()
+    assert recorded.account(UNIX + 100 * S) == right
+    assert recorded.check()
+
+
 def test_exported_times_are_exact_as_seconds(make_writer, tmp_path):
     writer = make_writer("attempts/0000/journal/rank-00000.hfj", clock=(9, UNIX + 9))
     writer.note(NoteType.FACT, {"fact": "run", "name": "r", "requested_ns": 3, "chips": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Tell the story of every disruption, or of a fleet every run.",
 )
+@click.option(
+    "--without-stopped",
+    is_flag=True,
+    help="Leave the time out in which a person kept a run stopped.",
+)
 @click.option("--html", metavar="FILE", help="Write a page with everything that is known of it.")
 @click.option("--svg", metavar="FILE", help="Draw the charts into a picture.")
 @click.option("--png", metavar="FILE", help="The same as PNG.")
@@ -77,6 +83,7 @@ def report(
     capacity: int | None,
     now: str | None,
     every_story: bool,
+    without_stopped: bool,
     html: str | None,
     svg: str | None,
     png: str | None,
@@ -107,6 +114,7 @@ def report(
             since=since,
             capacity=capacity,
             every_run=every_story,
+            without_stopped=without_stopped,
             html=html,
             price_per_chip_hour=price_of(price_per_chip_hour),
         )
@@ -120,12 +128,12 @@ def report(
     last_ns = None if last is None else last[1]
     price = price_of(price_per_chip_hour)
     is_page = html is not None or svg is not None or png is not None
-    if is_page and (last_ns is not None or since is not None):
+    if is_page and (last_ns is not None or since is not None or without_stopped):
         raise click.UsageError("a page shows the whole run: zoom in its time line", context)
     if history is not None:
-        findings, document, source = _of_history(history, now, last_ns)
+        findings, document, source = _of_history(history, now, last_ns, without_stopped)
     else:
-        findings, document, source = _of_run(str(run), store, now, last_ns, since)
+        findings, document, source = _of_run(str(run), store, now, last_ns, since, without_stopped)
     from holdfast.report.findings import nearer
 
     near = nearer(findings, Path.cwd())
@@ -143,7 +151,9 @@ def report(
         _show(near, every_story)
 
 
-def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Findings, Any, Source]:
+def _of_history(
+    path: str, now: str | None, window_ns: int | None, without_stopped: bool
+) -> tuple[Findings, Any, Source]:
     """What a history file says; `now` is on its own clock."""
     from holdfast.cli.parameters import OF_A_FILE
     from holdfast.cli.report_page import Source
@@ -161,6 +171,7 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
     ledger.add_history(history)
     now_ns = None if now is None else _clock_ns(now)
     account = ledger.account(now_ns, window_ns)
+    account = account.without_stopped() if without_stopped else account
     run = next(f for f in history.facts if isinstance(f, RunFact))
     source = Source(ledger, now_ns, run=path if path.endswith(OF_A_FILE) else None)
     findings = Findings(account, requested_ns=run.requested_ns, notes=run.notes)
@@ -168,7 +179,12 @@ def _of_history(path: str, now: str | None, window_ns: int | None) -> tuple[Find
 
 
 def _of_run(
-    name: str, store: str | None, now: str | None, window_ns: int | None, since: str | None
+    name: str,
+    store: str | None,
+    now: str | None,
+    window_ns: int | None,
+    since: str | None,
+    without_stopped: bool,
 ) -> tuple[Findings, Any, Source]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
     from holdfast.cli.report_page import Source, newest_of
@@ -187,6 +203,9 @@ def _of_run(
         from_ns = moment_ns(since, "--since")
         account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
     findings = findings_of(folder, recorded, account)
+    if without_stopped:
+        rolling = {name: one.without_stopped() for name, one in findings.rolling.items()}
+        findings = replace(findings, account=account.without_stopped(), rolling=rolling)
     source = Source(
         recorded.ledger, now_ns, recorded.facts.ranks(), newest_of(recorded.facts), name, store
     )

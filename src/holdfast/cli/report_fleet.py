@@ -30,6 +30,7 @@ def report_fleet(
     since: str | None,
     capacity: int | None,
     every_run: bool,
+    without_stopped: bool = False,
     html: str | None = None,
     price_per_chip_hour: float | None = None,
 ) -> None:
@@ -51,10 +52,13 @@ def report_fleet(
         processes=len(os.sched_getaffinity(0)),
     )
     listing = runs.look(now_ns, windows)
+    found = listing.runs
+    if without_stopped:
+        found = tuple(one.without_stopped() for one in found)
     told = Fleet(
         place.shown,
         now_ns,
-        listing.runs,
+        found,
         windows,
         chosen.name,
         capacity,

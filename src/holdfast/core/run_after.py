@@ -15,6 +15,7 @@ from holdfast.core.run_over import over, over_in_a_gap
 from holdfast.core.run_state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
+NO_SESSION = "done; the script never called hf.start(): nothing was measured or saved"
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
 
@@ -53,7 +54,8 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     answer: list[act.Action] = [*TIMERS_OVER]
     if cause is exits.ExitCause.DONE:
         run.done_ns = at_ns
-        return answer + over(run, at_ns, EXIT_DONE, "done")
+        has_session = any(gone.exit.has_session for gone in run.ending.by_rank.values())
+        return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else NO_SESSION)
     decision: restart.Decision | None
     stops = run.stop is not None or cause is exits.ExitCause.STOPPED
     if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next

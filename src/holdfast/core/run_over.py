@@ -87,7 +87,7 @@ def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
     """The end of a run whose ranks were done: done only now that its last step is durable."""
     if run.done_ns is None:
         return []
-    cause, words = ExitCause.DONE, "done"
+    cause, words = ExitCause.DONE, run.finish.words
     if finish.exit_code != EXIT_DONE:
         cause, words = ExitCause.STORE_UNAVAILABLE, finish.words
     ends = records.end_of_attempt(run.attempt, run.done_ns, cause, words)

@@ -6,11 +6,11 @@ All sums are integers: chip-nanoseconds (wall nanoseconds × chips). Times are u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from holdfast.core.ledger.account import NS_PER_S, Account
-from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
 from holdfast.core.metrics import price_chip_ns
 
 ALL = "all"  # the window that has everything
@@ -107,6 +107,11 @@ class Spent:
         """Scheduling × runtime: productive / elapsed."""
         return _ratio(self.productive, self.elapsed)
 
+    def without_stopped(self) -> Spent:
+        """The same, as if the time in which people kept runs stopped had not gone by."""
+        kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
+        return replace(self, kinds=kinds)
+
     def causes(self) -> list[tuple[str, int, int]]:
         """(cause, disruptions, their price in chip-ns), the dearest first."""
         sums: dict[str, tuple[int, int]] = {}
@@ -199,6 +204,11 @@ class RunSummary:
     course: tuple[int, ...] = ()
     within: Mapping[str, Spent] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def without_stopped(self) -> RunSummary:
+        """The same, as if the time in which a person kept it stopped had not gone by."""
+        within = {name: spent.without_stopped() for name, spent in self.within.items()}
+        return replace(self, within=within)
 
     def spent(self, window: str = ALL) -> Spent:
         """What went where in a window; nothing where the run was not there."""

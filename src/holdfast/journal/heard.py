@@ -107,14 +107,20 @@ class TierSets:
 
     def __init__(self) -> None:
         self._sets: deque[Kept] = deque(maxlen=RECENT)
+        self._saved_ns: deque[int] = deque(maxlen=RECENT)  # those that are on no lineage too
+        self._last_step = 0
 
     def add(self, kept: Kept) -> None:
         """One more; told again, it counts once."""
+        if kept.step != self._last_step:
+            self._last_step = kept.step
+            self._saved_ns.append(kept.at_ns)
         if not self._sets or kept.step > self._sets[-1].step:
             self._sets.append(kept)
 
     def went_back(self, step: int) -> None:
         """Forget what is beyond."""
+        self._last_step = 0
         while self._sets and self._sets[-1].step > step:
             self._sets.pop()
 
@@ -126,5 +132,5 @@ class TierSets:
     @property
     def interval_ns(self) -> int | None:
         """The median time between the last few; None: there were fewer than two."""
-        gaps = [later.at_ns - sooner.at_ns for sooner, later in pairwise(self._sets)]
+        gaps = [later_ns - sooner_ns for sooner_ns, later_ns in pairwise(self._saved_ns)]
         return round(median(gaps)) if gaps else None

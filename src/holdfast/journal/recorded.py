@@ -31,6 +31,9 @@ from holdfast.journal.rank_steps import Ints
 from holdfast.journal.run_facts import RunFacts
 
 
+SETTLED_NS = 30_000_000_000  # what was so long ago has come home from every host
+
+
 class Recorded:
     """The ledger of a run, fed from its journals.
 
@@ -61,6 +64,21 @@ class Recorded:
             self._begin()
             self.facts.refresh()
         return new
+
+    def check(self) -> bool:
+        """Read all journals anew, and go on from there; whether that says what was said so far.
+
+        The run goes on meanwhile: what was so a while ago is compared, and twice if need be.
+        """
+        anew = Recorded(self.run_dir, self.facts.live)
+        is_same = False
+        for _ in range(2):
+            self.refresh()
+            anew.refresh()
+            at_ns = self.ledger.last_ns() - SETTLED_NS
+            is_same = is_same or _told(self, at_ns) == _told(anew, at_ns)
+        self.ledger, self.facts = anew.ledger, anew.facts
+        return is_same
 
     def now_ns(self) -> int:
         """Now, on the run's clock."""
@@ -117,6 +135,10 @@ def export_facts(recorded: Recorded) -> Iterator[Fact]:
         return
     for fact in written.latest():
         yield _shifted(fact, -origin_ns)
+
+
+def _told(recorded: Recorded, at_ns: int) -> Account | None:
+    return None if recorded.facts.requested_ns is None else recorded.account(at_ns)
 
 
 class _Written:

@@ -40,11 +40,12 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
     newest = launched[-1] if launched else None
     is_held = recorded.facts.is_held
     state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
+    commands = tuple(_commands(launched))
     return Findings(
         replace(account, name=folder.name),  # journals have the one of their time
         store=folder.store,
-        command=redacted(folder.identity.command),
-        commands=tuple(_commands(launched)),
+        command=commands[-1].command if commands else redacted(folder.identity.command),
+        commands=commands,
         state=state,
         why=why,
         requested_ns=recorded.facts.requested_ns,

@@ -144,6 +144,9 @@ def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
     if findings.command:
         words = clean(" ".join(findings.command))
         yield Text(words, "dim", no_wrap=True, overflow=page.cut)
+        if (others := len(findings.commands) - 1) > 0:
+            before = counted(others, "other command")
+            yield Text(f"the latest; {before} before it, see the page or --json", "dim")
     if findings.why:
         yield Text(clean(findings.why))
 
@@ -155,7 +158,7 @@ def _program_words(program: float | None) -> str:
 def _headline(findings: Findings, page: Page) -> Table:
     """Goodput and its three factors, each with what it is a share of."""
     account, program = findings.account, findings.program
-    elapsed = duration(account.elapsed_ns)
+    elapsed = duration(account.elapsed // account.chips)
     kept = duration(account.productive // account.chips)
     ready = duration(account.available // account.chips)
     times, none = page.glyph("×", "x"), page.glyph(MISSING, "-")
@@ -171,7 +174,8 @@ def _headline(findings: Findings, page: Page) -> Table:
         grid.add_column()
     rows: list[list[Text]] = [[], [], []]
     for name, share, denominator, sign in columns:
-        strong = f"bold {style_of(STEP).colour}" if name == "goodput" else "bold"
+        is_some = name == "goodput" and account.productive > 0
+        strong = f"bold {style_of(STEP).colour}" if is_some else "bold"
         number = none if share is None else percent(share)
         rows[0] += [Text(name, "dim"), Text()]
         rows[1] += [Text(number, strong), Text(sign, "dim")]

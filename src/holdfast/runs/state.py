@@ -37,7 +37,7 @@ def state_of(
     if newest.end is None:
         return INTERRUPTED, "its supervisor died without shutting down; start it again"
     if newest.end.done:
-        return DONE, ""
+        return DONE, "" if newest.end.words == "done" else newest.end.words
     return (STOPPED if newest.end.cause in RESUMABLE_CAUSES else FAILED), newest.end.words
 
 

@@ -7,6 +7,7 @@ is drawn less often, as long as the run only goes on.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from html import escape
@@ -32,8 +33,11 @@ CHARTS_EVERY_S = 10.0
 ALERTS_EVERY_S = 1.0  # their times are whole seconds
 SETTLED_S = 60.0  # what is written through a map shows in a file's times only after a while
 COURSE_BYTES_PER_S = 128 << 10  # a time line of many pieces is sent less often
+CHECK_FIRST_S, CHECK_SHARE = 60.0, 100  # a check may take a hundredth of the time
 COURSE, ALERTS = "course", "alerts"
 WAITING = "waiting"  # the part that a run has instead of all others while nothing is recorded
+
+_log = logging.getLogger(__name__)
 
 Saves = tuple[tuple[int, int], ...]
 
@@ -72,6 +76,7 @@ class RunLook:
         self._seen: Seen | None = None
         self._signature, self._changed_s = "", 0.0
         self._is_settled = False
+        self._check_after_s, self._has_differed = time.monotonic() + CHECK_FIRST_S, False
         self._parts: Parts = {}
         self._alerts, self._alerts_after_s = "", 0.0
         self._charts: dict[str, str] = {}
@@ -121,9 +126,25 @@ class RunLook:
         assert self._reading is not None  # noqa: S101 - it was begun
         recorded = self._reading.recorded
         recorded.facts.live.update(live)
-        recorded.refresh()
+        if time.monotonic() < self._check_after_s:
+            recorded.refresh()
+        else:
+            self._check(recorded)
         self._seen = self._see(folder, recorded)
         return True
+
+    def _check(self, recorded: Recorded) -> None:
+        """Now and then everything is read anew: what follows a run for days says the same still."""
+        began_s = time.monotonic()
+        if not recorded.check() and not self._has_differed:
+            self._has_differed = True
+            _log.warning(
+                "run %s: what was followed so far differed from a new reading of its journals, "
+                "which counts from now on; this is a mistake in Holdfast: please report it",
+                self.name,
+            )
+        now_s = time.monotonic()
+        self._check_after_s = now_s + max(CHECK_FIRST_S, CHECK_SHARE * (now_s - began_s))
 
     def _begin(self, folder: RunFolder) -> None:
         self._reading = Reading(folder)

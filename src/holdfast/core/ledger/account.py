@@ -7,10 +7,10 @@ Only `to_json` divides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
 
 NS_PER_S = 1_000_000_000
 
@@ -66,10 +66,11 @@ class Account:
     steps_kept: int
     lost_steps: int
     disruptions: tuple[Disruption, ...]
+    left_out: int = 0  # chip-nanoseconds that do not count: see `without_stopped`
 
     def __post_init__(self) -> None:
         total = sum(self.kinds.values())
-        if total != self.elapsed_ns * self.chips or min(self.kinds.values(), default=0) < 0:
+        if total != self.elapsed or min(self.kinds.values(), default=0) < 0:
             raise ValueError(
                 f"the kinds sum up to {total} chip-ns, but {self.elapsed_ns} ns on {self.chips} "
                 f"chips have gone by ({dict(self.kinds)}): this is a bug in Holdfast's ledger"
@@ -83,7 +84,13 @@ class Account:
     @property
     def elapsed(self) -> int:
         """All chip-nanoseconds of the account: the denominator of `goodput`."""
-        return self.elapsed_ns * self.chips
+        return self.elapsed_ns * self.chips - self.left_out
+
+    def without_stopped(self) -> Account:
+        """The same, as if the time in which a person kept the run stopped had not gone by."""
+        kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
+        left_out = self.left_out + self.kinds.get(STOPPED, 0)
+        return replace(self, kinds=kinds, left_out=left_out)
 
     @property
     def productive(self) -> int:
@@ -122,7 +129,7 @@ class Account:
             "chips": self.chips,
             "start_s": self.start_ns / NS_PER_S,
             "end_s": self.end_ns / NS_PER_S,
-            "elapsed_s": self.elapsed_ns / NS_PER_S,
+            "elapsed_s": self.elapsed / (self.chips * NS_PER_S),
             "productive_s": self.seconds(STEP),
             "goodput": self.goodput,
             "scheduling_goodput": self.scheduling_goodput,
