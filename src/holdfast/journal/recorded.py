@@ -30,7 +30,6 @@ from holdfast.journal.metric_log import MetricLog
 from holdfast.journal.rank_steps import Ints
 from holdfast.journal.run_facts import RunFacts
 
-
 SETTLED_NS = 30_000_000_000  # what was so long ago has come home from every host
 
 
