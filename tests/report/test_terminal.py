@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Announced, Compilations, Evidence, Findings
+from holdfast.report.findings import Announced, Compilations, Evidence, Findings, Launched
 from holdfast.report.terminal import STORIES_SHOWN, show
 
 
@@ -188,3 +188,19 @@ def test_into_a_pipe_nothing_is_folded_or_cut_and_no_line_fills_the_room(
     ruled = [line for line in lines if "──" in line or line.startswith("where it went")]
     assert ruled
     assert max(map(cell_len, ruled)) <= 110
+
+
+def test_the_latest_command_is_shown_and_that_others_came_before(findings: Findings) -> None:
+    launched = tuple(Launched(n, ("train.py", "--lr", str(n))) for n in range(3))
+    text = shown(replace(findings, command=launched[-1].command, commands=launched))
+    assert "train.py --lr 2" in text
+    assert "2 other commands before it" in text
+
+
+def test_a_goodput_of_nothing_is_not_green(findings: Findings) -> None:
+    kinds = {"step": 0, "startup": sum(findings.account.kinds.values())}
+    nothing = replace(findings, account=replace(findings.account, kinds=kinds))
+    colours = {"color_system": "truecolor", "force_terminal": True, "no_color": False}
+    assert "38;2;0;158;115m" in shown(findings, **colours)
+    text = shown(nothing, **colours)
+    assert "38;2;0;158;115m" not in text.split("where it went", maxsplit=1)[0]
