@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -223,3 +225,18 @@ def test_rm_asks(
             main(words)
         assert ended.value.code == code
         assert said in "".join(capsys.readouterr())
+
+
+def test_run_fresh_begins_anew_and_says_where_the_earlier_one_is(
+    runs: RunStore, tmp_path: Path
+) -> None:
+    flags = ["--scratch", tmp_path, "--memory", "off", "--standby", "off", "--notice", "off"]
+    command = [sys.executable, "-m", "holdfast.cli.main", "run", "--fresh", "--store", runs.root]
+    done = subprocess.run(
+        [*command, *flags, "--name", "lm", "--", "true"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "starting anew: the earlier run 'lm' is kept as 'lm.1'" in done.stderr
+    assert is_whole(runs.get("lm.1"))
+    assert runs.get("lm").identity.first_name == ""
+    assert runs.get("lm").identity.run_id != runs.get("lm.1").identity.run_id
