@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,11 @@ def start(house: House, ranks: int, until: int, name: str = "r", **env: object) 
 def train(house: House, ranks: int, until: int, name: str = "r", **env: object) -> tuple[str, str]:
     """Up to that step; (what it began from, its last digest)."""
     out = start(house, ranks, until, name, **env).wait(EXIT_DONE)
-    began, ended = (re.findall(rf"{word} (.*)$", out, re.MULTILINE) for word in ("from", "final"))
+    own = [line.rpartition("] ")[2] for line in out.splitlines()]
+    began, ended = (
+        [line.removeprefix(word) for line in own if line.startswith(word)]
+        for word in ("from ", "final ")
+    )
     assert len(began) == len(ended) == ranks, out
     assert len(set(began)) == len(set(ended)) == 1, out
     return began[0], ended[0]
