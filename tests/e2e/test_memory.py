@@ -440,3 +440,33 @@ def test_a_script_of_bad_manners(house: House) -> None:
     run.wait()
     for folder in (house.folder.parent / "memory").glob("holdfast-*"):
         shutil.rmtree(folder)  # told to stop now, it leaves what is only there
+
+
+def test_memory_that_is_emptied_under_a_run_is_filled_again(house: House) -> None:
+    """Until then more goes to disk; the run's folder is held anew, so that no other takes it."""
+
+    def go_on_until(step: int, happened) -> int:
+        while not happened():
+            step += 1
+            house.allow(step)
+            run.saw(rf"did {step}$")
+        return step
+
+    house.allow(1)
+    run = house.run("--snapshot-every", 1, "--save-every", FAR, steps=FAR)
+    step = go_on_until(1, lambda: newest(house))
+    (ram,) = Path(os.environ["HOLDFAST_MEMORY_DIR"]).glob("holdfast-*/*/ram")
+    shutil.rmtree(ram.parents[1])
+    step = go_on_until(step, lambda: "snapshots in memory are gone, and are made again" in run.text)
+    step = go_on_until(step, lambda: newest(house))
+    run.saw("saving every 1 steps to memory", 2)
+    house.eventually((ram / "owner.lock").exists)
+    house.eventually((ram / "owner.json").exists)
+    back = newest(house)
+    kill(ranks_of(run)[0])
+    assert int(run.saw(r"from (\d+)$", 2)[1]) >= back
+    run.send(signal.SIGTERM)
+    run.saw("saving, then stopping")
+    house.allow(FAR)
+    run.wait(EXIT_SAVED)
+    house.finishes()

@@ -335,6 +335,13 @@ class Script:
         """As with the host."""
         self.live.memory.lose()
 
+    def memory_vanishes(self, again: str) -> None:
+        """Somebody empties the file system under a run that goes on."""
+        self.live.memory.lose()
+        self.live.memory.has_vanished = True
+        for rank in self.live.live.ranks if self.live.live else ():
+            rank.lose_buffers(ns(again))
+
     def memory_is_bad(self) -> None:
         """A bit has flipped in every set that is in memory."""
         for _, one in self.live.memory.sets():
@@ -458,6 +465,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"store (full|away|hung|mute|fenced|ok)": Script.store_is,
     r"memory lost": Script.memory_is_lost,
     r"memory bad": Script.memory_is_bad,
+    r"memory vanishes, made again in (\S+)": Script.memory_vanishes,
     r"seals (fail|work)": Script.seals,
     r"host busy": Script.drain_starves,
     r"host stuck": Script.host_sticks,

@@ -32,6 +32,7 @@ class Memory:
     busy: dict[int, list[str]] = field(default_factory=dict)
     counting: list[Shard] = field(default_factory=list)  # sealed, and of the lineage
     attempt: int = 0  # the newest that was launched
+    has_vanished: bool = False  # under a run that went on
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
 
     def lose(self) -> None:

@@ -142,6 +142,7 @@ class VirtualRank:
         self.order = self.verdict = 0
         self.committed = resume.durable_step
         self.buffers = 0
+        self._remade_ns = 0  # how long it takes to make buffers that are gone; 0: they are there
         self._world = world
         self._barrier = barrier
         self._answered_epoch = 0
@@ -422,6 +423,10 @@ class VirtualRank:
         epoch, flags, _ = unpack(order)
         buffer = buffer_of(flags)
         self._answered_epoch = epoch
+        if buffer is not None and self._remade_ns:
+            self._lost(Agreed(epoch, 0, step))
+            then()
+            return
         if buffer is not None:
             self._world.copying(self, buffer)
         self.blocked_ns = self._world.shape.copy_ns
@@ -440,6 +445,19 @@ class VirtualRank:
             then()
 
         self._later(self.blocked_ns, copied)
+
+    def lose_buffers(self, again_ns: int) -> None:
+        """Its buffers are gone, which it finds out at the next copy; then it makes them again."""
+        self._remade_ns = again_ns
+
+    def _lost(self, save: Agreed) -> None:
+        self.words = self.words._replace(failed=save, snap=save)
+        self.buffers = 0
+
+        def made() -> None:
+            self._remade_ns, self.buffers = 0, self._world.shape.buffers
+
+        self._later(self._remade_ns, made)
 
     def _written(self, epoch: int, step: int) -> None:
         word = Agreed(epoch, 0, step)

@@ -747,7 +747,8 @@ class World:
             if self.is_over:
                 return  # it ends with the supervisor that it is a child of
             self.memory.unpin(buffer, "it is being sealed")
-            if self.seals_fail:
+            is_gone = self.memory.has_vanished and not self.memory.holds(buffer, shard)
+            if self.seals_fail or is_gone:
                 outcome: ev.Event = ev.SealFailed(self.now_ns, *names, "no space left")
             else:
                 self.memory.seal(buffer, shard)
@@ -767,6 +768,10 @@ class World:
             return  # it goes on, faster
         assert all("it is being drained" not in why for why in self.memory.busy.values()), "two"
         here = self.memory.sealed.get(action.buffer)
+        if here is None and self.memory.has_vanished:
+            gone = ev.DrainFailed(self.now_ns, action.attempt, action.epoch, action.step, "gone")
+            self.heard.give(Source.MEMORY, lambda: self.feed(gone))
+            return
         assert here is not None, f"{action}: nothing is sealed there"
         assert (here.attempt, here.step) == (action.attempt, action.step), (here, action)
         assert action.epoch in (0, here.epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -310,3 +311,22 @@ def test_a_save_that_is_not_ordered_in_time_is_of_a_later_step(
     assert not trainer.boundary.await_order(before)
     trainer.order(2, 1, None)
     assert trainer.boundary.await_order(before)
+
+
+def test_buffers_that_are_gone_are_made_again(
+    trainer: Trainer, eventually: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The save into one is said to have failed, and that there is none; then there are some."""
+    state = {"w": np.zeros(1000)}
+    trainer.boundary.done(1, state)
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    shutil.rmtree(trainer.folder)
+    trainer.order(1, 2, 0)
+    trainer.boundary.done(2, state)
+    assert unpack(trainer.words.load(Word.FAILED)) == (1, 0, 2)
+    assert "is gone" in capfd.readouterr().err
+    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.order(2, 3, 1)
+    state["w"][:] = 3
+    trainer.boundary.done(3, state)
+    assert set(trainer.sealed(1, 3)["state"]["w"]) == {3}

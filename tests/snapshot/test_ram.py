@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -157,23 +158,34 @@ def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: Buffers, folder
     assert found == inodes
 
 
-def test_a_folder_that_was_removed_is_made_again(buffers: Buffers, folder: Path) -> None:
-    (folder / buffer_name(0) / shard_name(0)).unlink()
-    (folder / buffer_name(0)).rmdir()
-    buffers.capture(0, state(3), attempt=0, step=3)
-    assert set(read_set(seal(folder, 0, 3))["state"]["w"]) == {3}
-    (folder / buffer_name(1) / shard_name(0)).write_bytes(b"somebody else's")
-    (folder / buffer_name(1) / shard_name(0)).unlink()
-    (folder / buffer_name(1) / shard_name(0)).write_bytes(b"somebody else's")
+@pytest.mark.parametrize("above", [0, 1, 2, 3])
+def test_what_was_removed_is_made_again_beside_the_training(
+    buffers: Buffers, folder: Path, above: int
+) -> None:
+    """One buffer's folder, the run's, or all of them: that save fails, and `prepare` mends it."""
+    buffers.capture(0, state(1), attempt=0, step=1)
+    shutil.rmtree((folder / buffer_name(0), folder, *folder.parents)[above])
+    with pytest.raises(StoreUnavailable, match=r"no snapshots in memory: .* is gone"):
+        buffers.capture(0, state(2), attempt=0, step=2)
+    assert buffers.prepare(buffers.measure(state())) == ""
+    assert buffers.ready == 3
+    for number in range(3):
+        buffers.capture(number, state(3), attempt=0, step=3)
+        assert set(read_set(seal(folder, number, 3))["state"]["w"]) == {3}
+
+
+def test_a_file_that_took_a_buffers_place_is_not_written_before_it_is_prepared(
+    buffers: Buffers, folder: Path
+) -> None:
+    place = folder / buffer_name(1) / shard_name(0)
+    place.unlink()
+    place.write_bytes(b"somebody else's")
+    with pytest.raises(StoreUnavailable):
+        buffers.capture(1, state(4), attempt=0, step=4)
+    assert place.read_bytes() == b"somebody else's"
+    buffers.prepare(buffers.measure(state()))
     buffers.capture(1, state(4), attempt=0, step=4)
     assert set(read_set(seal(folder, 1, 4))["state"]["w"]) == {4}
-
-
-def test_a_base_that_is_gone_fails_that_save(buffers: Buffers, folder: Path) -> None:
-    buffers.capture(0, state(1), attempt=0, step=1)
-    folder.rename(folder.with_name("away"))
-    with pytest.raises(StoreUnavailable, match="no snapshots in memory"):
-        buffers.capture(0, state(2), attempt=0, step=2)
 
 
 @pytest.mark.parametrize("what", ["link", "hard link", "folder", "fifo"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.agent.drain import Drains, Outcome
@@ -16,10 +16,11 @@ from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
 from holdfast.agent.storekeeper import Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.names import set_name
-from holdfast.snapshot.ram_folder import RamFolder
+from holdfast.snapshot.ram_folder import RamFolder, claim_ram
 
 LOOK_NS = 1_000_000_000  # at a drain under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS
@@ -36,6 +37,22 @@ class MemoryJob:
     def place(self) -> MemoryPlace:
         """What the ranks are told."""
         return MemoryPlace(str(self.folder.path), self.buffers)
+
+
+def _held(job: MemoryJob) -> MemoryJob:
+    """The same, held anew if it is gone: else the next run that needs room takes it for abandoned.
+
+    The ranks make their buffers again. What cannot be held now is tried again at the next look.
+    """
+    if job.folder.is_there:
+        return job
+    base, key = job.folder.path.parents[2], job.folder.path.parent.name
+    try:
+        again = claim_ram(base, key, tries=1)
+    except (StoreUnavailable, OSError):
+        return job
+    job.folder.release()
+    return replace(job, folder=again)
 
 
 class Memory:
@@ -59,7 +76,7 @@ class Memory:
         self._feed = feed
         self._drains = Drains(selector, command.environment)
         self._draining: act.Drain | None = None
-        self._drain_began_ns = self._next_look_ns = 0
+        self._drain_began_ns = self._next_look_ns = self._next_claim_ns = 0
         self._drained_ranks = ranks
 
     @property
@@ -80,6 +97,9 @@ class Memory:
         """Hear what the drain processes have said, and tell that there is a drain under way."""
         self._drains.turn()
         action, at_ns = self._draining, now_ns()
+        if self._job is not None and at_ns >= self._next_claim_ns:
+            self._next_claim_ns = at_ns + LOOK_NS
+            self._job = _held(self._job)
         if action is not None and at_ns >= self._next_look_ns:
             self._look_later(at_ns)
             of = (action.attempt, action.epoch, action.step)

@@ -43,6 +43,10 @@ class Keeping:
             answer += self._announced.news(event.at_ns)
         return answer
 
+    def tell(self, at_ns: int) -> list[act.Action]:
+        """How often is saved to which tier, if that is news."""
+        return self._announced.news(at_ns)
+
     @property
     def words(self) -> str:
         """How often is saved to which tier, and why, as last told; empty: only to one."""
@@ -182,7 +186,7 @@ class Keeping:
                 is_sealed = self._tier.newest is not None and self._tier.newest.step == kept.step
                 failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)
                 return answer + self._tell(failed, is_running)
-            if words == self._told_failure:
+            if words == self._told_failure or self._tier.is_lost:
                 return answer
             self._told_failure = words
             return [*answer, act.Say("warning", f"{words}; it stays in memory")]

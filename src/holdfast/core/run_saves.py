@@ -35,6 +35,7 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
         run.hangs.stepped(at_ns)
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
         answer += run.notices.look_again(at_ns)
+        answer += run.keeping.tell(at_ns)
     answer += after_saving(run, at_ns)
     return answer
 
@@ -93,9 +94,11 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
 
 
 def on_buffers_ready(run: Course, event: ev.BuffersReady) -> list[act.Action]:
-    """A rank can copy into memory that outlives it."""
-    run.saving.tier.has(event.rank, event.buffers)
-    return []
+    """A rank can copy into memory that outlives it, or cannot any more."""
+    tier = run.saving.tier
+    was_lost = tier.is_lost
+    tier.has(event.rank, event.buffers)
+    return run.keeping.tell(event.at_ns) if was_lost or tier.is_lost else []
 
 
 def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:

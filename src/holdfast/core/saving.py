@@ -236,10 +236,9 @@ class Saving:
 
     def _step(self, what: news.Event) -> tuple[news.Action, ...]:
         before = self.agreement
-        if self.tier.is_there:
-            free = self.tier.free
-            if free != before.free_buffers:
-                before = before._replace(free_buffers=free)
+        free = self.tier.free if self.tier.is_there else ()
+        if free != before.free_buffers:
+            before = before._replace(free_buffers=free)
         self.agreement, actions = step(before, what)
         if type(what) in STEPS:
             fastest = self.fastest_step

@@ -17,27 +17,39 @@ def saving_words(memory: Pace, durable: Pace) -> str:
     return f"{words}, because {because}" if because else words
 
 
+def alone_words(durable: Pace) -> str:
+    """`saving every 2 min to disk alone: …`."""
+    words = "the snapshots in memory are gone, and are made again; until then saving"
+    words += f" {durable.words} to disk"
+    return f"{words}, because {durable.because}" if durable.because else words
+
+
 class Announced:
     """What people have been told of it."""
 
     def __init__(self, saving: Saving) -> None:
         self._saving = saving
-        self._told: tuple[Pace, Pace] | None = None
+        self._told: tuple[Pace, ...] | None = None
         self.words = ""
 
     def news(self, at_ns: int) -> list[act.Action]:
         """Say it and put it on record, if it has changed so much that somebody may care."""
-        if not self._saving.tier.is_there:
+        tier = self._saving.tier
+        if not (tier.is_there or tier.is_lost):
             return []
         paces = self._paces(at_ns)
-        if self._told is not None and all(map(_is_alike, self._told, paces)):
+        told = self._told
+        if told is not None and len(told) == len(paces) and all(map(_is_alike, told, paces)):
             return []
         self._told = paces
-        self.words = saving_words(*paces)
-        return [records.saving(at_ns, self.words), act.Say("info", self.words)]
+        self.words = alone_words(*paces) if tier.is_lost else saving_words(*paces)
+        level = "warning" if tier.is_lost else "info"
+        return [records.saving(at_ns, self.words), act.Say(level, self.words)]
 
-    def _paces(self, at_ns: int) -> tuple[Pace, Pace]:
+    def _paces(self, at_ns: int) -> tuple[Pace, ...]:
         saving = self._saving
+        if saving.tier.is_lost:
+            return (saving.policy.pace(saving.view(at_ns)),)
         memory = saving.memory_policy.pace(saving.memory_view(at_ns))
         durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
         return memory, durable

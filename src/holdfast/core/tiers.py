@@ -27,6 +27,7 @@ class MemoryTier:
     def __init__(self, ranks: int) -> None:
         self.buffers = Buffers.start(ranks)
         self.is_there = False  # whether every rank has a buffer
+        self.is_lost = False  # whether it had one in this attempt, and has none now
         self.drains = Drains(ranks)
         self.attempt = -1
         self.copied_step = 0  # the newest step that all ranks have copied, or resumed from
@@ -54,7 +55,7 @@ class MemoryTier:
                 ):
                     restored = kept
         self.buffers = self.buffers.begin(restored)
-        self.is_there = False
+        self.is_there = self.is_lost = False
         self.drains = self.drains.forget()
 
     @property
@@ -86,7 +87,8 @@ class MemoryTier:
     def has(self, rank: int, count: int) -> None:
         """A rank has so many buffers."""
         self.buffers = self.buffers.has(rank, count)
-        self.is_there = self.buffers.in_all > 0
+        was_there, self.is_there = self.is_there, self.buffers.in_all > 0
+        self.is_lost = not self.is_there and (was_there or self.is_lost)
 
     def all_restored(self) -> None:
         """Every rank is past its start, so none reads what it was restored from any more."""

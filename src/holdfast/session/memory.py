@@ -1,7 +1,8 @@
 """The memory tier as a rank has it: buffers made ready beside the training, and filled by it.
 
 How many are ready stands in the words; from then on the controller orders saves into them. A save
-that finds no room any more takes that word back: training goes on with checkpoints in the store.
+that finds its buffer gone, or no room any more, takes that word back: training goes on with
+checkpoints in the store, and the buffers are made again beside it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class MemoryTier:
             )
         except StoreUnavailable:
             self._words.store(Word.BUFFERS, 0)
-            say("no more snapshots in memory: checkpoints go to the store alone")
+            if self._thread is None or not self._thread.is_alive():
+                self._begin(self._buffers.measure(tree, shared) + SLACK_BYTES, self._publish)
             raise
 
     def close(self) -> None:

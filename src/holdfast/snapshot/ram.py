@@ -24,7 +24,7 @@ import numpy as np
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
-from holdfast.journal.scratch import claim_folder
+from holdfast.journal.scratch import claim_folders
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.copying import copy_all
 from holdfast.snapshot.layout import encode_header, place, shard_facts
@@ -68,8 +68,13 @@ class Buffers:
         with self._busy:
             if os.getpid() != self._pid:
                 return ""
-            count, why = self._fitting(size_bytes)
             self.ready = 0
+            try:
+                self._claim()
+            except StoreUnavailable as error:
+                ready(0)
+                return str(error)
+            count, why = self._fitting(size_bytes)
             for number in range(count):
                 problem = self._open(number, size_bytes)
                 if self._closing:
@@ -101,8 +106,8 @@ class Buffers:
 
         Raises:
             Unstorable: a value that cannot be stored; the buffer is as it was.
-            StoreUnavailable: no room for a state that has grown, or the folder is gone; the buffer
-                is not sealed any more.
+            StoreUnavailable: no room for a state that has grown, or the buffer is gone (`prepare`
+                makes it again, beside the training); it is not sealed any more.
 
         """
         flat = flatten(tree)
@@ -121,8 +126,7 @@ class Buffers:
         file = self._files[buffer]
         with self._busy, store_errors(f"keep step {step} in memory", file.path):
             if not file.is_mapped:
-                self._claim(buffer)
-                file.open(size, keep=False)
+                raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
             self._unseal(buffer)
             _store_length(file, 0)
             file.resize(size)
@@ -158,15 +162,18 @@ class Buffers:
                 if path.name not in mine:
                     path.unlink(missing_ok=True)
 
-    def _claim(self, buffer: int) -> None:
-        reason = claim_folder(self._ram_dir / buffer_name(buffer), os.getuid())
+    def _claim(self, *inside: str) -> None:
+        """Have the run's folder, or one in it, there and private; others may empty all of it."""
+        ram = self._ram_dir
+        above = () if ram.is_dir() else (ram.parents[1], ram.parent)
+        reason = claim_folders(os.getuid(), *above, ram, *(ram / name for name in inside))
         if reason:
             raise StoreUnavailable(f"no snapshots in memory: {reason}")
 
     def _open(self, buffer: int, size_bytes: int) -> str:
         """Map a buffer's file, with all its pages; the words say what is wrong."""
         try:
-            self._claim(buffer)
+            self._claim(buffer_name(buffer))
             # What is sealed may be all there is: it keeps its length until it is overwritten.
             sealed = os.path.lexists(self._ram_dir / buffer_name(buffer) / MANIFEST)
             file = self._files[buffer]

@@ -43,6 +43,13 @@ class RamFolder:
         self.path = path
         self._lock = lock
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it is still the folder that is held: anybody may have emptied its file system."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._lock), (self.path / LOCK_FILE).lstat())
+        return False
+
     def release(self) -> None:
         """Leave the buffers to the run's next start on this host."""
         lock, self._lock = self._lock, -1
@@ -62,7 +69,7 @@ def ram_path(base: Path, key: str, uid: int | None = None) -> Path:
     return base.expanduser().absolute() / f"holdfast-{uid}" / key / FOLDER
 
 
-def claim_ram(base: Path, key: str, uid: int | None = None) -> RamFolder:
+def claim_ram(base: Path, key: str, uid: int | None = None, *, tries: int = _TRIES) -> RamFolder:
     """Create a run's folder in memory, or take over the one that an earlier supervisor left.
 
     `key` is the run's `scratch_key`. The caller holds the run's lease, so nobody else of this run
@@ -81,7 +88,7 @@ def claim_ram(base: Path, key: str, uid: int | None = None) -> RamFolder:
         raise StoreUnavailable(f"no snapshots in memory: {base} is on {kind}, which is not local")
     own = base / f"holdfast-{uid}"
     path = own / key / FOLDER
-    for _ in range(_TRIES):
+    for _ in range(tries):
         if reason := claim_folders(uid, own, own / key, path):
             raise StoreUnavailable(f"no snapshots in memory: {reason}")
         lock = _locked(path)
