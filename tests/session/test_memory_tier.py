@@ -324,7 +324,7 @@ def test_buffers_that_are_gone_are_made_again(
     trainer.order(1, 2, 0)
     trainer.boundary.done(2, state)
     assert unpack(trainer.words.load(Word.FAILED)) == (1, 0, 2)
-    assert "is gone" in capfd.readouterr().err
+    assert "they are made again" in capfd.readouterr().err
     eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
     trainer.order(2, 3, 1)
     state["w"][:] = 3

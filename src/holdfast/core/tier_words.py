@@ -18,9 +18,8 @@ def saving_words(memory: Pace, durable: Pace) -> str:
 
 
 def alone_words(durable: Pace) -> str:
-    """`saving every 2 min to disk alone: …`."""
-    words = "the snapshots in memory are gone, and are made again; until then saving"
-    words += f" {durable.words} to disk"
+    """`no snapshots in memory now: saving every 15 s to disk, because …`."""
+    words = f"no snapshots in memory now: saving {durable.words} to disk"
     return f"{words}, because {durable.because}" if durable.because else words
 
 

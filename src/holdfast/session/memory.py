@@ -2,7 +2,7 @@
 
 How many are ready stands in the words; from then on the controller orders saves into them. A save
 that finds its buffer gone, or no room any more, takes that word back: training goes on with
-checkpoints in the store, and the buffers are made again beside it.
+checkpoints in the store. Buffers that are gone are made again beside it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class MemoryTier:
             )
         except StoreUnavailable:
             self._words.store(Word.BUFFERS, 0)
-            if self._thread is None or not self._thread.is_alive():
+            if self._buffers.has(buffer):  # there was no room in it, and will be none in another
+                say("no more snapshots in memory: checkpoints go to the store alone")
+            elif self._thread is None or not self._thread.is_alive():
+                say("the snapshots in memory are gone: they are made again, beside the training")
                 self._begin(self._buffers.measure(tree, shared) + SLACK_BYTES, self._publish)
             raise
 

@@ -135,6 +135,10 @@ class Buffers:
             _store_length(file, len(header) - 8)
         return size
 
+    def has(self, buffer: int) -> bool:
+        """Whether that buffer is still there."""
+        return self._files[buffer].is_mapped
+
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
         """Bytes of this rank's shard; raises `Unstorable` when the tree cannot be stored."""
         flat = flatten(tree)
