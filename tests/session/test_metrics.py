@@ -96,8 +96,8 @@ def test_nothing_is_fetched_in_the_loop(told: Told) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"loss": "0.5"}, "metric 'loss' of step 7 cannot be kept: a str is no single number"),
-        ({"loss": np.zeros(3)}, "a ndarray is no single number"),
+        ({"loss": "0.5"}, "metric 'loss' of step 7 cannot be kept: str is not one number"),
+        ({"loss": np.zeros(3)}, "ndarray is not one number"),
         ({"loss": None}, "metric 'loss' of step 7"),
         ({"loss": 10**400}, "metric 'loss' of step 7"),
         ({"": 1.0}, "a name is text of up to 80 printable characters"),

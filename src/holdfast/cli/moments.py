@@ -11,15 +11,15 @@ NS_PER_S = 1_000_000_000
 
 
 def window_ns(text: str) -> int:
-    """The value of --window: seconds, or 90s, 5min, 2h, 7d."""
+    """The value of --last (or --window): seconds, or 90s, 5min, 2h, 7d."""
     from holdfast.sim.durations import seconds_of
 
     try:
         length_ns = round(seconds_of(text) * NS_PER_S)
     except ValueError as error:
-        raise ConfigurationError(f"--window {error}") from None
+        raise ConfigurationError(f"--last {error}") from None
     if length_ns <= 0:
-        raise ConfigurationError(f"--window {text}: give more than no time")
+        raise ConfigurationError(f"--last {text}: give more than 0 s")
     return length_ns
 
 

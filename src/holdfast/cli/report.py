@@ -98,7 +98,7 @@ def report(
     """
     context = click.get_current_context()
     if window is not None and since is not None:
-        raise click.UsageError("give --window or --since, not both", context)
+        raise click.UsageError("give --last or --since, not both", context)
     last = None if window is None else (window, window_ns(window))
     if fleet:
         if history is not None or now is not None or (run and store):

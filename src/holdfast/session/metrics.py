@@ -80,7 +80,7 @@ class Metrics:
         if type(given) is float or type(given) is int:
             return float(given)
         if isinstance(given, str | bytes) or math.prod(getattr(given, "shape", ())) != 1:
-            raise ValueError(f"a {type(given).__name__} is no single number")
+            raise ValueError(f"{type(given).__name__} is not one number")
         words = self._writer.words
         words.store(Word.AWAITED, step)  # a device that hangs shows here too
         words.store(Word.AWAITED_AT, now_ns())
