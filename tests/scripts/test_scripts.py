@@ -59,7 +59,7 @@ def test_a_script_does_what_the_documentation_says(
         if "final" in process.text:
             break
     process.wait(EXIT_DONE)
-    lines = [line.removeprefix("[0] ") for line in out.splitlines()]
+    lines = out.splitlines()
     assert [line for line in lines if line.startswith("final")] == [f"final {final}"], out
     starts = [int(line.split()[1]) for line in lines if re.fullmatch(r"from \d+", line)]
     assert len(starts) == starts_wanted, out
