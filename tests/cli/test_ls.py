@@ -14,7 +14,7 @@ from holdfast.cli.config import config
 from holdfast.cli.ls import ls
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, create_attempt, end_attempt
 from holdfast.journal.holder import Holder
-from holdfast.journal.lease import LeaseState, LeaseView, acquire
+from holdfast.journal.lease import LastWords, LeaseState, LeaseView, acquire
 from holdfast.journal.store import RunStore
 from holdfast.runs.state import state_of
 
@@ -123,7 +123,28 @@ def test_between_two_attempts_the_restart_is_told(
     attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0, end=ended)
     now_ns = 10**12 + 10 * 10**9
     assert state_of(LeaseView(LeaseState.HELD, 1, None, 0), attempt, now_ns) == ("running", words)
-    assert state_of(LeaseView(LeaseState.DEAD, 1, None, 0), attempt, now_ns)[0] == "failed"
+    died = "failed" if restart_after_s is None else "interrupted"
+    assert state_of(LeaseView(LeaseState.DEAD, 1, None, 0), attempt, now_ns)[0] == died
+
+
+@pytest.mark.parametrize(
+    ("cause", "restart_after_ns", "exit_code", "state"),
+    [
+        ("failed", 60 * 10**9, 75, ("stopped", "Ctrl-C: nothing was running")),
+        ("failed", None, 75, ("stopped", "Ctrl-C: nothing was running")),  # in its last save
+        ("failed", 60 * 10**9, 69, ("failed", "Ctrl-C: nothing was running")),
+        ("failed", None, 1, ("failed", "ValueError")),
+        ("stopped", None, 75, ("stopped", "ValueError")),
+    ],
+)
+def test_a_run_ended_as_its_supervisor_said(
+    cause: str, restart_after_ns: int | None, exit_code: int, state: tuple[str, str]
+) -> None:
+    ended = AttemptEnd(cause, "ValueError", (1,), 10**12, restart_after_ns)
+    attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0, end=ended)
+    told = LastWords(exit_code, "Ctrl-C: nothing was running")
+    lease = LeaseView(LeaseState.RELEASED, 1, None, 0, told)
+    assert state_of(lease, attempt, 10**12) == state
 
 
 def test_a_supervisor_elsewhere_is_silent_after_a_while() -> None:

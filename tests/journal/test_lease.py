@@ -15,7 +15,7 @@ import pytest
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
 from holdfast.journal.holder import Holder, Sign, is_dying, look
-from holdfast.journal.lease import LeaseState, acquire, view
+from holdfast.journal.lease import LastWords, LeaseState, acquire, view
 from holdfast.journal.store import RunFolder, RunStore
 
 FORK = mp.get_context("fork")
@@ -151,6 +151,23 @@ def test_a_reused_pid_is_not_the_holder(folder: RunFolder) -> None:
     acquire(folder, replace(me, start_ticks=me.start_ticks - 1))
     assert view(folder).state is LeaseState.DEAD
     assert acquire(folder, me).epoch == 2
+
+
+def test_how_it_ended_the_run_is_told(folder: RunFolder) -> None:
+    lease = acquire(folder)
+    lease.release(LastWords(75, "asked to stop"))
+    lease.release()
+    assert view(folder).last_words == LastWords(75, "asked to stop")
+    acquire(folder).release()
+    assert view(folder).last_words is None
+
+
+@pytest.mark.parametrize("said", ["", "[]", "{}", '{"exit_code": "x"}', '{"exit_code": 999}'])
+def test_last_words_that_are_none(folder: RunFolder, said: str) -> None:
+    acquire(folder)
+    (folder.lease_dir / "000001.released").write_text(said)
+    assert view(folder).state is LeaseState.RELEASED
+    assert view(folder).last_words is None
 
 
 def test_a_fork_of_the_holder_can_neither_release_nor_renew(folder: RunFolder) -> None:

@@ -37,7 +37,7 @@ from holdfast.journal.clocks import now_ns, read_clock_pair
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.elsewhere import telling
 from holdfast.journal.folders import controller_journal
-from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.lease import LastWords, Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.rollbacks import standing_wishes, wish_of
@@ -242,7 +242,7 @@ def _run(
     level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
     screen.say(level, f"run {folder.name!r}: {finish.words}; see {look}")
     with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
-        lease.release()
+        lease.release(LastWords(finish.exit_code, finish.words))
     if finish.settled:
         ears.settle(finish.settled, screen)
     if exporter is not None:

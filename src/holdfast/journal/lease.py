@@ -2,7 +2,7 @@
 
     lease/000007.json       claim of epoch 7: who holds it. Made by `link`, never changed or removed
     lease/000007.alive      the holder's heartbeat: a counter, replaced every HEARTBEAT_S
-    lease/000007.released   the holder gave the lease back
+    lease/000007.released   the holder gave the lease back; how it ended the run, if it did
 
 The run is held by the claim with the highest epoch. To acquire it, one finds that claim, makes sure
 that its holder is gone, and creates the claim of the next epoch. Because claims stay for ever, that
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
@@ -34,6 +35,7 @@ from holdfast.journal.atomic import (
     store_errors,
     write_atomic,
 )
+from holdfast.journal.fields import text, whole
 from holdfast.journal.holder import Holder, Sign, is_dying, look
 from holdfast.journal.regular import read_regular
 from holdfast.journal.remote import refresh
@@ -60,18 +62,26 @@ class LeaseState(Enum):
     RELEASED = "released"
 
 
+class LastWords(NamedTuple):
+    """How a supervisor ended its run: with which exit code, and in words."""
+
+    exit_code: int
+    words: str
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseView:
     """The newest lease. `holder` is None if there is none, or if its claim is damaged.
 
     `seen_unix_ns` is when the holder last showed life, by the file's time stamp: for people to
-    read, never to decide by.
+    read, never to decide by. `last_words` is what it told when it gave the lease back, if it did.
     """
 
     state: LeaseState
     epoch: int
     holder: Holder | None
     seen_unix_ns: int | None
+    last_words: LastWords | None = None
 
 
 @dataclass(slots=True)
@@ -110,12 +120,13 @@ class Lease:
                 f"while this supervisor (lease {self.epoch}) showed no life; it must stop now"
             )
 
-    def release(self) -> None:
+    def release(self, last_words: LastWords | None = None) -> None:
         """Give the run back; again is harmless. Raises StoreUnavailable."""
         if self._inert():
             return
+        told = last_words._asdict() if last_words is not None else {}
         with contextlib.suppress(FileExistsError):
-            create_exclusive(_path(self.folder, self.epoch, _RELEASED), b"{}\n")
+            create_exclusive(_path(self.folder, self.epoch, _RELEASED), encode_json(told))
 
     def _inert(self) -> bool:
         return os.getpid() != self.holder.pid
@@ -158,7 +169,9 @@ def view(folder: RunFolder) -> LeaseView:
     if not epoch:
         return LeaseView(LeaseState.FREE, 0, None, None)
     holder = holder_of(folder, epoch)
-    return LeaseView(_state(folder, epoch, holder), epoch, holder, _last_seen_ns(folder, epoch))
+    state, seen_ns = _state(folder, epoch, holder), _last_seen_ns(folder, epoch)
+    told = _last_words(folder, epoch) if state is LeaseState.RELEASED else None
+    return LeaseView(state, epoch, holder, seen_ns, told)
 
 
 def _ensure_free(
@@ -253,6 +266,14 @@ def holder_of(folder: RunFolder, epoch: int) -> Holder | None:
     """Who claimed that epoch; None if the claim is damaged (its heartbeat still speaks for it)."""
     with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
         return Holder.from_json(read_json(_path(folder, epoch, _CLAIM)))
+    return None
+
+
+def _last_words(folder: RunFolder, epoch: int) -> LastWords | None:
+    """None if nothing was told, or nothing that can be read."""
+    with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
+        raw = read_json(_path(folder, epoch, _RELEASED))
+        return LastWords(whole(raw, "exit_code", high=255), text(raw, "words"))
     return None
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from holdfast.core.holding import STATE_WORDS
 from holdfast.core.notices import in_words
-from holdfast.journal.attempts import AttemptRecord, Attempts
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
+from holdfast.journal.attempts import AttemptEnd, AttemptRecord, Attempts
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
 
 RUNNING, SILENT, NEW, DONE = "running", "silent", "new", "done"
 STOPPED, FAILED, INTERRUPTED = "stopped", "failed", "interrupted"
 STATES = (RUNNING, SILENT, INTERRUPTED, FAILED, STOPPED, DONE, NEW)
 ENDED = (DONE, STOPPED, FAILED)  # somebody has recorded the end
+ENDED_WITH = {EXIT_DONE: DONE, EXIT_SAVED_START_ME_AGAIN: STOPPED}
+SUPERVISOR_DIED = "its supervisor died without shutting down; start it again"
 RESUMABLE_CAUSES = ("stopped", "preempted")
 
 
@@ -35,10 +38,21 @@ def state_of(
     if newest is None:
         return NEW, "it was never launched"
     if newest.end is None:
-        return INTERRUPTED, "its supervisor died without shutting down; start it again"
-    if newest.end.done:
-        return DONE, "" if newest.end.words == "done" else newest.end.words
-    return (STOPPED if newest.end.cause in RESUMABLE_CAUSES else FAILED), newest.end.words
+        return INTERRUPTED, SUPERVISOR_DIED
+    return _ended(newest.end, lease)
+
+
+def _ended(end: AttemptEnd, lease: LeaseView) -> tuple[str, str]:
+    """As the newest attempt ended, unless its supervisor ended the run in another way."""
+    if lease.state is LeaseState.DEAD and end.restart_after_ns is not None:
+        return INTERRUPTED, SUPERVISOR_DIED
+    state = STOPPED if end.cause in RESUMABLE_CAUSES else DONE if end.done else FAILED
+    told = lease.last_words
+    if told is not None:
+        said = ENDED_WITH.get(told.exit_code, FAILED)
+        if said != state or end.restart_after_ns is not None:  # it ended while no attempt ran
+            return said, told.words
+    return state, "" if end.done and end.words == "done" else end.words
 
 
 def _restarting(newest: AttemptRecord | None, now_unix_ns: int) -> str:
