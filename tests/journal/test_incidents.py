@@ -80,7 +80,7 @@ def test_an_end_that_only_the_journal_tells(folder: RunFolder, tmp_path: Path, c
     (record,) = attempts(folder).records
     assert record.end is not None
     assert record.end.cause == cause
-    assert "the journal tells it" in record.end.words
+    assert record.end.words.startswith(f"{cause.replace('_', ' ')}, as the journal says")
     assert (incident_of(folder, 0) is None) == (cause == "done")
 
 

@@ -22,15 +22,16 @@ from holdfast.journal.store import RunStore
 def rm(run: str, store: str | None, yes: bool) -> None:
     """Remove RUN: its records, its checkpoints, its logs, and what it has on this host.
 
-    Nothing brings it back. Nobody may supervise it. From the first moment nobody sees it any more;
-    if it is broken off, say it again. Machines that holdfast up has made are not deleted.
+    Nothing brings it back. A run that somebody supervises is not removed. If the command is
+    interrupted, repeat it. Machines that holdfast up has made are not deleted.
     """
     settings = resolve({"store": store}).settings
     place = RunStore.at(settings.store)
     check_name(run)
     if not yes:
         if not sys.stdin.isatty():
-            raise ConfigurationError(f"run {run!r} was not removed: nobody can be asked; add --yes")
+            why = "there is no terminal to ask on; add --yes"
+            raise ConfigurationError(f"run {run!r} was not removed: {why}")
         click.confirm(f"remove run {run!r} in {place.shown} for good?", err=True, abort=True)
     remove_run(place, run, (settings.scratch, settings.memory_dir), say)
     click.echo(f"run {run!r} is removed from {place.shown}")

@@ -72,14 +72,14 @@ if TYPE_CHECKING:
     help="Give up after N failures in a row without a new step.",
 )
 @click.option(
-    "--crash-loop", type=int, metavar="N", help="So many failures in the same way are a crash loop."
+    "--crash-loop", type=int, metavar="N", help="N failures in the same way are a crash loop."
 )
 @click.option(
     "--crash-loop-within",
     "crash_loop_within_s",
     type=float,
     metavar="S",
-    help="They are one within S seconds.",
+    help="Those failures must happen within S seconds.",
 )
 @click.option(
     "--hold-finished",
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cache-key-file",
     metavar="FILE",
-    help="A secret of the run's hosts that seals them in the store.",
+    help="A secret of the run's hosts that seals those programs in the store.",
 )
 @click.option(
     "--log-level", metavar="LEVEL", help="Which sentences are printed: error, warning or info."

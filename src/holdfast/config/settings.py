@@ -177,14 +177,14 @@ class Settings:
         5,
         "--crash-loop",
         count(2),
-        "So many failures of the script in the same way are a crash loop, whatever the progress: "
+        "How many failures of the script in the same way are a crash loop, whatever the progress: "
         "an alert, and longer and longer waits before the restart.",
     )
     crash_loop_within_s: float = _setting(
         3600.0,
         "--crash-loop-within",
         PERIOD,
-        "They are one if they happen within that time.",
+        "The time within which those failures must happen.",
     )
     hold_finished_s: float = _setting(
         1800.0,

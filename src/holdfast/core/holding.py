@@ -52,8 +52,8 @@ def held_words(step: int, why: str, left_ns: int, *, in_memory: bool) -> str:
     """What is wrong, and what to do, in one sentence."""
     where = "is only in this host's memory" if in_memory else "is in no checkpoint"
     return (
-        f"{STATE_WORDS}: the last step, {step}, {where} ({why}); "
-        f"make room in the run store: it is tried again for {in_words(left_ns)}"
+        f"{STATE_WORDS}: the last step, {step}, {where}; the save is tried again for "
+        f"{in_words(left_ns)}: make room in the run store ({why})"
     )
 
 

@@ -103,7 +103,8 @@ def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, i
         return None
     for one in reversed(said):
         if isinstance(one, AttemptEnded) and one.attempt == record.attempt and one.cause:
-            words = f"{one.cause}; the run store could not be written then, the journal tells it"
+            cause = one.cause.replace("_", " ")
+            words = f"{cause}, as the journal says; the run store could not be written then"
             return one.cause, words, one.at_ns
     return None
 
