@@ -186,7 +186,7 @@ def test_names_and_causes_cannot_drive_the_terminal(store: Path) -> None:
     ("words", "why"),
     [
         (("--fleet", "--last", "soon"), "not a duration"),
-        (("--fleet", "--last", "0"), "more than no time"),
+        (("--fleet", "--last", "0"), "more than 0 s"),
         (("--fleet", "--since", "yesterday"), "--since yesterday"),
         (("--fleet", "--last", "7d", "--since", "2026-01-01"), "not both"),
         (("--fleet", "--history", "x"), "--fleet takes a store"),
@@ -206,3 +206,33 @@ def test_an_empty_store_and_none(store: Path, tmp_path: Path) -> None:
     assert "no runs in" in run("--fleet").output
     assert "no runs in" in run("--fleet", str(tmp_path / "nowhere")).output
     assert document()["runs"] == []
+
+
+def test_time_in_which_a_person_kept_it_stopped_is_left_out_on_request(store: Path) -> None:
+    now = time.time_ns()
+    night = [Made(100, cause="stopped", pause_s=36_000.0), Made(100)]
+    make_run(RunStore(store), "r", night, requested_ns=now - DAY)
+    for _ in range(2):  # from the journals, and from what is kept of them
+        whole, rest = document(), document("--without-stopped")
+        shares = [told["fleet"]["all"]["goodput"] for told in (whole, rest)]
+        assert shares == pytest.approx([2000 / 38_072, 2000 / 2_072], rel=1e-6)
+        assert [row["kind"] for row in whole["badput"]][:1] == ["stopped"]
+        assert "stopped" not in {row["kind"] for row in rest["badput"]}
+        (cost,), (less,) = whole["causes"], rest["causes"]
+        assert cost["chip_hours"] - less["chip_hours"] == pytest.approx(4 * 10)
+    assert "stopped by you" in run("--fleet").output
+    assert "stopped by you" not in run("--fleet", "--without-stopped").output
+
+
+def test_so_it_is_of_one_run(store: Path) -> None:
+    night = [Made(100, cause="stopped", pause_s=36_000.0), Made(100)]
+    make_run(RunStore(store), "r", night, requested_ns=time.time_ns() - DAY)
+    whole, rest = (
+        json.loads(run("r", "--json", *words).output) for words in ((), ("--without-stopped",))
+    )
+    assert whole["badput_s"].pop("stopped") == 36_000
+    assert rest["badput_s"] == whole["badput_s"]
+    assert rest["elapsed_s"] == pytest.approx(whole["elapsed_s"] - 36_000)
+    assert rest["goodput"] == pytest.approx(2000 / 2_072, rel=1e-6)
+    assert "without 10 h of being stopped" in run("r", "--without-stopped").output
+    assert "being stopped" not in run("r").output

@@ -191,7 +191,7 @@ def test_nothing_is_told_of_a_run_without_records() -> None:
 @pytest.mark.parametrize(
     "kind",
     ["compile", "save", "data", "restore", "lost", "detect", "hang", "drain", "backoff", "queued",
-     "queued:boot", "reschedule", "reschedule:queue", "other", "custom:eval"],
+     "queued:boot", "reschedule", "reschedule:queue", "stopped", "other", "custom:eval"],
 )  # fmt: skip
 def test_types_are_those_of_the_drop_in(kind: str) -> None:
     theirs = badput_seconds({kind: 1.0}, elastic=False)

@@ -76,6 +76,19 @@ TRAIN = ("python", "train.py", "--tag", "a b")
         ),
         (replace(TRAINS, phase_kind="startup", phase_ns=9 * S), None, "nothing to compare", False),
         (
+            replace(
+                TRAINS,
+                phase_kind="backoff",
+                phase_ns=9 * S,
+                phase_usual_ns=S,
+                broke=Broke(),
+                why="restarting in 4.2 s, 3 failures in the same way",
+            ),
+            "holdfast logs my-run --attempt 3 --rank 5 --tail 50",
+            "waits on purpose: restarting in 4.2 s, 3 failures in the same way.",
+            False,
+        ),
+        (
             replace(TRAINS, phase_kind="startup", phase_ns=9 * S, phase_usual_ns=8 * S),
             None,
             "usually takes 8.00 s: wait",

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast.core.facts import WaitFact
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
@@ -143,6 +144,24 @@ def test_a_run_of_which_little_is_known_has_a_page(view: Overview) -> None:
     read = Read(run_page(view, (), "1"))
     assert json.loads(read.inside["json"][0])["format"] == 1
     assert "Disruptions" in "".join(read.words)
+
+
+def test_a_goodput_of_nothing_is_not_green() -> None:
+    nothing = overview(sight_of(killed_once()[:1], now_ns=5 * S))
+    some = overview(sight_of(killed_once()))
+    told = [sections(one, set(SECTIONS) - {"goodput"})["goodput"] for one in (nothing, some)]
+    assert ['<strong class="good">' in one for one in told] == [False, True]
+    assert '<strong class="">0.0 %<' in told[0]
+
+
+def test_a_back_off_is_not_compared_with_those_before() -> None:
+    why = "restarting in 1 min 30 s, 3 failures in the same way"
+    facts = [*killed_once(resumed=False)[:-1], WaitFact("backoff", 75 * S, None)]
+    view = overview(sight_of(facts, now_ns=700 * S, state="running", why=why))
+    now = sections(view, set(SECTIONS) - {"now"})["now"]
+    assert "waits on purpose: restarting in 1 min 30 s" in now
+    assert "in backoff" in now
+    assert "it never was in this before" not in now
 
 
 def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:

@@ -19,12 +19,16 @@ S = 1_000_000_000
 
 
 class Made(NamedTuple):
-    """An attempt: so many steps of so long, and how it ended; `cause` None: it did not."""
+    """An attempt: so many steps of so long, and how it ended; `cause` None: it did not.
+
+    With the cause "stopped" a person stopped it, and started it again after `pause_s`.
+    """
 
     steps: int
     step_s: float = 10.0
     cause: str | None = "done"
     alike: int = 0
+    pause_s: float = 0.0
 
 
 def make_run(
@@ -92,6 +96,9 @@ def make_run(
             end_attempt(folder, number, end)
             if made.cause == "done":
                 fact("run_end", at_ns=at_ns)
+            if made.cause == "stopped":
+                fact("wait", kind="stopped", start_ns=at_ns, end_ns=None)
+                at_ns += round(made.pause_s * S)
             controller.append(at_ns, Kind.SEEN, 0, 0, 0, 0)
         controller.close()
     return folder, requested_ns + at_ns

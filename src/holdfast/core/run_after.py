@@ -15,7 +15,7 @@ from holdfast.core.run_over import over, over_in_a_gap
 from holdfast.core.run_state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
-NO_SESSION = "done; the script never called hf.start(): nothing was measured or saved"
+NO_SESSION = "done; the command never called hf.start(): nothing was measured or saved"
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
 

@@ -34,12 +34,18 @@ class Loss(NamedTuple):
     """One disruption: when its attempt ended, why, and what it cost.
 
     `error`: of a script that failed, the exception and where its code raised it; "": nobody said.
+    `stopped`: the chip-nanoseconds of `chip_ns` in which a person kept the run stopped.
     """
 
     at_ns: int
     cause: str
     chip_ns: int
     error: str = ""
+    stopped: int = 0
+
+    def without_stopped(self) -> Loss:
+        """The same, as if that time had not gone by."""
+        return self._replace(chip_ns=self.chip_ns - self.stopped, stopped=0)
 
 
 class Cause(NamedTuple):
@@ -110,7 +116,7 @@ class Spent:
     def without_stopped(self) -> Spent:
         """The same, as if the time in which people kept runs stopped had not gone by."""
         kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
-        return replace(self, kinds=kinds)
+        return replace(self, kinds=kinds, losses=tuple(x.without_stopped() for x in self.losses))
 
     def causes(self) -> list[tuple[str, int, int]]:
         """(cause, disruptions, their price in chip-ns), the dearest first."""
@@ -155,7 +161,13 @@ def spent_of(
         ideal=account.steps_kept * ideal_step_ns * chips,
         paced=account.productive if ideal_step_ns else 0,
         losses=tuple(
-            Loss(one.at_ns, one.cause, price_chip_ns(one, chips), errors.get(one.attempt, ""))
+            Loss(
+                one.at_ns,
+                one.cause,
+                price_chip_ns(one, chips),
+                errors.get(one.attempt, ""),
+                one.stopped_ns * chips,
+            )
             for one in account.disruptions
         ),
     )

@@ -40,6 +40,7 @@ _TYPE_OF: Mapping[str, str] = {
     "backoff": RECOVERY,
     "reschedule": RECOVERY,
     "queued": RECOVERY,
+    "stopped": OTHER,  # by a person: nothing recovers, and that library has no name for it
 }
 # Spans that recorders of the drop-in make of the library's own events.
 _RECORDED: Mapping[str, str] = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.core.holding import STATE_WORDS
+from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.report.kinds import words_of
 from holdfast.report.words import duration
 
@@ -145,6 +146,8 @@ def _before_a_deadline(run: Condition, left_ns: int) -> Advice:
 
 def _in_a_phase(run: Condition, kind: str) -> Advice:
     usual_ns = run.phase_usual_ns
+    if kind == BACKOFF and run.why:  # it takes what was decided, whatever it took before
+        return Advice(_logs(run), f"It failed, and waits on purpose: {run.why}.")
     phase = f"{kind} ({words_of(kind)})"
     if usual_ns is None:
         why = f"It is in {phase} for {duration(run.phase_ns)}; nothing to compare that with yet."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import style_of
@@ -66,6 +67,8 @@ def cards(view: Overview) -> Iterator[dict[str, str]]:
         if phase.usual_ns is not None:
             usual = f"usually {duration(phase.usual_ns)}, of {counted(phase.times, 'time')}"
             tone = "bad" if phase.lasts_ns > 3 * phase.usual_ns else ""
+        if phase.kind == BACKOFF and view.why:  # it takes what was decided
+            usual, tone = view.why, ""
         yield _card(f"in {clean(phase.kind)}", duration(phase.lasts_ns), usual, tone)
     yield from _pace_card(view)
     for tier in view.tiers:
@@ -147,6 +150,7 @@ def goodput(view: Overview) -> dict[str, Any]:
     lost = account.elapsed - account.productive
     return {
         "goodput": percent(account.goodput),
+        "tone": "good" if account.productive else "",
         "kept": f"{duration(account.productive // account.chips)} kept of "
         f"{duration(account.elapsed_ns)} paid for",
         "lost": _lost(view, lost),

@@ -133,6 +133,8 @@ def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
         facts.append(counted(findings.attempts, "attempt"))
     facts.append(counted(account.chips, "chip"))
     facts.append(duration(account.elapsed_ns))
+    if account.left_out:
+        facts.append(f"without {duration(account.left_out // account.chips)} of being stopped")
     name = Text(clean(account.name), style="bold")
     rule = Rule(
         Text.assemble(name, dot, dot.join(facts)),

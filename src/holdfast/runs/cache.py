@@ -24,7 +24,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -194,4 +194,5 @@ def _loss(raw: object) -> Loss:
     told = dict(zip(Loss._fields, raw, strict=True))
     at_ns, cause = whole(told, "at_ns"), text(told, "cause")
     chip_ns = whole(told, "chip_ns", high=MAX_CHIP_NS)
-    return Loss(at_ns, cause, chip_ns, text(told, "error"))
+    stopped = whole(told, "stopped", high=chip_ns)
+    return Loss(at_ns, cause, chip_ns, text(told, "error"), stopped)

@@ -38,4 +38,10 @@ def test_without_it_goodput_is_a_share_of_the_rest():
     assert (rest.goodput, rest.runtime_goodput) == (0.8, 1.0)
     assert rest.to_json()["elapsed_s"] == pytest.approx(50e-9)
     assert "stopped" not in rest.to_json()["badput_s"]
-    assert spent_of(account).without_stopped().goodput == 0.8
+    spent = spent_of(account)
+    assert spent.without_stopped().goodput == 0.8
+    (stop, _), (told, _) = account.disruptions, rest.disruptions
+    assert (stop.downtime_ns, told.downtime_ns) == (50, 0)
+    assert "stopped" not in told.waterfall_ns
+    assert [one.chip_ns for one in spent.losses] == [100, 20]
+    assert [one.chip_ns for one in spent.without_stopped().losses] == [0, 20]

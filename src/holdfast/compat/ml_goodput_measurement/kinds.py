@@ -37,6 +37,7 @@ _TYPES = {
     ledger.HANG: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
     ledger.QUEUED: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
     ledger.RESCHEDULE: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
+    ledger.STOPPED: BadputType.OTHER,
     ELASTIC_DOWN: BadputType.ELASTIC_SLICE_DOWN,
     ELASTIC_UP: BadputType.ELASTIC_SCALE_UP,
     ELASTIC_REINIT: BadputType.ELASTIC_REINITIALIZATION,
@@ -88,6 +89,6 @@ def badput_seconds(seconds: Mapping[str, float], *, elastic: bool) -> dict[Badpu
 
 
 def is_accounted(kind: str) -> bool:
-    """Whether somebody recorded what this time was: it is not told as OTHER."""
+    """Whether somebody recorded what this time was."""
     name = kind if kind in _TYPES else kind.partition(":")[0]
     return kind == ledger.STEP or name in _TYPES or kind.startswith(ledger.CUSTOM_PREFIX)

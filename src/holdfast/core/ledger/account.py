@@ -36,6 +36,17 @@ class Disruption:
     resumed_ns: int | None
     waterfall_ns: Mapping[str, int]
 
+    @property
+    def stopped_ns(self) -> int:
+        """Downtime in which a person kept the run stopped."""
+        return self.waterfall_ns.get(STOPPED, 0)
+
+    def without_stopped(self) -> Disruption:
+        """The same, as if that time had not gone by."""
+        waterfall = {kind: ns for kind, ns in self.waterfall_ns.items() if kind != STOPPED}
+        down_ns = None if self.downtime_ns is None else self.downtime_ns - self.stopped_ns
+        return replace(self, downtime_ns=down_ns, waterfall_ns=waterfall)
+
     def to_json(self) -> dict[str, Any]:
         """The disruption as a history's result writes it, in seconds."""
         return {
@@ -90,7 +101,8 @@ class Account:
         """The same, as if the time in which a person kept the run stopped had not gone by."""
         kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
         left_out = self.left_out + self.kinds.get(STOPPED, 0)
-        return replace(self, kinds=kinds, left_out=left_out)
+        disruptions = tuple(one.without_stopped() for one in self.disruptions)
+        return replace(self, kinds=kinds, left_out=left_out, disruptions=disruptions)
 
     @property
     def productive(self) -> int:
