@@ -105,19 +105,22 @@ class Bout:
         """Whether every rank gets past where the run was, within the limit."""
         before = self.follower.highest(struck.at_ns)
 
+        def what_is_seen() -> Recovery:
+            return recovery(self.follower.lives, struck.at_ns, struck=struck.rank)
+
         def is_whole() -> bool:
             # A survivor may have finished the step it was in: what is new, the ruler knows. It
             # looks at every line that there is, so it is asked when it may well say yes.
             if not self.all_step_after(struck.at_ns, before):
                 return False
-            struck.seen = recovery(self.follower.lives, struck.at_ns)
+            struck.seen = what_is_seen()
             return struck.seen.whole_s is not None
 
         try:
             self._until(is_whole, limit_s, "come back")
         except FellError:
             struck.back = False
-            struck.seen = recovery(self.follower.lives, struck.at_ns)
+            struck.seen = what_is_seen()
         return struck.back
 
     def all_step_after(self, at_ns: int, above: int = 0) -> bool:

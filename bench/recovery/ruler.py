@@ -208,20 +208,27 @@ class Recovery:
     whole_s: float | None
 
 
-def recovery(lives: dict[int, list[Life]], fault_ns: int, until_ns: int | None = None) -> Recovery:
-    """What one fault cost. `until_ns`: when the next one struck, if another did.
+def recovery(
+    lives: dict[int, list[Life]],
+    fault_ns: int,
+    until_ns: int | None = None,
+    struck: int | None = None,
+) -> Recovery:
+    """What one fault cost. `until_ns`: when the next one struck. `struck`: the rank that was hit.
 
     A rank that was not hit may still finish the step that it was in; that is reached, but it is no
-    recovery. So the steps of lives that the fault ended count as done before it.
+    recovery. So the steps of lives that the fault ended count as done before it. The life that was
+    hit is over, even while no other has begun: on a busy machine it does steps between the moment
+    that is noted and the signal.
     """
     end_ns = until_ns if until_ns is not None else 1 << 62
     begun = [x for of in lives.values() for x in of if fault_ns < x.at_ns <= end_ns]
-    replaced = {life.rank for life in begun}
+    ended = {life.rank for life in begun} | {struck}
     working = [
         life
         for of_rank in lives.values()
         for life in of_rank
-        if life.at_ns <= end_ns and (life.at_ns > fault_ns or life.rank not in replaced)
+        if life.at_ns <= end_ns and (life.at_ns > fault_ns or life.rank not in ended)
     ]
     before = max(
         (
@@ -229,7 +236,7 @@ def recovery(lives: dict[int, list[Life]], fault_ns: int, until_ns: int | None =
             for of_rank in lives.values()
             for life in of_rank
             for step in life.steps
-            if step.at_ns <= fault_ns or (life.at_ns <= fault_ns and life.rank in replaced)
+            if step.at_ns <= fault_ns or (life.at_ns <= fault_ns and life.rank in ended)
         ),
         default=0,
     )

@@ -61,8 +61,7 @@ def start(place):
 
 place = Place(folder / "place", folder / "data", ranks, evidence=folder)
 in_a_row = [Fault(0.05, rank) for rank in range(ranks)]
-# Long enough that the kill is due before the end, though this process may be late.
-rules = phases.Rules(3.0, [Fault(0.1, ranks - 1)], in_a_row, never_s)
+rules = phases.Rules(0.5, [Fault(0.1, ranks - 1)], in_a_row, never_s)
 result = Result(told, json.loads(told.read_text()))
 phases.turn(System("toy", "a toy", "none", start), place, rules, result, names, print)
 assert not family.descendants()
@@ -155,6 +154,24 @@ def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
     assert told["kills"]["fell"] == "gone for good"
     assert told["kills"]["never"] == 1
     assert told["kills"]["unfinished"] is False
+
+
+def test_steps_that_are_done_while_the_kill_is_on_its_way_are_not_back(tmp_path):
+    """The moment is noted, then this process waits for a core; the other one trains on meanwhile."""
+    place = Place(tmp_path, tmp_path / "data", 1)
+    place.stamps.mkdir()
+    ms = 1_000_000
+    lines = [{"begin": 0, "boot": 0, "rank": 0, "pid": 100}]
+    lines += [
+        {"step": step, "since": (at - 9) * ms, "boot": at * ms, "rank": 0, "pid": 100}
+        for step, at in ((1, 10), (2, 20), (3, 31), (4, 40))
+    ]
+    told = "".join(json.dumps(line) + "\n" for line in lines)
+    (place.stamps / "rank-00000.jsonl").write_text(told)
+    bout = Bout(System("toy", "a toy", "none", lambda _: Start([])), place, print)
+    struck = Struck("kill", 0, 0.0, 30 * ms)
+    assert not bout.comes_back(struck, 0.0)
+    assert (struck.seen.new_s, struck.seen.whole_s) == (None, None)
 
 
 def test_a_hang_that_nobody_notices_is_told_as_such(race, tmp_path):
