@@ -157,7 +157,7 @@ def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
 
 
 def test_steps_that_are_done_while_the_kill_is_on_its_way_are_not_back(tmp_path):
-    """The moment is noted, then this process waits for a core; the other one trains on meanwhile."""
+    """The moment is noted, then this process waits for a core, while the other one trains on."""
     place = Place(tmp_path, tmp_path / "data", 1)
     place.stamps.mkdir()
     ms = 1_000_000

@@ -23,6 +23,7 @@ from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
 from holdfast.snapshot.keep import Keep, read_keep
+from holdfast.snapshot.sets import collect_partial
 
 Later = Callable[[Callable[[], None]], None]
 
@@ -213,11 +214,25 @@ class Storekeeper:
                 return
             self._unrecorded.popleft()
 
-    def close(self, limit_s: float) -> bool:
+    def close(self, limit_s: float, *, is_done: bool) -> bool:
         """Finish what was asked for; False when the store does not answer in time."""
         if self._unrecorded:
             self._worker.submit(self._record_ends)
+        if is_done:
+            self._worker.submit(self._drop_partial)
         return self._worker.close(limit_s)
+
+    def _drop_partial(self) -> None:
+        """The last step is durable, and nobody writes any more: what is not complete is of no use.
+
+        The drain of an older step may have been cut off. A run that is done is not started again,
+        so no later start would remove it.
+        """
+        try:
+            self._lease.check()
+            collect_partial(self._folder.ckpt_dir)
+        except HoldfastError as error:
+            self._say(f"incomplete checkpoints could not be removed: {error}")
 
     def _tell(self, *events: ev.Event) -> None:
         def feed_all() -> None:

@@ -38,7 +38,7 @@ from holdfast.core import host
 from holdfast.core.notices import Notice
 from holdfast.core.run import RunMachine, State
 from holdfast.core.word import pack
-from holdfast.errors import EXIT_UNAVAILABLE
+from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.lease import Lease
@@ -158,7 +158,8 @@ class Supervisor:
                 self.listener.close(LISTENER_LIMIT_S)
             self.standbys.close()
             self.memory.close(keep=self._finish is None or self._finish.keep_memory)
-            self._storekeeper.close(CLOSE_LIMIT_S)
+            is_done = self._finish is not None and self._finish.exit_code == EXIT_DONE
+            self._storekeeper.close(CLOSE_LIMIT_S, is_done=is_done)
             self._chronicle.close()
             self.upkeep.close(CLOSE_LIMIT_S)
             for close in self.at_close:

@@ -1,0 +1,67 @@
+"""What a run that ends leaves in its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.storekeeper import Storekeeper
+from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.sets import commit, list_sets, partial_sets, set_name
+from holdfast.snapshot.shard import write_shard
+from holdfast.snapshot.staging import Staging
+
+LAST, CUT_OFF = 40, 30
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """The last step is durable; of an older one, whose drain was cut off, one rank's shard is."""
+    folder = RunStore(tmp_path).create("r")
+    for step, ranks in ((LAST, (0, 1)), (CUT_OFF, (0,))):
+        for rank in ranks:
+            captured = Staging().capture({"state": step}, rank, 2)
+            place = folder.ckpt_dir / set_name(0, step)
+            write_shard(place, captured, attempt=0, step=step, rank=rank, world_size=2)
+            captured.release()
+    commit(folder.ckpt_dir / set_name(0, LAST), 2)
+    return folder
+
+
+def close(folder: RunFolder, lease: Lease, *, is_done: bool) -> list[str]:
+    """End a run; what was said of it."""
+    said: list[str] = []
+    keeper = Storekeeper(
+        folder, lease, Keep(3), later=lambda job: job(), feed=lambda _: None, say=said.append
+    )
+    assert keeper.close(LIMIT_S, is_done=is_done)
+    return said
+
+
+def left(folder: RunFolder) -> tuple[int, int]:
+    """How many sets are complete, and how many are not."""
+    return len(list_sets(folder.ckpt_dir)[0]), len(partial_sets(folder.ckpt_dir))
+
+
+def test_a_run_that_is_done_leaves_no_incomplete_set(folder: RunFolder) -> None:
+    assert close(folder, acquire(folder), is_done=True) == []
+    assert left(folder) == (1, 0)
+
+
+def test_a_run_that_may_go_on_leaves_them_to_the_next_start(folder: RunFolder) -> None:
+    """That completes those of which only the manifest is missing."""
+    assert close(folder, acquire(folder), is_done=False) == []
+    assert left(folder) == (1, 1)
+
+
+def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None:
+    lease = acquire(folder)
+    lease.release()
+    acquire(folder)
+    (said,) = close(folder, lease, is_done=True)
+    assert "was taken over" in said
+    assert left(folder) == (1, 1)
