@@ -1,4 +1,4 @@
-"""What a run that ends leaves in its store."""
+"""Which incomplete sets a run leaves in its store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.storekeeper import Storekeeper
+from holdfast.core import agree_events as news
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.keep import Keep
@@ -18,26 +19,38 @@ LAST, CUT_OFF = 40, 30
 LIMIT_S = 60.0
 
 
+def write(folder: RunFolder, step: int, *ranks: int) -> None:
+    """The shards of these, of two ranks."""
+    for rank in ranks:
+        captured = Staging().capture({"state": step}, rank, 2)
+        place = folder.ckpt_dir / set_name(0, step)
+        write_shard(place, captured, attempt=0, step=step, rank=rank, world_size=2)
+        captured.release()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     """The last step is durable; of an older one, whose drain was cut off, one rank's shard is."""
     folder = RunStore(tmp_path).create("r")
-    for step, ranks in ((LAST, (0, 1)), (CUT_OFF, (0,))):
-        for rank in ranks:
-            captured = Staging().capture({"state": step}, rank, 2)
-            place = folder.ckpt_dir / set_name(0, step)
-            write_shard(place, captured, attempt=0, step=step, rank=rank, world_size=2)
-            captured.release()
+    write(folder, LAST, 0, 1)
+    write(folder, CUT_OFF, 0)
     commit(folder.ckpt_dir / set_name(0, LAST), 2)
     return folder
 
 
-def close(folder: RunFolder, lease: Lease, *, is_done: bool) -> list[str]:
-    """End a run; what was said of it."""
+def keeper_of(folder: RunFolder, lease: Lease) -> tuple[Storekeeper, list[str]]:
+    """A storekeeper, and what it says."""
     said: list[str] = []
     keeper = Storekeeper(
         folder, lease, Keep(3), later=lambda job: job(), feed=lambda _: None, say=said.append
     )
+    return keeper, said
+
+
+def close(folder: RunFolder, lease: Lease, *, is_done: bool) -> list[str]:
+    """End a run; what was said of it."""
+    keeper, said = keeper_of(folder, lease)
+    keeper.draining(set_name(0, CUT_OFF))
     assert keeper.close(LIMIT_S, is_done=is_done)
     return said
 
@@ -65,3 +78,18 @@ def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None
     (said,) = close(folder, lease, is_done=True)
     assert "was taken over" in said
     assert left(folder) == (1, 1)
+
+
+@pytest.mark.parametrize("is_draining", [False, True])
+def test_shards_of_a_save_that_failed_go_with_the_next_one(
+    folder: RunFolder, is_draining: bool
+) -> None:
+    """One rank had no room for its shard. A newer set is being written."""
+    write(folder, LAST + 10, 0, 1)
+    write(folder, LAST + 20, 0)
+    keeper, said = keeper_of(folder, acquire(folder))
+    keeper.draining(set_name(0, CUT_OFF) if is_draining else None)
+    keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert said == []
+    assert left(folder) == (2, 2 if is_draining else 1)

@@ -122,6 +122,7 @@ class Storekeeper:
                 outcome = news.Committed(now_ns(), what.epoch, what.step)
             self._tell(ev.Heard(now_ns(), attempt, outcome))
             if isinstance(outcome, news.Committed):
+                self._drop_partial((attempt, what.step))
                 self._collect(attempt)
 
         self._worker.submit(job)
@@ -147,6 +148,7 @@ class Storekeeper:
                 self._tell(ev.DrainCommitFailed(now_ns(), *of, str(error)))
             else:
                 self._tell(ev.DrainCommitted(now_ns(), *of))
+                self._drop_partial((action.attempt, action.step))
                 self._collect(action.attempt)
 
         self._worker.submit(job)
@@ -218,19 +220,20 @@ class Storekeeper:
         """Finish what was asked for; False when the store does not answer in time."""
         if self._unrecorded:
             self._worker.submit(self._record_ends)
-        if is_done:
+        if is_done:  # a drain that was under way is cut off, and no later start would remove it
+            self._draining = None
             self._worker.submit(self._drop_partial)
         return self._worker.close(limit_s)
 
-    def _drop_partial(self) -> None:
-        """The last step is durable, and nobody writes any more: what is not complete is of no use.
+    def _drop_partial(self, older_than: tuple[int, int] | None = None) -> None:
+        """What is older than a durable step and not complete is of no use any more.
 
-        The drain of an older step may have been cut off. A run that is done is not started again,
-        so no later start would remove it.
+        Where one rank could not write its shard, the shards of the others would take up room.
         """
+        in_use = [self._draining] if self._draining is not None else []
         try:
             self._lease.check()
-            collect_partial(self._folder.ckpt_dir)
+            collect_partial(self._folder.ckpt_dir, in_use, older_than=older_than)
         except HoldfastError as error:
             self._say(f"incomplete checkpoints could not be removed: {error}")
 

@@ -248,11 +248,17 @@ def finish_commits(ckpt_dir: Path, in_use: Collection[str] = ()) -> tuple[SetInf
     return tuple(done)
 
 
-def collect_partial(ckpt_dir: Path, in_use: Collection[str] = ()) -> tuple[str, ...]:
-    """Delete sets that were never committed, except those `in_use`; returns their names."""
+def collect_partial(
+    ckpt_dir: Path, in_use: Collection[str] = (), *, older_than: tuple[int, int] | None = None
+) -> tuple[str, ...]:
+    """Delete sets that were never committed, except those `in_use`; returns their names.
+
+    `older_than`: only those before that (attempt, step).
+    """
     gone = []
     for name in partial_sets(ckpt_dir):
-        if name not in in_use:
+        is_old = older_than is None or (parse_set_name(name) or older_than) < older_than
+        if is_old and name not in in_use:
             delete_set(ckpt_dir / name)
             gone.append(name)
     return tuple(gone)

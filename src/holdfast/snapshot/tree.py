@@ -165,8 +165,8 @@ def _why_not(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return f"a {name} has no order; store a sorted list"
     return (
-        f"a value of type {name} cannot be stored; a state holds arrays, numbers, str, bytes, None, "
-        "and dicts, lists, tuples and registered pytree nodes of them"
+        f"a value of type {name} cannot be stored; a state holds arrays, numbers, str, bytes, "
+        "None, and dicts, lists, tuples and registered pytree nodes of them"
     )
 
 
