@@ -28,7 +28,7 @@ from processes import (
 
 from holdfast.journal.layout import CHUNK_RECORDS as RECORDS_OF_A_CHUNK
 
-NOT_SAVED = re.compile("could not be (saved|made durable)")
+NOT_SAVED = re.compile("could not be (saved|written to the run store)")
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root")
 
