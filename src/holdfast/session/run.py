@@ -246,10 +246,10 @@ class Run:
         """End the loop before `until`: save the last step that was done, and the run is done.
 
         `steps` calls it at its end. After a `break`, call it yourself; a script that ends without
-        it counts as a failure, and is started again. `state`: that step's, in place of the one that
-        `done` was given, unless that was saved already (a line says so). In the middle of a step it
-        is needed, for that one may be changed already; raises StepOrderError without it. Again: no
-        effect.
+        it counts as a failure, and is started again. `state` replaces the one that `done` was given
+        for that step, unless that was saved already (a line says so). In the middle of a step
+        `state` is required, since that of the last step may be changed already; raises
+        StepOrderError without it. A second call has no effect.
         """
         if not self._attachment.is_inert:
             self._boundary.finish(state)
