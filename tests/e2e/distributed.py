@@ -130,7 +130,7 @@ class Ranks:
 
     def starts_again(self, run: Process, pids: list[int], saved: int = 0) -> str:
         """The ranks are replaced, both start from that set or a newer one, and finish."""
-        run.saw("attempt 1: ")
+        run.saw("Attempt 1: ")
         assert not any(map(is_alive, pids))
         self.house.allow(FAR)
         out = run.wait(EXIT_DONE)

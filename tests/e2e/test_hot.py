@@ -211,7 +211,7 @@ def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever(house: H
     run = house.run(*HOT, steps=STEPS, trainer=path)
     run.saw("no hot standby any more: .*made.py changes again and again")
     kill(*ranks_of(run))
-    run.saw("attempt 1: ")
+    run.saw("Attempt 1: ")
     finished(house, run)
 
 

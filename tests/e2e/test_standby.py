@@ -62,7 +62,7 @@ def test_the_ranks_are_those_that_waited(house: House, ranks: int) -> None:
     run = prepared(house, ranks)
     standbys = waiting(run)
     kill(ranks_of(run)[-1])
-    run.saw("attempt 1: ")
+    run.saw("Attempt 1: ")
     run.saw(FROM, 2 * ranks)
     assert sorted(ranks_of(run)) == sorted(standbys)
     finished(house, run, ranks)
@@ -76,7 +76,7 @@ def test_each_attempt_has_its_own(house: House) -> None:
     for attempt in (1, 2):
         (standby,) = waiting(run)
         kill(*ranks_of(run))
-        run.saw(f"attempt {attempt}: ")
+        run.saw(f"Attempt {attempt}: ")
         run.saw(FROM, attempt + 1)
         assert ranks_of(run) == [standby]
         house.allow(STEPS - 2 + attempt)
@@ -151,7 +151,7 @@ def test_none_where_it_is_off(house: House) -> None:
     run = house.run("--standby", "off", "--save-every", 2, steps=STEPS)
     run.saw("did 4$")
     kill(*ranks_of(run))
-    run.saw("attempt 1: ")
+    run.saw("Attempt 1: ")
     run.saw(FROM, 2)
     house.allow(6)
     run.saw("did 6$")

@@ -144,7 +144,7 @@ def test_sigkill_of_the_rank(store: Path, tmp_path: Path, reference: dict[str, o
     seen = report("lm")
     assert seen["steps_kept"] == STEPS
     assert len(seen["disruptions"]) == 1
-    resumed = re.search(r"attempt 1: step (\d+) of attempt 0", output)
+    resumed = re.search(r"Attempt 1: starting from step (\d+) of attempt 0", output)
     assert resumed is not None, "it started from scratch instead of a checkpoint"
 
 
