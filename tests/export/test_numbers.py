@@ -27,6 +27,7 @@ from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
 from holdfast.export.served import as_text
 from holdfast.journal.store import RunStore
+from holdfast.runs.cache import SummaryCache
 from holdfast.runs.curves import Curve, Points
 from holdfast.runs.listing import RunList
 
@@ -195,6 +196,14 @@ def test_what_cannot_be_meant(store: Path, words: tuple[str, ...], why: str) -> 
     result = CliRunner().invoke(export, words)
     assert result.exit_code != 0
     assert why in f"{result.output} {result.exception}"
+
+
+def test_a_run_that_is_named_is_read_whatever_is_kept_of_it(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    monkeypatch.setattr(SummaryCache, "get", lambda *_: pytest.fail("a summary has no curves"))
+    assert 'holdfast_step{run="a"}' in printed("a")
 
 
 def test_once_says_whether_it_was_delivered(store: Path, tmp_path: Path) -> None:

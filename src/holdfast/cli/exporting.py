@@ -104,7 +104,9 @@ def export_numbers(
     place = RunStore.at(run_store(store))
     for name in names:
         place.get(name)  # raises UnknownRun now, and not at each look
-    runs = RunList(place, cache=summaries_folder(), names=names or None, scratch=scratch_folder())
+    # A kept summary has no curve and no step: runs that are named are read.
+    cache = None if names else summaries_folder()
+    runs = RunList(place, cache=cache, names=names or None, scratch=scratch_folder())
     is_fleet = len(names) != 1
     served = Asked(None, asked.tensorboard, asked.gcp) if once else asked
     exporters = Exporters(runs, served, say, is_fleet=is_fleet)
