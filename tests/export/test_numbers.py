@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli import exporting
 from holdfast.cli.export import export
 from holdfast.core.summary import ALL, RunSummary, Spent
 from holdfast.export.asked import Asked
@@ -27,7 +28,6 @@ from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
 from holdfast.export.served import as_text
 from holdfast.journal.store import RunStore
-from holdfast.runs.cache import SummaryCache
 from holdfast.runs.curves import Curve, Points
 from holdfast.runs.listing import RunList
 
@@ -202,7 +202,7 @@ def test_a_run_that_is_named_is_read_whatever_is_kept_of_it(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(store)
-    monkeypatch.setattr(SummaryCache, "get", lambda *_: pytest.fail("a summary has no curves"))
+    monkeypatch.setattr(exporting, "summaries_folder", lambda: pytest.fail("has no curves"))
     assert 'holdfast_step{run="a"}' in printed("a")
 
 
