@@ -286,7 +286,7 @@ try:
     run.compile(lambda x, y: x @ y)(np.ones((2, 3)), np.ones((2, 3)))
 except TypeError as error:
     print("error:", "dot" in str(error))
-run.restore(init=lambda: {})
+run.restore()
 for n in run.steps(1):
     run.done(n)
 """
