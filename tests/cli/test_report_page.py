@@ -61,6 +61,7 @@ def test_as_it_stood_before(history, capsys, tmp_path):
     ("words", "complaint"),
     [
         (("--window", "5", "--html", "x.html"), "a page shows the whole run"),
+        (("--without-stopped", "--html", "x.html"), "and --without-stopped"),
         (("--price-per-chip-hour", "cheap"), "--price-per-chip-hour cheap: give a number"),
         (("--price-per-chip-hour", "-1"), "--price-per-chip-hour -1: give a number"),
         (("--html", "/nowhere/at/all.html"), "choose another place"),

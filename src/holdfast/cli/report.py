@@ -129,7 +129,10 @@ def report(
     price = price_of(price_per_chip_hour)
     is_page = html is not None or svg is not None or png is not None
     if is_page and (last_ns is not None or since is not None or without_stopped):
-        raise click.UsageError("a page shows the whole run: zoom in its time line", context)
+        raise click.UsageError(
+            "a page shows the whole run: ask for it without --last, --since and --without-stopped",
+            context,
+        )
     if history is not None:
         findings, document, source = _of_history(history, now, last_ns, without_stopped)
     else:

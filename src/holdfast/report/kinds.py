@@ -24,7 +24,7 @@ BLUE, SKY, PURPLE, GREY = "#0072b2", "#56b4e9", "#cc79a7", "#8a8f98"
 # In the order in which a disruption goes through them, which is the order of a report too. A kind
 # with a part after a colon (reschedule:queue, custom:evaluation) is found by the part before it.
 STYLES = {
-    "lost": KindStyle("steps done and lost", VERMILLION),
+    "lost": KindStyle("steps lost, or cut short", VERMILLION),
     "hang": KindStyle("hung, until noticed", PURPLE),
     "detect": KindStyle("broken, until noticed", PURPLE),
     "drain": KindStyle("until all was gone", PURPLE),
