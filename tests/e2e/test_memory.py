@@ -101,7 +101,7 @@ def test_a_killed_rank_costs_a_few_steps(house: House, ranks: int) -> None:
     kill(ranks_of(run)[-1])
     back = int(run.saw(r"^(?:\[\d\] )?from (\d+)", count=ranks + 1).group(1))
     assert known <= back <= step
-    run.saw(f"step {back} of attempt 0 .*it is read from memory")
+    run.saw(f"step {back} of attempt 0, .*it is read from memory")
     assert house.sets() == []
     house.allow(step + 5)
     run.saw(f"did {step + 5}$", count=ranks)
