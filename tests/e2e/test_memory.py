@@ -153,7 +153,7 @@ def test_a_killed_supervisor_is_succeeded_from_memory(house: House) -> None:
     assert newest_step >= step
     house.allow(FAR)
     out = house.run(*IN_MEMORY, steps=newest_step + 5).wait(EXIT_DONE)
-    assert re.search(rf"step {newest_step} of attempt 0 .*read from memory", out), out
+    assert re.search(rf"step {newest_step} of attempt 0, .*read from memory", out), out
     assert f"from {newest_step}" in out
     assert f"final {expected_digest(newest_step + 5)}" in out
 
