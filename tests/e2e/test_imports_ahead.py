@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, House
+from processes import EXIT_DONE, House, said_by
 
 # A library that says who imports it, and how often.
 LIBRARY = """
@@ -61,11 +61,11 @@ def test_a_restart_finds_its_imports_done(ranks: int, house: House, imported: Pa
     run = _run(house, imported, ranks=ranks)
     house.eventually(lambda: len(imported.read_text().split()) == 2 * ranks)
     waiting = imported.read_text().split()[ranks:]
-    victim = run.saw(r"\[0\] pid (\d+)")
+    victim = run.saw(rf"{said_by(0, ranks)}pid (\d+)")
     os.kill(int(victim[1]), signal.SIGKILL)
     for rank in range(ranks):
         run.saw(rf"attempt 1 rank {rank} ahead True True")
-        pid = run.saw(rf"\[{rank}\] pid (\d+)", count=2)[1]
+        pid = run.saw(rf"{said_by(rank, ranks)}pid (\d+)", count=2)[1]
         assert pid in waiting
     run.saw(r"as ever: __main__ \['a', 'b'\] True", count=2 * ranks)
     run.wait(EXIT_DONE)
@@ -77,7 +77,7 @@ def test_code_that_changed_is_imported_anew(house: House, imported: Path) -> Non
     house.eventually(lambda: len(imported.read_text().split()) == 2)
     library = house.folder / "site-packages" / "told_one.py"
     library.write_text(LIBRARY + "print('the new one')\n")
-    os.kill(int(run.saw(r"\[0\] pid (\d+)")[1]), signal.SIGKILL)
+    os.kill(int(run.saw(r"^pid (\d+)")[1]), signal.SIGKILL)
     run.saw("the new one")
     run.saw("attempt 1 rank 0 ahead False True")
     run.wait(EXIT_DONE)
