@@ -336,7 +336,7 @@ def test_every_parameter_changes_the_question():
         ({"mtbf": 5, "notice-lead": 9}, "--notice-lead says nothing without --notice-recall"),
         ({"mtbf": "nan"}, "--mtbf: 'nan' is not a duration"),
         ({"mtbf": "-5"}, "--mtbf: -5 is less than no time"),
-        ({"mtbf": 0}, "--mtbf: 0 is no time"),
+        ({"mtbf": 0}, "--mtbf: 0 is not a time"),
         ({"mtbf": 5, "hosts": 0}, "--hosts: 0 is too few"),
         ({"mtbf": 5, "hosts": 2.5}, "--hosts: 2.5 is not a whole number"),
         ({"mtbf": 5, "spares": "many"}, "--spares: 'many' is not a whole number"),
@@ -366,7 +366,7 @@ def test_every_parameter_changes_the_question():
         ({"mtbf": 5, "repair": "lognormal:4h"}, "--repair: 'lognormal:4h': give lognormal:MEDIAN:"),
         ({"mtbf": 5, "repair": "lognormal:-4h:1"}, "--repair: -4h is less than no time"),
         ({"mtbf": 5, "repair": "lognormal:4h:40"}, "--repair: a sigma of 40.0 is above 10"),
-        ({"mtbf": 5, "repair": 0}, "--repair: 0 is no time"),
+        ({"mtbf": 5, "repair": 0}, "--repair: 0 is not a time"),
         ({"mtbf": 5, "zzz": 5}, "see holdfast plan --help"),
     ],
 )
