@@ -53,7 +53,7 @@ class View:
             )
         for value in (*self.waits_ns, self.restart_ns, self.save_ns, self.between_ns):
             if value < 0:
-                raise ValueError(f"{value} ns is no time")
+                raise ValueError(f"{value} ns is not a time")
 
 
 @dataclass(frozen=True, slots=True)

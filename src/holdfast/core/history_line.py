@@ -320,7 +320,7 @@ def seconds(ns: int | None) -> str:
 
 
 def nanoseconds(text: str) -> int | None:
-    """Decimal seconds, rounded to nanoseconds; None for what is no time (NaN, far too large)."""
+    """Decimal seconds, rounded to nanoseconds; None for what is not a time (NaN, far too large)."""
     whole, _, decimals = text.partition(".")
     if len(whole) <= 10 and len(decimals) <= 9 and whole.isdigit() and decimals.isdigit():
         ns = int(whole) * NS_PER_S + int(decimals) * SCALE[len(decimals)]

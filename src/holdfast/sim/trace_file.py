@@ -64,7 +64,7 @@ def _members(lines: Lines) -> tuple[list[Change], list[str]]:
         text, word, node = lines.fields(row, "milliseconds", "add|remove", "node")
         at_ns = lines.number_ns(line, text, "milliseconds", NS_PER_MS)
         if at_ns is None:
-            raise lines.wrong(line, f"{shorten(text)} is no time; write milliseconds, a number")
+            raise lines.wrong(line, f"{shorten(text)} is not a time; write milliseconds, a number")
         if word not in ("add", "remove"):
             raise lines.wrong(line, f"{shorten(word)} is neither add nor remove; write one of them")
         if at_ns < before_ns:

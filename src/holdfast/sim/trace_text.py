@@ -62,7 +62,7 @@ class Lines:
         if not value.is_finite() or not 0 <= value <= LAST_NS // unit_ns:
             raise self.wrong(
                 line,
-                f"{shorten(text)} is no time; write {unit}, from 0 to {LAST_NS // unit_ns}",
+                f"{shorten(text)} is not a time; write {unit}, from 0 to {LAST_NS // unit_ns}",
             )
         return int((value * unit_ns).to_integral_value())
 
@@ -75,7 +75,7 @@ class Lines:
         except ValueError:
             what = shorten(text.strip()) or "an empty field"
             raise self.wrong(
-                line, f"{what} is no time; write it like 2021-12-11 11:11:30"
+                line, f"{what} is not a time; write it like 2021-12-11 11:11:30"
             ) from None
         if not 0 <= since_ns <= LAST_NS:
             raise self.wrong(line, f"{shorten(text)} is before 1970 or after 2286; correct it")

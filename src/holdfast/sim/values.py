@@ -78,7 +78,7 @@ def period(given: object) -> float:
     """A time of more than 0, in seconds."""
     value_s = seconds_of(given)
     if not value_s:
-        raise ValueError("0 is no time: give more than 0")
+        raise ValueError("0 is not a time: give more than 0")
     return value_s
 
 
@@ -104,7 +104,7 @@ def repair_law(given: object) -> Law:
     """The same, of more than 0."""
     law = wait_law(given)
     if not law.mean_s:
-        raise ValueError("0 is no time: give more than 0")
+        raise ValueError("0 is not a time: give more than 0")
     return law
 
 
