@@ -114,7 +114,7 @@ class Jobs:
         options = ("--devices", self.device, "--notice", f"file:{self.notice}")
         state = ("--state", self.folder / "state", "--release-file", self.folder / "released")
         begun = self.start(*command, *options, *state)
-        begun.saw("listening")
+        begun.saw("Listening")
         return begun
 
 

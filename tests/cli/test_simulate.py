@@ -92,7 +92,7 @@ def test_a_recorded_fleet(capsys):
         (("--mtbf", "nan"), "--mtbf"),
         (("--mtbf", "1h", "--hosts", "0"), "--hosts: 0 is too few"),
         (("--mtbf", "1h", "--step", "soon"), "--step"),
-        (("--mtbf", "1h", "--step", "0"), "--step: 0 is no time"),
+        (("--mtbf", "1h", "--step", "0"), "--step: 0 is not a time"),
         (("--mtbf", "1h", "--replications", "0"), "--replications"),
         (("--mtbf", "1h", "--policy", "interval"), "say NAME=VALUE"),
         (("--mtbf", "1h", "--policy", "intervall=3"), "did you mean interval?"),

@@ -183,7 +183,8 @@ def test_a_state_that_does_not_fit_names_the_first_path(trained: House) -> None:
         "run = hf.start()\n"
         "run.restore(init=lambda: {'weights': np.zeros(8, np.float32)})\n"
     )
-    out = trained.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_CONFIGURATION)
+    run = trained.holdfast("run", "--name", "r", "--", sys.executable, script)
+    out = run.wait(EXIT_CONFIGURATION)
     last = out.splitlines()[-1]
     for word in ("state/weights", "float32[8]", "float64[256]"):
         assert word in last, last

@@ -287,5 +287,6 @@ def test_an_array_where_a_plain_value_was_is_refused(python: Python) -> None:
         "run = hf.start()\nrun.restore(init=lambda: {})\n"
         "for step in run.steps(1): run.done(step, {'a': np.ones(3)})\n"
     )
-    out = python("run = hf.start()\nrun.restore(init=lambda: {'a': None})\n", code=EXIT_CONFIGURATION)
+    script = "run = hf.start()\nrun.restore(init=lambda: {'a': None})\n"
+    out = python(script, code=EXIT_CONFIGURATION)
     assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
