@@ -42,10 +42,10 @@ class Host:
         command = [sys.executable, "-m", "holdfast.cli.main", "agent", "--autocheckpoint"]
         command += ["--devices", self.device, "--notice", f"file:{self.notice}"]
         command += ["--grace", str(GRACE_S), "--state", self.folder / "state"]
-        told = self.said("listening")
+        told = self.said("Listening")
         with self.log.open("a") as log:
             agent = subprocess.Popen([*command, "--release-file", self.flag], stderr=log)
-        wait(lambda: self.said("listening") > told)
+        wait(lambda: self.said("Listening") > told)
         return agent
 
     def said(self, words: str) -> int:

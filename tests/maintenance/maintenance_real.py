@@ -193,7 +193,7 @@ class Stage:
             self.jobs.append(Job(self.device, KINDS[kind], self.folder / f"log-{number}"))
         wait(lambda: all("up" in job.log for job in self.jobs))
         wait(lambda: self.steps >= 25 and self.saved >= 20)
-        wait(lambda: "listening" in (self.folder / "agent.log").read_text())
+        wait(lambda: "Listening" in (self.folder / "agent.log").read_text())
         for name in ("gce", "azure", "aws", "kubernetes"):
             if name in self.services:  # both have asked
                 wait(lambda it=self.services[name]: len(it.requests) >= 6)
