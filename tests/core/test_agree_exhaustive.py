@@ -129,6 +129,7 @@ WALKS = [
     (2, 1, {"fails": 3, "hold": True, "delays": False}),
     (1, 2, {"buffers": 2, "copies": 1, "drains": 1, "fails": 3, "hold": True}),
     (2, 1, {"buffers": 2, "copies": 1, "fails": 1, "hold": True, "delays": False}),
+    (1, 3, {"buffers": 2, "copies": 1, "saves": 1, "fails": 1, "hold": True}),
     (2, 2, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "delays": False}),
     (2, 1, {"buffers": 2, "copies": 1, "saves": 1}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1}),

@@ -54,14 +54,17 @@ class Pair:
         return [process.wait(code) for process in self.start(steps, **env)]
 
     def trained(self, sets: int, **env: object) -> tuple[list[Process], int]:
-        """Ranks that have made so many sets and wait at a gate; the last step they did."""
+        """Ranks that have made so many sets and wait at a gate; the last step they did.
+
+        That step is in no set, so that a stop has something to save.
+        """
         step = 1
         self.house.allow(step)
         ranks = self.start(FAR, HOLDFAST_SAVE_EVERY_STEPS=2, **env)
         while True:
             for process in ranks:
                 process.saw(f"did {step}$")
-            if len(self.house.sets()) >= sets:
+            if len(self.house.sets()) >= sets and self.house.saved_step() < step:
                 return ranks, step
             step += 1
             self.house.allow(step)

@@ -147,13 +147,13 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
     """
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
-    is_last = all(rank.ended for rank in state.ranks) and not state.in_memory
-    if not state.is_stop and not is_last:
+    has_ended = all(rank.ended for rank in state.ranks) and not state.in_memory
+    if not state.is_stop and not has_ended:
         state, actions = rest(state, at_ns)
         return state, (*aborted, verdict, *actions)
     if any(rank.gone for rank in state.ranks):
         state, actions = leave(state, reason)
-    elif is_sealed and is_last and not state.is_stop:
+    elif is_sealed and not state.is_stop and state.step == state.fastest_step:
         why = f"step {state.step} is in memory, and not yet durable: {reason}"
         state, actions = end(state, why), (Release(at_ns, state.step, reason),)
     elif state.tries < MAX_SAVE_TRIES:
