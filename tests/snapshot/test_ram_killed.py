@@ -32,18 +32,22 @@ TRAINER = """
     import numpy as np
     from holdfast.snapshot.ram import Buffers
 
+    def say(*words):
+        # In one write: a line that a kill cuts off would run into the next one.
+        os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
     # Imports are paid for once: each life is a fork of this process, which has no threads.
     while line := sys.stdin.readline():
         attempt, step, orders = line.split()
         attempt, step = int(attempt), int(step)
         if (life := os.fork()):
             os.waitpid(life, 0)
-            print("died", flush=True)
+            say("died")
             continue
         buffers = Buffers(Path(sys.argv[1]), wanted=3, rank=0, world_size=1, local_world_size=1)
         tree = {"state": {"w": np.zeros(5_000_000, np.float32), "s": "", "n": 0}}
         buffers.prepare(buffers.measure(tree))
-        print("ready", os.getpid(), flush=True)
+        say("ready", os.getpid())
         orders = open(orders)
         while order := orders.readline():
             # The size changes a little, as a data stream's position does.
@@ -51,7 +55,7 @@ TRAINER = """
             tree["state"]["s"] = "x" * (step * 37 % 9000)
             tree["state"]["n"] = step
             buffers.capture(int(order), tree, attempt=attempt, step=step)
-            print("copied", order.strip(), step, flush=True)
+            say("copied", order.strip(), step)
             step += 1
         os._exit(0)
 """
