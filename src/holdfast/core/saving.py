@@ -82,6 +82,7 @@ class Saving:
         self._failures_at_ns: deque[int] = deque(maxlen=RECENT)  # likewise: the last few
         self._reaction_ns = COPIED_REACTION_NS
         self._held_from_ns: int | None = None
+        self._committed_ns = 0
         self.begin(0, 0)
 
     def begin(
@@ -101,7 +102,8 @@ class Saving:
         self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
         self._started_ns = at_ns
         self._resumed_step = resume.step
-        self._committed_ns = at_ns
+        if resume.step <= committed_step or not self._committed_ns:  # else a drain is due as before
+            self._committed_ns = at_ns
         self._ordered_ns = at_ns
         self._known_ns = at_ns  # when the fastest rank was last seen to move
         self.pace.begin()
@@ -371,7 +373,7 @@ class Saving:
     def may_order(self) -> bool:
         """Whether a save that is due would be ordered now."""
         agreement, tier = self.agreement, self.tier
-        if agreement.phase is not Phase.IDLE or agreement.stop is not None:
+        if agreement.phase is not Phase.IDLE or agreement.stop is not None or agreement.is_held:
             return False
         return not tier.is_there or bool(tier.free)
 
