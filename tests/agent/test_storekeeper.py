@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.agent.storekeeper import Storekeeper
 from holdfast.core import agree_events as news
+from holdfast.journal.attempts import create_attempt
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.keep import Keep
@@ -93,3 +94,47 @@ def test_shards_of_a_save_that_failed_go_with_the_next_one(
     assert keeper.close(LIMIT_S, is_done=False)
     assert said == []
     assert left(folder) == (2, 2 if is_draining else 1)
+
+
+def test_room_is_made_of_what_was_not_completed_before_a_step_that_does_not_fit(
+    folder: RunFolder,
+) -> None:
+    """While the run is held: nothing is committed then. The step itself is still being written."""
+    write(folder, LAST + 10, 0)
+    write(folder, LAST + 20, 0)
+    keeper, said = keeper_of(folder, acquire(folder))
+    keeper.make_room(0, LAST + 20)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert said == []
+    assert partial_sets(folder.ckpt_dir) == (set_name(0, LAST + 20),)
+
+
+def test_a_store_with_room_for_what_is_kept_alone_is_told_once(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest goes before the next save from then on; one that is complete stays in any case."""
+    monkeypatch.setattr("holdfast.snapshot.catalog.free_in", lambda _: 0)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    steps = [LAST + 10, LAST + 20]
+    for step in steps:
+        write(folder, step, 0, 1)
+        commit(folder.ckpt_dir / set_name(0, step), 2)
+    keeper, said = keeper_of(folder, acquire(folder))
+    keeper.make_room(0, LAST + 30)
+    keeper.make_room(0, LAST + 30)
+    write(folder, LAST + 30, 0, 1)
+    keeper.commit(0, news.Commit(1, LAST + 30), 2)
+    assert keeper.close(LIMIT_S, is_done=False)
+    (words,) = said
+    assert "no room for another checkpoint: from now on the oldest is deleted before" in words
+    assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST + 20, LAST + 30]
+
+
+def test_the_only_checkpoint_is_never_deleted_to_make_room(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.snapshot.catalog.free_in", lambda _: 0)
+    keeper, _ = keeper_of(folder, acquire(folder))
+    keeper.make_room(0, LAST + 30)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST]

@@ -196,6 +196,27 @@ for step in run.steps(3):
     assert [step_of(one) for one in house.sets()] == [2, 3]
 
 
+def test_a_store_with_room_for_what_is_kept_alone(store_disk: Disk, house: House) -> None:
+    """A save fails; from then on the oldest goes before the next one, which is told once."""
+    script = house.script(
+        """
+import numpy as np
+import holdfast as hf
+
+run = hf.start()
+state = run.restore(init=lambda: {"w": np.zeros(180_000)})  # 1.4 MB: three do not fit
+for step in run.steps(8):
+    run.save(wait=True)
+    run.done(step, state)
+"""
+    )
+    words = ("--name", "r", "--keep", 2, "--memory", "off", "--save-every", FAR)
+    out = house.holdfast("run", *words, "--", sys.executable, script).wait(EXIT_DONE)
+    assert NOT_SAVED.search(out)
+    assert [step_of(one) for one in house.sets()] == [8]
+    assert out.count("from now on the oldest is deleted before a save") == 1
+
+
 def test_a_store_that_becomes_read_only(store_disk: Disk, house: House) -> None:
     run, step = started(house)
     store_disk.writable(False)

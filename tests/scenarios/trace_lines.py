@@ -122,7 +122,7 @@ def answered(action: act.Action, at_ns: int) -> str:
         case act.CommitDrained():
             return f"commit drained step {action.step}"
         case act.MakeRoom():
-            return "make room"
+            return f"make room for step {action.step}"
         case act.PublishCommitted():
             return f"publish that step {action.step} is durable"
         case act.Relay():

@@ -127,9 +127,19 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def make_room(self, attempt: int) -> None:
-        """The last step does not fit: delete what retention would delete once it is saved."""
-        self._worker.submit(lambda: self._collect(attempt, ahead=True))
+    def make_room(self, attempt: int, step: int) -> None:
+        """The store did not take that step: delete now what is of no use once it had."""
+
+        def job() -> None:
+            self._drop_partial((attempt, step))
+            try:
+                told = self._catalog.make_room(self._keep_of(attempt), self._in_use)
+            except HoldfastError as error:
+                told = f"old checkpoints could not be removed: {error}"
+            if told:
+                self._say(told)
+
+        self._worker.submit(job)
 
     def draining(self, name: str | None) -> None:
         """Leave alone the set that is being written from memory; None: none is any more."""
@@ -153,13 +163,15 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def _collect(self, attempt: int, *, ahead: bool = False) -> None:
-        in_use = {self._resumed.set_name} if self._resumed.set_name else set[str]()
-        remove = self._catalog.make_room if ahead else self._catalog.collect
+    def _collect(self, attempt: int) -> None:
         try:
-            remove(self._keep_of(attempt), in_use)
+            self._catalog.collect(self._keep_of(attempt), self._in_use)
         except HoldfastError as error:
             self._say(f"old checkpoints could not be removed: {error}")
+
+    @property
+    def _in_use(self) -> set[str]:
+        return {self._resumed.set_name} if self._resumed.set_name else set()
 
     def _keep_of(self, attempt: int) -> Keep:
         """The script's own wish (it knows its checkpoints), else the command line's."""

@@ -454,7 +454,7 @@ DO: dict[type[act.Action], Callable[[Supervisor, Any], None]] = {
     act.Drain: lambda self, action: self.memory.drain(action),
     act.AbandonDrain: lambda self, action: self.memory.abandon(action),
     act.CommitDrained: lambda self, action: self.memory.commit(action),
-    act.MakeRoom: lambda self, _: self._storekeeper.make_room(self.machine.attempt),
+    act.MakeRoom: lambda self, what: self._storekeeper.make_room(what.attempt, what.step),
     act.PublishCommitted: Supervisor._do_publish_committed,
     act.Relay: Supervisor._do_relay,
     act.Kill: Supervisor._do_kill,

@@ -97,7 +97,10 @@ class CommitDrained:
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """The last step of the run does not fit: delete what retention would when it is saved."""
+    """The store did not take that step: delete now what retention would delete once it had."""
+
+    attempt: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)

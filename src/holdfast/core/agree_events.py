@@ -226,8 +226,15 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """That step could not be saved: delete now what retention would delete once it is."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
-    """The last step could not be saved: make room, and wait; it is tried again until `until_ns`."""
+    """The last step could not be saved: wait; it is tried again until `until_ns`."""
 
     at_ns: int
     step: int
@@ -254,7 +261,7 @@ class Refuse:
     reason: str
 
 
-Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | Hold | Release | Refuse
+Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | MakeRoom | Hold | Release | Refuse
 
 
 class RankWords(NamedTuple):

@@ -35,7 +35,7 @@ class Holding:
     def failed(
         self, at_ns: int, step: int, why: str, *, until_ns: int | None = None
     ) -> list[act.Action]:
-        """The last step could not be saved: have room made, and tell it once.
+        """The last step could not be saved: tell it once.
 
         `until_ns`: until then the ranks hold it; None: it is in memory.
         """
@@ -43,9 +43,9 @@ class Holding:
         if self.until_ns is None:
             self.until_ns = at_ns + self.limit_ns if until_ns is None else until_ns
         if not is_news or self.until_ns <= at_ns:
-            return [act.MakeRoom()]
+            return []
         words = held_words(step, why, self.until_ns - at_ns, in_memory=in_memory)
-        return [act.MakeRoom(), act.Say("error", words), records.saving(at_ns, words)]
+        return [act.Say("error", words), records.saving(at_ns, words)]
 
 
 def held_words(step: int, why: str, left_ns: int, *, in_memory: bool) -> str:

@@ -186,6 +186,7 @@ class Keeping:
                 is_sealed = self._tier.newest is not None and self._tier.newest.step == kept.step
                 failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)
                 return answer + self._tell(failed, is_running)
+            answer.append(act.MakeRoom(kept.attempt, kept.step))
             if words == self._told_failure or self._tier.is_lost:
                 return answer
             self._told_failure = words

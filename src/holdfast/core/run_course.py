@@ -99,6 +99,8 @@ class Course:
         match what:
             case agree_events.Seal():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
+            case agree_events.MakeRoom():
+                return [act.MakeRoom(self.attempt, what.step)]
             case agree_events.Hold():
                 return self.holding.failed(what.at_ns, what.step, what.why, until_ns=what.until_ns)
             case agree_events.Release():

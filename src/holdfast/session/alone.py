@@ -95,6 +95,7 @@ class Alone(Attachment):
                 upkeep=self._upkeep,
                 note_stop=self._note_stop,
                 overdue=self._overdue,
+                make_room=self._make_room,
                 hold=self._hold,
             ),
             self._meet(),
@@ -278,17 +279,21 @@ class Alone(Attachment):
     def _in_use(self) -> set[str]:
         return {self._chosen.set_name} if self._chosen.set_name else set()
 
+    def _make_room(self) -> None:
+        try:
+            told = self._catalog.make_room(self._keep, self._in_use)
+        except HoldfastError as error:
+            told = f"old checkpoints could not be removed: {error}"
+        if told:
+            say(told)
+
     def _hold(self, held: news.Hold) -> None:
-        """Say it once, and have retention delete what it would once this step is saved."""
+        """Say it once."""
         if not self._is_held:
             self._is_held = True
             words = held_words(held.step, held.why, held.until_ns - held.at_ns, in_memory=False)
             say(words)
             self._fact(fact="saving", at_ns=held.at_ns, words=words)
-        try:
-            self._catalog.make_room(self._keep, self._in_use)
-        except HoldfastError as error:
-            say(f"old checkpoints could not be removed: {error}")
 
     def _upkeep(self) -> None:
         """Once a second: journal to the store, sign of life. Trouble is said once per kind."""

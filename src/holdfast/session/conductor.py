@@ -35,14 +35,15 @@ PROGRESS_NS = 250_000_000  # progress is weighed (is a save due?) four times a s
 class Duties:
     """What the conductor does to the world: `commit` raises, the others must not.
 
-    `overdue`: the deadline is over, and the script has not left. `hold`: the last step could not be
-    saved, and is tried again.
+    `overdue`: the deadline is over, and the script has not left. `make_room`: a step could not be
+    saved. `hold`: nor the last one, which is tried again.
     """
 
     commit: Callable[[int], None]
     upkeep: Callable[[], None]
     note_stop: Callable[[str, int | None], None]
     overdue: Callable[[], None]
+    make_room: Callable[[], None]
     hold: Callable[[news.Hold], None]
 
 
@@ -281,6 +282,8 @@ class Conductor:
                 self._others.tell(Word.VERDICT, packed, partial(_store_verdict, page, packed))
             elif isinstance(action, news.Commit):
                 self._commit(action)
+            elif isinstance(action, news.MakeRoom):
+                self._duties.make_room()
             elif isinstance(action, news.Hold):
                 self._duties.hold(action)
 

@@ -38,6 +38,7 @@ from holdfast.snapshot.sets import (
 )
 
 BAD_CHECKPOINT = "bad_checkpoint"
+BESIDE_BYTES = 1 << 20  # what comes to the disk beside the shards: receipts, manifest, journals
 
 
 class Catalog:
@@ -50,6 +51,7 @@ class Catalog:
         self._folder = folder
         self._memory = memory
         self._pins_behind = True  # sets may have tags that are not pinned yet
+        self._is_short = False  # the store has no room for what is kept and one more set
         self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
         self.bad_in_memory: dict[str, str] = {}  # the same for its copy in memory
 
@@ -177,22 +179,41 @@ class Catalog:
         What somebody wants to go back to is in use until the run has done so. Raises
         StoreUnavailable; where it cannot be written which sets are tagged, none is deleted.
         """
+        gone = self._collect(keep, in_use)
+        return (*gone, *self._collect_ahead(keep, in_use)) if self._is_short else gone
+
+    def make_room(self, keep: Keep, in_use: Collection[str] = ()) -> str:
+        """A save failed: delete what `collect` would once it is there, if there is no room for it.
+
+        From now on `collect` does so after each save, for the next one. Returns what people are to
+        be told, once.
+        """
+        gone, was_short = self._collect_ahead(keep, in_use), self._is_short
+        self._is_short = was_short or bool(gone)
+        if was_short or not gone:
+            return ""
+        return (
+            "the run store has no room for another checkpoint: from now on the oldest is deleted "
+            f"before a save, not after it (deleted: {', '.join(gone)})"
+        )
+
+    def _collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         self._catch_up()
         known = attempts(self._folder)
         in_use = {*in_use, *self._wished_for(known)}
         chain = _chain(known.records)
         return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use, chain)
 
-    def make_room(self, keep: Keep, in_use: Collection[str] = ()) -> tuple[str, ...]:
-        """Delete now what `collect` would once another set is there, if that one does not fit.
+    def _collect_ahead(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
+        """Delete what `collect` would once another set is there, as large as the newest.
 
-        As large as the newest. The newest stays, and so does all where nobody can tell the room.
+        Not if that one fits, or nobody can tell the room. The newest stays in any case.
         """
         sets, _ = list_sets(self._folder.ckpt_dir)
         free_bytes = free_in(self._folder.ckpt_dir)
-        if not sets or free_bytes is None or free_bytes > sets[-1].nbytes:
+        if not sets or free_bytes is None or free_bytes > sets[-1].nbytes + BESIDE_BYTES:
             return ()
-        return self.collect(replace(keep, last=max(1, keep.last - 1)), in_use)
+        return self._collect(replace(keep, last=max(1, keep.last - 1)), in_use)
 
     def _wished_for(self, known: Attempts) -> set[str]:
         names = set()
