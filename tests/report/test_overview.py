@@ -84,6 +84,16 @@ def test_a_tier_leaves_at_risk_what_came_after_its_newest_set() -> None:
     assert (disk.saves, disk.took_ns, disk.nbytes, disk.at_risk_steps) == (1, 2 * S, 7, 26)
 
 
+@pytest.mark.parametrize("memory", [Newest(60, 105 * S, 5 * S), Newest(58, 103 * S, 5 * S)])
+def test_each_tier_has_its_own_interval(memory: Newest) -> None:
+    """The newest set is on disk, where sets come less often; a process that dies loses nothing."""
+    newest = {"memory": memory, "disk": Newest(60, 105 * S, 40 * S)}
+    said = {"store": "/s", "saves": Saves(12, 6 * S, 1, 1, 2 * S), "newest": newest}
+    tiers = overview(sight_of(killed_once(), now_ns=112 * S, state="running", **said)).tiers
+    assert [one.every_ns for one in tiers] == [5 * S, 40 * S]
+    assert [one.last_step for one in tiers] == [60, 60]
+
+
 def test_of_a_run_that_is_done_nothing_is_at_risk() -> None:
     def names(state: str) -> list[str]:
         said = {"store": "/s", "newest": {"memory": Newest(60, 105 * S, 5 * S)}}

@@ -69,7 +69,12 @@ def tiers(
     found = []
     if saves is not None and saves.memory:
         cost = _Cost(saves.memory, saves.memory_blocked_ns // saves.memory, None)
-        memory = max((one for one in (newest.get(MEMORY), disk) if one), default=None)
+        memory = newest.get(MEMORY)
+        if disk is not None and (
+            memory is None or memory[:2] < disk[:2]
+        ):  # it is as safe from a process
+            interval_ns = None if memory is None else memory.interval_ns
+            memory = disk._replace(interval_ns=interval_ns)
         found.append(_tier(MEMORY, "a process", cost, nbytes, memory, steps))
     blocked = max((rank.blocked_ns for rank in ranks), default=0)
     took = max((rank.took_ns for rank in ranks), default=0)
