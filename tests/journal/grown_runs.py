@@ -172,7 +172,8 @@ class GrownRun:
         start = self._now
         if self._maybe(30):
             kind = self.random.choice(["backoff", "stopped"])
-            self._fact(controller, "wait", kind=kind, start_ns=start, end_ns=None)
+            plan = {"until_ns": start + 20 * S} if self._maybe(50) else {}
+            self._fact(controller, "wait", kind=kind, start_ns=start, end_ns=None, **plan)
         if self._maybe(60):
             self._fact(controller, "wait", kind="backoff", start_ns=start, end_ns=self._later())
         if self._maybe(60):

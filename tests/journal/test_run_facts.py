@@ -322,6 +322,26 @@ def test_a_supervisor_that_dies_in_a_back_off_waits_no_longer(make_writer, tmp_p
     assert kinds_of(run, 100) == kinds_of(load_run(tmp_path), 100) == wanted
 
 
+def test_a_back_off_is_as_long_as_planned_or_as_its_supervisor_lived(make_writer, tmp_path):
+    first = controller_of(make_writer, 1)
+    fact(first, "run", name="r", requested_ns=0, chips=1)
+    an_attempt(first, 0, 1, 10)
+    fact(first, "wait", kind="backoff", start_ns=10 * S, end_ns=None, until_ns=40 * S)
+    run = load_run(tmp_path)
+    planned = {"queued": 1, "startup": 9, "backoff": 30}
+    assert kinds_of(run, 40) == planned
+    assert kinds_of(run, 100) == planned | {"reschedule": 60}  # it was killed
+    first.append(45 * S, Kind.SEEN, 0, 0, 0, 0)
+    run.refresh()
+    late = planned | {"backoff": 35, "reschedule": 55}
+    assert kinds_of(run, 100) == kinds_of(load_run(tmp_path), 100) == late
+    second = controller_of(make_writer, 2)
+    an_attempt(second, 1, 90, 100)
+    run.refresh()
+    late = {"queued": 1, "startup": 19, "backoff": 35, "reschedule": 45}
+    assert kinds_of(run, 100) == kinds_of(load_run(tmp_path), 100) == late
+
+
 def test_stopped_by_a_person_lasts_until_the_next_start_and_ends_the_run_at_once(
     make_writer, tmp_path
 ):

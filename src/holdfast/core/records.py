@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
+from holdfast.core.ledger.kinds import BACKOFF, STOPPED
 from holdfast.core.notices import MOST_ANNOUNCED, Announcement
 from holdfast.core.restart import Restart
 
@@ -68,12 +69,17 @@ def saving(at_ns: int, words: str) -> act.Record:
 
 def back_off(start_ns: int, end_ns: int) -> act.Record:
     """No attempt ran, and the hardware was there: the time was ours, not the queue's."""
-    return _fact("wait", kind="backoff", start_ns=start_ns, end_ns=end_ns)
+    return _fact("wait", kind=BACKOFF, start_ns=start_ns, end_ns=end_ns)
 
 
-def waiting(kind: str, start_ns: int) -> act.Record:
-    """No attempt runs from now on, for that reason, until the next one begins."""
-    return _fact("wait", kind=kind, start_ns=start_ns, end_ns=None)
+def backing_off(start_ns: int, until_ns: int) -> act.Record:
+    """The same from now on: until then, or for as long as we live after it."""
+    return _fact("wait", kind=BACKOFF, start_ns=start_ns, end_ns=None, until_ns=until_ns)
+
+
+def stopped(start_ns: int) -> act.Record:
+    """A person keeps the run stopped from now on, until the next attempt begins."""
+    return _fact("wait", kind=STOPPED, start_ns=start_ns, end_ns=None)
 
 
 def wait(waited: ev.Waited, start_ns: int) -> act.Record:

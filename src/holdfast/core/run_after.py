@@ -7,7 +7,6 @@ from holdfast.core import events as ev
 from holdfast.core import exits, records, restart, rollback
 from holdfast.core.ending import Verdict, exit_code
 from holdfast.core.holding import given_up_words
-from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.core.notices import in_words
 from holdfast.core.run_before import choose
 from holdfast.core.run_course import Course
@@ -75,7 +74,7 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         return answer + over(run, at_ns, run.stopping.exit_code, last_words)
     if isinstance(decision, restart.GiveUp):
         return answer + over(run, at_ns, exit_code(cause), "; ".join(filter(None, (words, reason))))
-    answer.append(records.waiting(BACKOFF, at_ns))
+    answer.append(records.backing_off(at_ns, at_ns + (again.delay_ns if again else 0)))
     return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
 
 

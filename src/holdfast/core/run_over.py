@@ -8,7 +8,6 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.exits import ExitCause
-from holdfast.core.ledger.kinds import STOPPED
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice
 from holdfast.core.run_course import Course
@@ -32,7 +31,7 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
     ends: list[act.Action] = []
     if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
         ends = [records.run_end(at_ns)]
-        ends += [records.waiting(STOPPED, at_ns)] if run.stopping.is_by_person else []
+        ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
     answer = [] if run.stopping.now else run.keeping.drain_newest(at_ns, LAST)
     if run.stopping.now or not run.keeping.is_pending:
         return [*ends, *finished(run)]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import Fact, RunFact, SeenFact, WaitFact, subject
+from holdfast.core.facts import Fact, RunFact, SeenFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import Attempt, Attempts, Open, Place
@@ -32,6 +31,7 @@ from holdfast.journal.statements import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
+    BackingOff,
     RunEnded,
     RunStated,
     SavesStated,
@@ -108,7 +108,8 @@ class RunFacts:
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
-        self._waiting: dict[Place, tuple[Source, WaitFact]] = {}  # what each last waited for
+        self._backing_off: dict[int, tuple[Source, BackingOff]] = {}  # of unknown end, by start
+        self._told_waits: dict[int, WaitFact] = {}  # what was told of those
         self._saves: dict[Path, SavesStated] = {}  # by the supervisor's journal
         self._told_run: RunFact | None = None
         self.tiers = {name: TierSets() for name in TIERS}
@@ -255,7 +256,7 @@ class RunFacts:
         if signs:
             facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
         if not self.superseded:
-            facts += self._cut_short()
+            facts += self._back_offs()
             self._tell(facts)
         return records
 
@@ -424,21 +425,29 @@ class RunFacts:
                     self._saving = at_ns, place, statement
             case WaitFact():
                 facts.append(statement)
-                known = self._waiting.get(place)
-                if statement.end_ns is None:
-                    self._waiting[place] = source, statement
-                elif known is not None and subject(known[1]) == subject(statement):
-                    del self._waiting[place]
+                if statement.kind == BACKOFF:
+                    self._backing_off.pop(statement.start_ns, None)
+            case BackingOff(start_ns):
+                self._backing_off[start_ns] = source, statement
+                self._told_waits.pop(start_ns, None)
             case _:
                 facts.append(statement)
 
-    def _cut_short(self) -> Iterator[WaitFact]:
-        """A supervisor that waited before a restart, and died: nobody waits on its behalf."""
-        for place, (source, wait) in list(self._waiting.items()):
+    def _back_offs(self) -> Iterator[WaitFact]:
+        """Those whose end nobody has told: as long as planned, or as their supervisors lived.
+
+        Of one that told no plan, and may be alive, until the next attempt begins.
+        """
+        for start_ns, (source, wait) in self._backing_off.items():
             is_last = source.track is not None or source is self._last_of(source)
-            if wait.kind == BACKOFF and not is_last:
-                del self._waiting[place]
-                yield replace(wait, end_ns=max(wait.start_ns, source.seen_ns))
+            until_ns = wait.until_ns
+            end_ns = None
+            if until_ns is not None or not is_last:
+                end_ns = max(start_ns, until_ns or start_ns, source.seen_ns)
+            fact = WaitFact(BACKOFF, start_ns, end_ns)
+            if fact != self._told_waits.get(start_ns):
+                self._told_waits[start_ns] = fact
+                yield fact
 
     def _last_of(self, source: Source) -> Source:
         """Of the controllers that looked after the same."""

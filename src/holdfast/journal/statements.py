@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
-from holdfast.core.ledger.kinds import WAIT_KINDS
+from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
 from holdfast.core.notices import MOST_ANNOUNCED
 from holdfast.journal.fields import MAX_ATTEMPT, text, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
@@ -106,6 +106,14 @@ class SavesStated:
     drained_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class BackingOff:
+    """A supervisor waits before a restart; `until_ns` None: it did not say for how long."""
+
+    start_ns: int
+    until_ns: int | None
+
+
 Statement = (
     RunStated
     | AttemptStarted
@@ -115,6 +123,7 @@ Statement = (
     | SavingStated
     | SavesStated
     | WaitFact
+    | BackingOff
     | FaultFact
     | NoticeFact
     | CapacityFact
@@ -180,6 +189,9 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             if kind not in WAIT_KINDS:
                 return None
             is_open = payload.get("end_ns") is None
+            if is_open and kind == BACKOFF:
+                is_planned = payload.get("until_ns") is not None
+                return BackingOff(start_ns, at("until_ns") if is_planned else None)
             return WaitFact(kind, start_ns, None if is_open else max(start_ns, at("end_ns")))
         case "fault":
             at_ns = at("at_ns")
