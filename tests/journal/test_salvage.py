@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 
@@ -12,7 +13,7 @@ from holdfast.journal.attempts import create_attempt
 from holdfast.journal.layout import HEADER_BYTES, NoteType
 from holdfast.journal.reader import read_journal
 from holdfast.journal.replicate import Replicator
-from holdfast.journal.salvage import SECTOR_BYTES, salvage_journal
+from holdfast.journal.salvage import SECTOR_BYTES, salvage_journal, salvage_text
 from holdfast.journal.sidecar import sidecar_path
 from holdfast.journal.store import RunStore
 
@@ -90,3 +91,14 @@ def test_a_live_journal_that_fell_behind_takes_nothing_away(tmp_path, store, mak
     assert (read_journal(stored).records == whole.records).all()
     assert folder.logs_dir(0).joinpath("rank-00000.log").read_text().startswith("a line\nanother\n")
     assert not place.exists()
+
+
+def test_a_copy_with_a_hole_of_a_tebibyte_is_not_read(tmp_path):
+    """Whoever writes to the store may make it as large as they like: the live file's size counts."""
+    live, stored = tmp_path / "live.jsonl", tmp_path / "stored.jsonl"
+    live.write_bytes(b"{}\n" * 1000)
+    stored.write_bytes(b"{}\n" * 10)
+    os.truncate(stored, 1 << 40)
+    salvage_text(live, stored)
+    with stored.open("rb") as file:
+        assert file.read(4000) == b"{}\n" * 1000 + bytes(1000)

@@ -58,8 +58,7 @@ def salvage_text(live: Path, stored: Path) -> None:
         stack.callback(os.close, source)
         target = open_regular(stored, os.O_RDWR | os.O_CREAT)
         stack.callback(os.close, target)
-        size_bytes = max(os.fstat(source).st_size, os.fstat(target).st_size)
-        for start in range(0, size_bytes, _BLOCK_BYTES):
+        for start in range(0, os.fstat(source).st_size, _BLOCK_BYTES):
             theirs = os.pread(target, _BLOCK_BYTES, start)
             ours = os.pread(source, _BLOCK_BYTES, start)
             merged = b"".join(
