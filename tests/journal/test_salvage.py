@@ -94,7 +94,7 @@ def test_a_live_journal_that_fell_behind_takes_nothing_away(tmp_path, store, mak
 
 
 def test_a_copy_with_a_hole_of_a_tebibyte_is_not_read(tmp_path):
-    """Whoever writes to the store may make it as large as they like: the live file's size counts."""
+    """Who writes to the store may make it as large as they like: the live file's size counts."""
     live, stored = tmp_path / "live.jsonl", tmp_path / "stored.jsonl"
     live.write_bytes(b"{}\n" * 1000)
     stored.write_bytes(b"{}\n" * 10)
