@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import Announced, Checkpoint, Evidence, Saves
 from holdfast.report.hosts import host_rows
-from holdfast.report.overview import overview
+from holdfast.report.overview import badput, overview
 from holdfast.report.run_data import course_data
 from holdfast.report.run_top import cards
 from holdfast.report.stories import STORIES_CHARS
@@ -40,6 +41,21 @@ def test_what_each_factor_lost_adds_up_to_what_was_lost() -> None:
     assert (program.share, program.lost_chip_ns) == (None, None)
     told = overview(sight_of(killed_once(), program=0.25)).factors[2]
     assert told.lost_chip_ns == account.productive * 3 // 4
+
+
+def test_what_a_person_stopped_is_drawn_with_scheduling_and_a_back_off_with_runtime() -> None:
+    """In the order of a waterfall: first what lowers scheduling goodput, whatever came first."""
+    facts = [
+        RunFact("r", 0, None, 1),
+        AttemptFact(0, 10 * S, 20 * S, "failed"),
+        WaitFact("backoff", 20 * S, 30 * S),
+        AttemptFact(1, 30 * S, 40 * S, "stopped"),
+        WaitFact("stopped", 40 * S, 50 * S),
+        AttemptFact(2, 50 * S, None, None),
+        StepsFact(2, 1, 1, 51 * S, 60 * S),
+    ]
+    kinds = [kind for kind, _ in badput(overview(sight_of(facts, now_ns=60 * S)).account)]
+    assert kinds == ["queued", "stopped", "backoff", "startup"]
 
 
 def test_the_last_step_and_what_is_usual() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from processes import EXIT_DONE, EXIT_SAVED, FAR, House
 
 
@@ -24,6 +26,13 @@ def test_a_stop_now_does_not_wait_for_a_step(house: House) -> None:
     run.saw("did 3")
     house.holdfast("stop", "r", "--now").wait(EXIT_DONE)
     run.wait(EXIT_SAVED)
+    again = house.alone(steps=FAR)
+    again.saw("from ")
+    told = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    assert told["badput_s"]["stopped"] > 0
+    assert "reschedule" not in told["badput_s"]
+    house.holdfast("stop", "r", "--now").wait(EXIT_DONE)
+    again.wait(EXIT_SAVED)
 
 
 def test_to_go_back_is_for_the_next_start(house: House) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -53,6 +54,7 @@ from holdfast.journal.words import WordsPage
 # Waits for data shorter than this are not worth a record: a loop of 1 ms steps stays cheap. What
 # is passed over stays inside its step, at most 1 % of a 1 ms step.
 DATA_SPAN_MIN_NS = 10_000
+OWNER_LIMIT_S = 0.05  # many steps' records take less
 
 _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
 _CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
@@ -241,6 +243,14 @@ class JournalWriter:
 
     def flush(self) -> None:
         """Write what other threads have handed over. The owner only."""
+        self._tape.flush()
+
+    def flush_for_owner(self) -> None:
+        """The same, where the process ends here and the owner may be stuck. Any thread.
+
+        The owner writes it with its next record. One that has come to none meanwhile is in none.
+        """
+        time.sleep(OWNER_LIMIT_S)
         self._tape.flush()
 
     def close(self) -> None:

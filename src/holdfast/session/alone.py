@@ -349,7 +349,10 @@ class Alone(Attachment):
 
     def _end_now(self, why: str) -> None:
         say(f"{why}: ending it")
-        self._bring_home(*self._how_it_ended())
+        cause, words = self._how_it_ended()
+        self._record_end(cause)
+        self.writer.flush_for_owner()
+        self._bring_home(cause, words)
         with contextlib.suppress(HoldfastError, OSError):
             self._lease.release()
         os._exit(EXIT_SAVED_START_ME_AGAIN)
