@@ -15,17 +15,17 @@ class Waiting(Executor):
     """Works nothing out before it is told to."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.waiting: list[tuple[Future[Any], Callable[[Any], Any], Any]] = []
 
-    def submit(self, work: Callable[[], Any], /) -> Future[Any]:  # type: ignore[override]
+    def submit(self, work: Callable[[Any], Any], of: Any, /) -> Future[Any]:  # type: ignore[override]
         future: Future[Any] = Future()
-        self.waiting.append((future, work))
+        self.waiting.append((future, work, of))
         return future
 
     def work(self) -> None:
-        for future, work in self.waiting:
+        for future, work, of in self.waiting:
             try:
-                future.set_result(work())
+                future.set_result(work(of))
             except ValueError as error:
                 future.set_exception(error)
         self.waiting.clear()
@@ -35,10 +35,10 @@ class Story:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.worker = Waiting()
-        self.beside: Beside[str] = Beside(self.worker, lambda: self.now_s)
+        self.beside: Beside[str, str] = Beside(self.worker, lambda: self.now_s)
 
     def ask(self, about: int, key: str = "a") -> tuple[str | None, bool]:
-        return self.beside.get(key, about, lambda: f"{key} of {about}")
+        return self.beside.get(key, about, lambda: key, lambda taken: f"{taken} of {about}")
 
 
 def test_nobody_waits_and_the_answer_is_kept() -> None:
@@ -80,15 +80,15 @@ def test_it_is_worked_out_again_seldom_and_the_old_answer_stands_meanwhile() -> 
 def test_what_fails_is_not_tried_at_every_look() -> None:
     story = Story()
 
-    def fail() -> str:
+    def fail(_: str) -> str:
         raise ValueError("no")
 
-    story.beside.get("a", 1, fail)
-    story.beside.get("a", 1, fail)
+    story.beside.get("a", 1, str, fail)
+    story.beside.get("a", 1, str, fail)
     story.worker.work()
     with pytest.raises(ValueError, match="no"):
-        story.beside.get("a", 1, fail)
-    assert story.beside.get("a", 1, fail) == (None, True)
+        story.beside.get("a", 1, str, fail)
+    assert story.beside.get("a", 1, str, fail) == (None, True)
     assert story.worker.waiting == []
 
 

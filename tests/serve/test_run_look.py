@@ -15,6 +15,8 @@ from under_way import under_way
 from holdfast.cli.report_page import gains_of
 from holdfast.cli.serve_look import Sights
 from holdfast.core.alerts import AlertPolicy
+from holdfast.journal.gathered import gathered_run
+from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
 from holdfast.serve import run_look
 from holdfast.serve.run_look import ALERTS, RunLook
@@ -30,8 +32,7 @@ def test_what_would_raise_goodput_follows_and_is_the_reports(
     look = RunLook(RunStore(store), "rough", Sights(str(store), 2.5))
     assert "A plan is being fitted" in look()["gains"]
     parts = eventually(lambda: (p := look()) and "being fitted" not in p["gains"] and p)
-    want = gains_of(4, "rough", str(store))
-    assert want is not None
+    want = gains_of(gathered_run(load_run(store / "rough")))
     assert want.changes
     for one in want.changes:
         assert f"+{one.gain * 100:.1f} points" in parts["gains"]

@@ -99,7 +99,9 @@ def _recorded(run: str, store: str | None) -> Gathered:
         return gathered_history(read_history(run))
     from holdfast.journal.attempts import attempts
     from holdfast.journal.live import live_journals
+    from holdfast.journal.recorded import load_run
 
     folder = open_run(run, store)
+    recorded = load_run(folder.path, live_journals(folder))
     from_memory = [one.attempt for one in attempts(folder).records if one.from_memory]
-    return gathered_run(folder.path, live_journals(folder), from_memory)
+    return gathered_run(recorded, from_memory)

@@ -141,9 +141,11 @@ def report(
 
     near = nearer(findings, Path.cwd())
     if is_page:
-        from holdfast.cli.report_page import gains_of, look, write
+        from holdfast.cli.report_page import ENOUGH, gains_of, look, write
 
-        gains = gains_of(len(near.account.disruptions), source.run, source.store)
+        gains = None
+        if source.gathered is not None and len(near.account.disruptions) >= ENOUGH:
+            gains = gains_of(source.gathered())
         write(look(near, source, price, gains), near, html, svg, png)
     if picture is not None:
         _draw(near, picture)
@@ -162,6 +164,7 @@ def _of_history(
     from holdfast.cli.report_page import Source
     from holdfast.core.facts import RunFact
     from holdfast.core.ledger.incremental import Ledger
+    from holdfast.journal.gathered import gathered
     from holdfast.journal.history_file import read_history
     from holdfast.report.findings import Findings
 
@@ -176,7 +179,9 @@ def _of_history(
     account = ledger.account(now_ns, window_ns)
     account = account.without_stopped() if without_stopped else account
     run = next(f for f in history.facts if isinstance(f, RunFact))
-    source = Source(ledger, now_ns, run=path if path.endswith(OF_A_FILE) else None)
+    source = Source(
+        ledger, now_ns, gathered=(lambda: gathered(ledger)) if path.endswith(OF_A_FILE) else None
+    )
     findings = Findings(account, requested_ns=run.requested_ns, notes=run.notes)
     return findings, account.to_json(), source
 
@@ -190,7 +195,7 @@ def _of_run(
     without_stopped: bool,
 ) -> tuple[Findings, Any, Source]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
-    from holdfast.cli.report_page import Source, newest_of
+    from holdfast.cli.report_page import source_of
     from holdfast.journal.live import live_journals
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
@@ -209,10 +214,7 @@ def _of_run(
     if without_stopped:
         rolling = {name: one.without_stopped() for name, one in findings.rolling.items()}
         findings = replace(findings, account=account.without_stopped(), rolling=rolling)
-    source = Source(
-        recorded.ledger, now_ns, recorded.facts.ranks(), newest_of(recorded.facts), name, store
-    )
-    return findings, document(findings), source
+    return findings, document(findings), source_of(recorded, now_ns, findings, store)
 
 
 def _show(findings: Findings, every_story: bool) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast import __version__
 from holdfast.cli.files import write_file
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import HoldfastError
+from holdfast.journal.gathered import Gathered, gathered_run
 from holdfast.journal.rank_seen import RankSeen
-from holdfast.journal.run_facts import RunFacts
+from holdfast.journal.recorded import Recorded
 from holdfast.report.findings import Findings
 from holdfast.report.overview import Gain, Gains, Overview, Sight, overview
 from holdfast.report.tiers import Newest
@@ -22,23 +23,33 @@ BEST = 5  # changes that are shown
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where findings came from. `run`: what `holdfast plan --from-run` takes."""
+    """Where findings came from. `gathered`: what a plan is fitted from; None: there is none."""
 
     ledger: Ledger
     now_ns: int | None
     ranks: tuple[RankSeen, ...] = ()
     newest: Mapping[str, Newest] = field(default_factory=dict)
-    run: str | None = None
+    gathered: Callable[[], Gathered] | None = None
     store: str | None = None
 
 
-def newest_of(facts: RunFacts) -> dict[str, Newest]:
-    """The newest set of each tier, as supervisors told."""
-    return {
+def source_of(recorded: Recorded, now_ns: int, findings: Findings, store: str | None) -> Source:
+    """What was read of a run, from which those findings came; `store` as it was named."""
+    facts = recorded.facts
+    newest = {
         name: Newest(kept.step, kept.at_ns, sets.interval_ns)
         for name, sets in facts.tiers.items()
         if (kept := sets.newest) is not None
     }
+    from_memory = [one.attempt for one in findings.resumed if one.from_memory]
+    return Source(
+        ledger=recorded.ledger,
+        now_ns=now_ns,
+        ranks=facts.ranks(),
+        newest=newest,
+        gathered=lambda: gathered_run(recorded, from_memory),
+        store=store,
+    )
 
 
 def look(
@@ -63,21 +74,16 @@ def look(
     )
 
 
-def gains_of(disruptions: int, run: str | None, store: str | None) -> Gains | None:
-    """What would raise goodput most, by a plan fitted from the run; None: too little is known.
-
-    Reads all that the run has recorded, and takes as long as `holdfast plan`. `run`, `store`: as
-    `holdfast plan --from-run` takes them; None: there is none to take.
-    """
-    if run is None or disruptions < ENOUGH:
-        return None
-    from holdfast.cli.parameters import asked
+def gains_of(gathered: Gathered) -> Gains:
+    """What would raise goodput most, by a plan fitted from the run; it takes its time."""
+    from holdfast.sim.fitted import fit
+    from holdfast.sim.observed import observe
     from holdfast.sim.plan import plan
     from holdfast.sim.plan_input import question_of
 
+    disruptions = len(gathered.account.disruptions)
     try:
-        told = asked(None, run, store, {})
-        found = plan(question_of(told.values))
+        found = plan(question_of(fit(observe(gathered)).values({})))
     except (HoldfastError, ValueError, OSError):
         return Gains((), "No plan can be fitted from what was recorded.")
     words = (

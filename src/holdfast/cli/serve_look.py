@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.cli.report_page import ENOUGH, Source, gains_of, look, newest_of
+from holdfast.cli.report_page import ENOUGH, Source, gains_of, look, source_of
+from holdfast.journal.gathered import Gathered
 from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
 from holdfast.report.findings import Findings, nearer
@@ -23,30 +24,28 @@ class Sights:
         """`store` as it was named, if it was."""
         self._store = store
         self._price = price_per_chip_hour
-        self._gains: Beside[Gains | None] = Beside(
+        self._gains: Beside[Gathered, Gains] = Beside(
             ThreadPoolExecutor(1, thread_name_prefix="gains")
         )
 
     def __call__(self, folder: RunFolder, recorded: Recorded) -> Seen:
         """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
-        facts = recorded.facts
-        now_ns = max(recorded.now_ns(), facts.requested_ns or 0)
+        now_ns = max(recorded.now_ns(), recorded.facts.requested_ns or 0)
         findings = nearer(findings_of(folder, recorded, recorded.account(now_ns)), Path.cwd())
-        source = Source(
-            recorded.ledger, now_ns, facts.ranks(), newest_of(facts), folder.name, self._store
-        )
-        gains, is_final = self._gains_of(folder, findings)
+        source = source_of(recorded, now_ns, findings, self._store)
+        gains, is_final = self._gains_of(folder, findings, source)
         view = look(findings, source, self._price, gains)
         return Seen(view, saves_of(findings.checkpoints), is_final)
 
-    def _gains_of(self, folder: RunFolder, findings: Findings) -> tuple[Gains | None, bool]:
+    def _gains_of(
+        self, folder: RunFolder, findings: Findings, source: Source
+    ) -> tuple[Gains | None, bool]:
         """As of the last plan, and whether that is of all that is known."""
         disruptions = len(findings.account.disruptions)
-        if disruptions < ENOUGH:
+        if disruptions < ENOUGH or source.gathered is None:
             return None, True
-        name, store = folder.name, self._store
         gains, is_final = self._gains.get(
-            folder.scratch_key, disruptions, lambda: gains_of(disruptions, name, store)
+            folder.scratch_key, disruptions, source.gathered, gains_of
         )
         if gains is None and not is_final:
             return Gains((), "A plan is being fitted from what was recorded."), False

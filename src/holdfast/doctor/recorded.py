@@ -9,6 +9,7 @@ from holdfast.errors import JournalError
 from holdfast.journal.attempts import attempts
 from holdfast.journal.gathered import gathered_run
 from holdfast.journal.live import live_journals
+from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunFolder
 from holdfast.sim.observed import observe
 from holdfast.snapshot.sets import list_sets
@@ -21,7 +22,7 @@ def run_record(folder: RunFolder) -> RunRecord:
     ranks = 1 if newest is None else newest.ranks
     state_bytes = sets[-1].nbytes if sets else None
     try:
-        seen = observe(gathered_run(folder.path, live_journals(folder)))
+        seen = observe(gathered_run(load_run(folder.path, live_journals(folder))))
     except JournalError:
         return RunRecord(folder.name, ranks, state_bytes)
     return RunRecord(

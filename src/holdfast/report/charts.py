@@ -54,9 +54,12 @@ def altair() -> ModuleType:
 
 
 def spec_of(chart: Any) -> dict[str, Any]:
-    """An Altair chart as Vega-Lite, without Altair's own theme."""
+    """An Altair chart as Vega-Lite, without Altair's own theme.
+
+    Not held to the schema: the charts are ours, and that takes longer than to draw them.
+    """
     with altair().theme.enable("none"):
-        spec: dict[str, Any] = chart.to_dict()
+        spec: dict[str, Any] = chart.to_dict(validate=False)
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 
 

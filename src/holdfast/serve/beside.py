@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 EVERY_S = 60.0  # at least, between two answers to one question
@@ -30,7 +31,7 @@ class _Answer(Generic[T]):
     not_before_s: float = -1e9
 
 
-class Beside(Generic[T]):
+class Beside(Generic[S, T]):
     """Belongs to whoever calls `get`; calls may come from several threads, of one key from one."""
 
     def __init__(self, executor: Executor, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,12 +41,12 @@ class Beside(Generic[T]):
         self._known: OrderedDict[Hashable, _Answer[T]] = OrderedDict()
 
     def get(
-        self, key: Hashable, about: Hashable, work_out: Callable[[], T]
+        self, key: Hashable, about: Hashable, take: Callable[[], S], work_out: Callable[[S], T]
     ) -> tuple[T | None, bool]:
         """The newest answer, None while there is none; and whether it is about just that.
 
-        `about`: what the answer depends on. When that has changed, it is worked out again, later.
-        Raises what `work_out` has raised, once for each time.
+        `about`: what the answer depends on. When that has changed, it is worked out again, later,
+        from what `take` gives right now. Raises what `work_out` has raised, once for each time.
         """
         is_first = key not in self._known
         answer = self._known.setdefault(key, _Answer())
@@ -58,7 +59,7 @@ class Beside(Generic[T]):
         is_new = answer.about != about
         if is_new and not is_first and answer.working is None and now_s >= answer.not_before_s:
             answer.asked_about, answer.began_s = about, now_s
-            answer.working = self._executor.submit(work_out)
+            answer.working = self._executor.submit(work_out, take())
         return answer.value, not is_new
 
     def _take(self, answer: _Answer[T], done: Future[T], now_s: float) -> None:

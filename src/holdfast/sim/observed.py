@@ -163,7 +163,7 @@ def _restarts(run: Gathered) -> Iterator[tuple[float, bool]]:
     attempt without a new step it waits on purpose.
     """
     pauses = _pauses(run)
-    highest = {n: max(int(rows[1].max()) for rows in of) for n, of in run.steps.items() if of}
+    highest = {attempt: int(last.max()) for attempt, (_, last, *_) in run.steps.items()}
     for one in run.account.disruptions:
         after = one.attempt + 1
         if one.cause in PLANNED or one.resumed_ns is None or after not in highest:
@@ -197,10 +197,9 @@ def _broke(run: Gathered, of: Disruption, since_ns: int) -> tuple[int, int]:
 
 def _step_s(run: Gathered) -> tuple[float, int]:
     """The median time of a step, and how many there were. A row of equal ones counts as so many."""
-    pieces = [piece for of in run.steps.values() for piece in of]
-    if not pieces:
+    if not run.steps:
         return 0.0, 0
-    first, last, start, end = np.concatenate(pieces, axis=1)
+    first, last, start, end = np.concatenate([*run.steps.values()], axis=1)
     counts = last - first + 1
     each_ns = (end - start) / counts
     order = np.argsort(each_ns)
@@ -211,10 +210,10 @@ def _step_s(run: Gathered) -> tuple[float, int]:
 
 def _saves_s(run: Gathered, attempt: int) -> Iterator[float]:
     """What each save of an attempt blocked; those of several ranks after one step are one save."""
-    if not run.steps.get(attempt) or not run.saves[attempt]:
+    if attempt not in run.steps:
         return
-    start, end = np.concatenate(run.saves[attempt], axis=1)
-    ends = np.sort(np.concatenate([piece[3] for piece in run.steps[attempt]]))
+    start, end = run.saves[attempt]
+    ends = np.sort(run.steps[attempt][3])
     after = np.searchsorted(ends, start, "right")
     order = np.argsort(after, kind="stable")
     begins = np.flatnonzero(np.diff(after[order], prepend=-1))

@@ -124,7 +124,7 @@ class Books:
 
         pieces = [
             (last - self.ahead, (end_ns - start_ns) // (last - first + 1) / NS_PER_S)
-            for first, last, start_ns, end_ns in self.ledger.rows()
+            for _, first, last, start_ns, end_ns in self.ledger.rows()
         ]
         if not pieces:
             return np.empty(0, np.int64), np.empty(0)

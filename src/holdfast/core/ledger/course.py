@@ -136,23 +136,24 @@ def _begins(
 ) -> NDArray[np.bool_]:
     """Where a piece begins: at what stands alone, after it, in each cell, and at attempts."""
     weight = _weights(found, names)
-    count = max(1, (most - cells - 1) // 2 - len(np.unique(attempt)))
-    alone = np.zeros(len(weight), dtype=np.bool_)
-    top = np.argpartition(weight, -count)[-count:] if count < len(weight) else slice(None)
-    alone[top] = True
-    alone &= weight > 0
-    t0, total = int(found.start[0]), int(found.end[-1] - found.start[0])
-    cell = (found.start - t0) // max(1, total // cells)
-    begins = alone.copy()
+    begins: NDArray[np.bool_] = np.diff(attempt, prepend=attempt[0]) != 0
     begins[0] = True
-    begins[1:] |= alone[:-1] | (np.diff(cell) != 0) | (np.diff(attempt) != 0)
+    count = max(1, (most - cells - 1) // 2 - len(np.unique(attempt[begins])))
+    alone = np.flatnonzero(weight)
+    if count < len(alone):
+        alone = alone[np.argpartition(weight[alone], -count)[-count:]]
+    t0, end = int(found.start[0]), int(found.end[-1])
+    width = max(1, (end - t0) // cells)
+    begins[found.start.searchsorted(np.arange(t0 + width, int(found.start[-1]) + 1, width))] = True
+    begins[alone] = True
+    begins[np.minimum(alone + 1, len(begins) - 1)] = True
     return begins
 
 
 def _weights(found: Stretches, names: Sequence[str]) -> Ints:
     """How much each stretch tells: its length, or of training how much longer than usual."""
     length = found.end - found.start
-    training = np.isin(found.kind, [i for i, name in enumerate(names) if name in (STEP, LOST)])
+    training = np.array([name in (STEP, LOST) for name in names])[found.kind]
     stepped = training & (found.steps > 0)
     if stepped.any():
         usual = int(np.median(found.longest[stepped]) * SLOW)
@@ -163,10 +164,11 @@ def _weights(found: Stretches, names: Sequence[str]) -> Ints:
 def _pieces(found: Stretches, attempt: Ints, names: Sequence[str], first: Ints) -> Iterator[Piece]:
     last = np.append(first[1:], len(found.start)) - 1
     length = found.end - found.start
-    by_kind = {
-        name: np.add.reduceat(np.where(found.kind == number, length, 0), first).tolist()
-        for number, name in enumerate(names)
-    }
+    by_kind, bounds = {}, np.append(first, len(length))
+    for number, name in enumerate(names):
+        where = np.flatnonzero(found.kind == number)
+        sums = np.append(0, np.cumsum(length[where]))
+        by_kind[name] = np.diff(sums[where.searchsorted(bounds)]).tolist()
     columns = (
         found.start[first],
         found.end[last],

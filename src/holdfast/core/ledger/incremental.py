@@ -29,7 +29,13 @@ from holdfast.core.facts import (
     WaitFact,
 )
 from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptRecord, AttemptView, Fault, OpenSpan
+from holdfast.core.ledger.attempt import (
+    BEFORE_ALL,
+    AttemptRecord,
+    AttemptView,
+    Fault,
+    OpenSpan,
+)
 from holdfast.core.ledger.columns import Ints, as_ints
 from holdfast.core.ledger.course import MOST, Course
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
@@ -187,57 +193,66 @@ class Ledger:
         Without `now_ns`, an open run ends with the last time recorded. Raises ValueError while
         there is no RunFact.
         """
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).account(now_ns, window_ns)
-        return self._time_line(now_ns).account(window_ns)
+        return self._known_at(now_ns)._time_line(now_ns).account(window_ns)
 
     def course(self, now_ns: int | None = None, most: int = MOST) -> Course:
         """The time line up to `now_ns` in about so many pieces at most; raises as `account`."""
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).course(now_ns, most)
-        return self._time_line(now_ns).course(self._notices, most)
+        known = self._known_at(now_ns)
+        return known._time_line(now_ns).course(known._notices, most)
 
     def kept_shares(self, parts: int, now_ns: int | None = None) -> tuple[int, ...]:
         """How much of each of so many equal parts of the time line was kept steps, in percent.
 
         Raises as `account`.
         """
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).kept_shares(parts, now_ns)
-        return self._time_line(now_ns).kept_shares(parts)
+        return self._known_at(now_ns)._time_line(now_ns).kept_shares(parts)
 
     def step_times(self, now_ns: int | None = None) -> StepTimes:
         """How long steps took up to `now_ns`; raises as `account`."""
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).step_times(now_ns)
-        return step_times(self._until(now_ns)[2])
+        return step_times(self._known_at(now_ns)._until(now_ns)[2])
 
-    def rows(self) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """All rows of completed steps (first, last, start, end), by attempt and time.
+    def rows(self) -> Iterator[tuple[int, Ints, Ints, Ints, Ints]]:
+        """Each attempt's number and its rows of completed steps (first, last, start, end), by time.
 
         Those of steps that were lost, too. Without a copy: valid until something is recorded.
         """
-        for _, record in sorted(self._attempts.items()):
+        for number, record in sorted(self._attempts.items()):
             steps = record.steps
-            yield steps.first.view, steps.last.view, steps.start.view, steps.end.view
+            yield number, steps.first.view, steps.last.view, steps.start.view, steps.end.view
+
+    def spans(self, kind: str) -> Iterator[tuple[int, Ints, Ints]]:
+        """Each attempt's number and its closed spans of that kind (start, end), by start."""
+        wanted = self._kind_numbers.get(kind, -1)
+        for number, record in sorted(self._attempts.items()):
+            spans = record.spans
+            is_wanted = spans.kind.view == wanted
+            yield number, spans.start.view[is_wanted], spans.end.view[is_wanted]
+
+    def facts(self) -> Iterator[Fact]:
+        """What else is recorded of attempts, waits and notices, each in the order that it has."""
+        for number, record in sorted(self._attempts.items()):
+            if record.fact is not None:
+                yield record.fact
+            yield from record.restores
+            for at_ns, detected_ns, cause in record.faults:
+                yield FaultFact(number, at_ns, at_ns if detected_ns is None else detected_ns, cause)
+        for wait in self._waits.values():
+            yield WaitFact(self._kinds[wait.kind], wait.start_ns, wait.end_ns)
+        yield from self._notices
 
     def last_kept_step(self, now_ns: int | None = None) -> int:
         """The newest step that counts as done at `now_ns`; 0: none, or all have to be done again.
 
         Raises as `account`.
         """
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).last_kept_step(now_ns)
-        return self._time_line(now_ns).last_kept_step()
+        return self._known_at(now_ns)._time_line(now_ns).last_kept_step()
 
     def kept_by_attempt(self, now_ns: int | None = None) -> dict[int, int]:
         """By attempt, the last of its steps that are kept; of others all are lost.
 
         Raises as `account`.
         """
-        if now_ns is not None and now_ns < self.last_ns():
-            return self._known_at(now_ns).kept_by_attempt(now_ns)
-        return self._time_line(now_ns).kept_by_attempt()
+        return self._known_at(now_ns)._time_line(now_ns).kept_by_attempt()
 
     def _until(self, now_ns: int | None) -> tuple[RunFact, int, list[AttemptView]]:
         """The run, the end of its time line, and its attempts by time."""
@@ -277,8 +292,10 @@ class Ledger:
             times.append(self._run.ended_ns)
         return max(times, default=BEFORE_ALL)
 
-    def _known_at(self, now_ns: int) -> Ledger:
+    def _known_at(self, now_ns: int | None) -> Ledger:
         """The ledger as it was at some moment: what starts later is not, ends are open."""
+        if now_ns is None or now_ns >= self.last_ns():
+            return self
         known = Ledger(by_kind=self._by_kind)
         run = self._run
         if run is not None and run.ended_ns is not None and run.ended_ns > now_ns:

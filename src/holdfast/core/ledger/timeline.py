@@ -138,15 +138,18 @@ class TimeLine:
         """The whole of it in at most so many pieces (a few more where attempts are more)."""
         names = [*OWN_KINDS, *self._kinds]
         in_order = list(self._in_order(names))
-        owners = [np.full(len(one.start), owner) for one, owner in in_order]
-        columns = [one for one, _ in in_order]
-        found = Stretches(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+        owners = np.repeat(
+            [owner for _, owner in in_order], [len(one.start) for one, _ in in_order]
+        )
+        columns = zip(*(one for one, _ in in_order), strict=True)
+        found = Stretches(*map(np.concatenate, columns))
+        del in_order  # a second copy of what may be much
         once = list(dict.fromkeys(names))  # a span may be of a kind that there is without spans too
         found = found._replace(kind=np.array([once.index(name) for name in names])[found.kind])
         return Course(
             start_ns=self._run.requested_ns,
             end_ns=self._end_ns,
-            pieces=pieces_of(found, np.concatenate(owners), once, most),
+            pieces=pieces_of(found, owners, once, most),
             launches=tuple(map(_launch, self._views)),
             notices=tuple(notices),
             is_over=self._run.ended_ns is not None,
