@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import glob
 import os
 import re
@@ -43,6 +44,7 @@ PF_FORKNOEXEC = 0x40  # in field 9 of /proc/PID/stat (include/linux/sched.h)
 REAPER, GUARD = "hf-reaper", "hf-guard"
 DELETED = " (deleted)"
 READ_BYTES = 1 << 16
+ALONE_LINKS = 3  # of /proc/PID/task, where there is one thread
 # No accelerators, and open nearly everywhere: their numbers are not asked for.
 ORDINARY = ("/dev/null", "/dev/pts/", "/dev/urandom", "/proc/", "/sys/", "/memfd:")
 _NUMBERS = tuple(map(str, range(256)))
@@ -166,8 +168,12 @@ class Scan:
 
     def _tasks(self, pid: int) -> list[int]:
         """Its threads."""
+        place = f"{self._place}/{pid}/task"
         try:
-            return [int(one.name) for one in (self._proc / str(pid) / "task").iterdir()]
+            # A folder each, beside the two names that every folder has: one need not be listed.
+            if os.stat(place).st_nlink == ALONE_LINKS:  # noqa: PTH116 - as a string
+                return [pid]
+            return [int(name) for name in os.listdir(place)]  # noqa: PTH208 - as above
         except OSError:
             return []
 
@@ -296,11 +302,21 @@ def _links(folder: int) -> list[tuple[str, str]]:
     the folder need not be listed, which takes as long as reading them.
     """
     count, readlink = os.fstat(folder).st_size, os.readlink
+    if not count and _is_counted():  # as of all that the kernel runs for itself
+        return []
     names = _NUMBERS[:count] if count <= len(_NUMBERS) else map(str, range(count))
     try:
         return [(one, readlink(one, dir_fd=folder)) for one in names] or _listed(folder)
     except FileNotFoundError:
         return _listed(folder)
+
+
+@functools.cache
+def _is_counted() -> bool:
+    """Whether this kernel tells how many descriptors a process has: we have one, to look."""
+    with contextlib.suppress(OSError):
+        return os.stat("/proc/self/fd").st_size > 0  # noqa: PTH116 - as a string
+    return False
 
 
 def _whole(path: str) -> bytes:
