@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import struct
@@ -12,7 +13,6 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -28,7 +28,6 @@ from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
 from holdfast.export.served import as_text
 from holdfast.journal.store import RunStore
-from holdfast.runs.curves import Curve, Points
 from holdfast.runs.listing import RunList
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # --import-mode=importlib leaves it out
@@ -64,6 +63,13 @@ def filled(store: Path) -> RunStore:
     make_run(runs, "a", attempts, requested_ns=now - 7200 * S, chips=8, ideal_step_s=8)
     make_run(runs, "b", [Made(10)], requested_ns=now - 20 * 86_400 * S)
     return runs
+
+
+def age(place: Path) -> None:
+    """All files below were written an hour ago, so that a summary of them is kept."""
+    at_ns = time.time_ns() - 3600 * S
+    for path in (*place.rglob("*"), place):
+        os.utime(path, ns=(at_ns, at_ns))
 
 
 def test_numbers_of_a_store(store: Path) -> None:
@@ -103,19 +109,13 @@ def test_names_cannot_break_out_of_a_label() -> None:
 
 def test_the_scripts_own_numbers() -> None:
     """Their names may be any; what is no number is told as that."""
-    points = Points(*(np.array(column) for column in ([0, 0], [1, 2], [0.5, math.nan], [1.0, 2.0])))
-    curves = (Curve('a"} loss', points, ()), Curve("none", points_from(points, 2), ()))
-    run = RunSummary("r", "1", "running", chips=1, within={ALL: Spent({"step": 10})})
+    run = RunSummary("r", "1", "done", metrics={'a"} loss': math.nan})
     collector = RunCollector(dict)
-    collector.put(Look((Sample(run, 1.0, curves=curves),), (run,)))
+    collector.put(Look((Sample(run, 1.0),), (run,)))
     lines = as_text(collector, "this test").decode().splitlines()
     told = [line for line in lines if line.startswith("holdfast_metric{")]
     assert told == ['holdfast_metric{name="a\\"} loss",run="r"} NaN']
     assert all(LINE.match(line) for line in told)
-
-
-def points_from(points: Points, row: int) -> Points:
-    return Points(*(getattr(points, name)[row:] for name in Points.__slots__))
 
 
 def test_labels_are_bounded_in_number() -> None:
@@ -204,6 +204,22 @@ def test_a_run_that_is_named_is_read_whatever_is_kept_of_it(
     filled(store)
     monkeypatch.setattr(exporting, "summaries_folder", lambda: pytest.fail("has no curves"))
     assert 'holdfast_step{run="a"}' in printed("a")
+
+
+def test_all_runs_have_the_scripts_own_numbers_where_summaries_are_kept(
+    store: Path, tmp_path: Path
+) -> None:
+    filled(store)
+    age(store)
+    first, again = printed(), printed()
+    assert any((tmp_path / "mirror").rglob("summaries/*.json"))
+    for found in (first, again):
+        assert found['holdfast_metric{name="loss",run="a"}'] == pytest.approx(1 / 300)
+        assert found['holdfast_metric{name="loss",run="b"}'] == pytest.approx(1 / 10)
+    words = ["--tensorboard", str(tmp_path / "board"), "--once"]
+    assert CliRunner().invoke(export, words).exit_code == 0
+    told = {path.parent.parent.name for path in (tmp_path / "board").glob("*/metrics/events*")}
+    assert told == {"a", "b"}
 
 
 def test_once_says_whether_it_was_delivered(store: Path, tmp_path: Path) -> None:

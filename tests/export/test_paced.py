@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from holdfast.core.summary import ALL, RunSummary, Spent
 from holdfast.export.outlet import Look
 from holdfast.export.paced import Paced
 from holdfast.export.sample import Sample
+from holdfast.runs.curves import Curve, Points
 
 
 class FakeTarget:
@@ -65,6 +69,21 @@ def test_a_run_that_says_nothing_new_is_told_once() -> None:
     paced.deliver(look(3, on=3))
     paced.deliver(look(4, over=5, on=4))  # another of that name
     assert [names for _, names in target.got] == [["over", "on"], ["on"], ["on"], ["over", "on"]]
+
+
+def test_what_was_read_of_a_run_that_is_over_is_not_lost_to_its_summary() -> None:
+    """Its last values waited when the next look had but a summary of it."""
+    target, got = FakeTarget(), []
+    target.deliver = lambda look: got.append(look.samples)  # type: ignore[method-assign]
+    paced = Paced(target, 30.0)
+    none = Points(*map(np.array, ([], [], [], [])))
+    paced.deliver(look(1000, a=1))
+    read = look(1010, a=2)
+    told = replace(read.samples[0], curves=(Curve("loss", none, ()),))
+    paced.deliver(replace(read, samples=(told,)))
+    paced.deliver(look(1020, a=2))
+    paced.deliver(look(1030, a=2))
+    assert [bool(samples and samples[0].curves) for samples in got] == [False, True]
 
 
 def test_a_delivery_that_failed_was_none() -> None:

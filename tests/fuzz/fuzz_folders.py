@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import fields
 from pathlib import Path
@@ -301,7 +302,8 @@ def _mutate_variables(rng: Any, data: bytes) -> bytes:
 def _summary_seeds() -> list[bytes]:
     spent = Spent({"step": 10**12, "startup": 5}, 3, 1, 0, 0, (Loss(7, "killed", 9),))
     course, within = (100, 0), {"all": spent}
-    run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, course, within, ("n",))
+    run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, course, within, ("n",),
+                     {"loss": 0.5, "none": math.nan})  # fmt: skip
     return [encoded([("seen", run)])]
 
 

@@ -21,6 +21,8 @@ S = 1_000_000_000
 class Made(NamedTuple):
     """An attempt: so many steps of so long, and how it ended; `cause` None: it did not.
 
+    Of its last step the script tells a number.
+
     With the cause "stopped" a person stopped it, and started it again after `pause_s`.
     """
 
@@ -81,6 +83,8 @@ def make_run(
                 end_ns = at_ns + round(made.step_s * S)
                 rank.append(end_ns, Kind.STEP, Flag.CONTINUES, 0, step, at_ns)
                 at_ns = end_ns
+            if made.steps:
+                rank.record_metrics(step, {"loss": 1 / step}, at_ns)
             rank.words.store(Word.STEP, step)
             rank.words.store(Word.STEP_AT, at_ns)
             rank.close()

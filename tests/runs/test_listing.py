@@ -90,6 +90,7 @@ def test_a_cached_listing_says_the_same_and_reads_nothing_but_what_a_window_cuts
     cache = tmp_path / "cache"
     first, again = look(stored, cache), look(stored, cache)
     assert first.runs == again.runs == look(stored).runs
+    assert by_name(again)["old"].metrics["loss"] == 1 / 20
     assert (first.read, again.read) == (
         4,
         2,

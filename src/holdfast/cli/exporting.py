@@ -104,8 +104,8 @@ def export_numbers(
     place = RunStore.at(run_store(store))
     for name in names:
         place.get(name)  # raises UnknownRun now, and not at each look
-    # A kept summary has no curve and no step: runs that are named are read.
-    cache = None if names else summaries_folder()
+    # A kept summary has no curve and no tier: for these, and of runs that are named, all is read.
+    cache = None if names or asked.tensorboard else summaries_folder()
     runs = RunList(place, cache=cache, names=names or None, scratch=scratch_folder())
     is_fleet = len(names) != 1
     served = Asked(None, asked.tensorboard, asked.gcp) if once else asked

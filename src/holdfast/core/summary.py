@@ -198,7 +198,7 @@ class RunSummary:
     `start_ns` and `end_ns`: where its time line begins and ends, None while nothing is recorded.
     `course`: how much of each of some equal parts of its time line was kept steps, in percent.
     `within`: what went where, by the name of each window that was asked for. `notes`: sentences on
-    what could not be read.
+    what could not be read. `metrics`: the script's own numbers, of each the newest that was kept.
     """
 
     name: str
@@ -216,6 +216,7 @@ class RunSummary:
     course: tuple[int, ...] = ()
     within: Mapping[str, Spent] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def without_stopped(self) -> RunSummary:
         """The same, as if the time in which a person kept it stopped had not gone by."""

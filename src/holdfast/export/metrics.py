@@ -117,9 +117,8 @@ def _interval(sample: Sample, tier: str) -> float | None:
 
 
 def _metrics(sample: Sample) -> Rows:
-    for curve in sample.curves:
-        if len(curve.kept):
-            yield (curve.name,), float(curve.kept.value[-1])
+    for name, value in sample.run.metrics.items():
+        yield (name,), value
 
 
 W, T = ("window",), ("tier",)

@@ -30,6 +30,7 @@ class Paced:
 
     def deliver(self, look: Look) -> None:
         """Now, or with a later one; raises what the target does."""
+        look = self._with_kept(look)
         if look.began_unix_s < self._last_s + self._every_s:
             self._kept = look
         else:
@@ -42,6 +43,14 @@ class Paced:
                 self._deliver(self._kept)
         finally:
             self._target.close()
+
+    def _with_kept(self, look: Look) -> Look:
+        """A run's last sample that was read has curves; those of its summary, later, have none."""
+        waiting = {one.run.name: one for one in self._kept.samples} if self._kept else {}
+        known = [waiting.get(one.run.name, one) for one in look.samples]
+        pairs = zip(look.samples, known, strict=True)
+        samples = tuple(old if _said(old) == _said(new) else new for new, old in pairs)
+        return replace(look, samples=samples)
 
     def _deliver(self, look: Look) -> None:
         said = {sample.run.name: _said(sample) for sample in look.samples}

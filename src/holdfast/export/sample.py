@@ -14,7 +14,7 @@ from holdfast.journal.attempts import Attempts, crash_loop
 from holdfast.journal.heard import DISK, MEMORY, Kept
 from holdfast.journal.layout import Phase
 from holdfast.journal.statements import SavesStated
-from holdfast.runs.curves import Curve, curves
+from holdfast.runs.curves import Curve
 from holdfast.runs.reading import Reading
 from holdfast.runs.state import RUNNING
 
@@ -52,7 +52,8 @@ class Sample:
     announced, or nobody says when. `since_seen_s`: since the supervisor last showed life, while the
     run counts as supervised. `save_s`, by tier: what a save takes on the average; to memory the
     training stands still for it, to disk it does not. `alike`: failures in the same way that are a
-    crash loop, of which the last was in the last hour. `curves`: the script's own numbers.
+    crash loop, of which the last was in the last hour. `curves`: the script's own numbers; none
+    where a summary was kept.
     """
 
     run: RunSummary
@@ -146,7 +147,7 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
         save_s=_save_s(facts.saves()),
         records_dropped=sum(one.words.dropped for one in facts.newest_ranks()),
         alike=_alike(reading.known, now_ns) if is_running else 0,
-        curves=curves(reading.recorded, clock_ns),
+        curves=reading.curves,
     )
 
 

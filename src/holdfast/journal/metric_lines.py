@@ -23,8 +23,18 @@ def is_name(name: object) -> bool:
 
 def line_of(step: int, values: Mapping[str, float], at_ns: int) -> Payload:
     """What is written of a step."""
-    told = {name: v if math.isfinite(v) else repr(float(v)) for name, v in values.items()}
-    return {"metrics": told, "step": step, "at_ns": at_ns}
+    return {"metrics": as_json(values), "step": step, "at_ns": at_ns}
+
+
+def as_json(values: Mapping[str, float]) -> Payload:
+    """Values by name; `values_of` reads them."""
+    return {name: v if math.isfinite(v) else repr(float(v)) for name, v in values.items()}
+
+
+def values_of(told: object) -> dict[str, float]:
+    """What of it are values with names."""
+    named = told.items() if isinstance(told, dict) else ()
+    return {name: v for name, told in named if is_name(name) and (v := number_of(told)) is not None}
 
 
 def number_of(value: object) -> float | None:

@@ -13,7 +13,7 @@ from holdfast.errors import JournalError
 from holdfast.journal.fields import whole
 from holdfast.journal.folders import attempt_folders
 from holdfast.journal.layout import MAX_TIME_NS
-from holdfast.journal.metric_lines import MOST_NAMES, is_name, number_of
+from holdfast.journal.metric_lines import MOST_NAMES, values_of
 from holdfast.journal.opened import OpenJournal
 from holdfast.journal.sidecar import Payload, read_sidecar, sidecar_path
 
@@ -81,16 +81,13 @@ class MetricLog:
                 self._take(number, payload, place.offset_ns or 0)
 
     def _take(self, attempt: int, payload: Payload, offset_ns: int) -> None:
-        told = payload["metrics"]
         try:
             step = whole(payload, "step", high=MAX_STEP)
             at_ns = whole(payload, "at_ns", high=MAX_TIME_NS)
         except ValueError:
             return
-        for name, value in told.items() if isinstance(told, dict) else ():
-            number = number_of(value)
-            is_known = name in self.by_name or len(self.by_name) < MOST_NAMES
-            if number is not None and is_name(name) and is_known:
+        for name, number in values_of(payload["metrics"]).items():
+            if name in self.by_name or len(self.by_name) < MOST_NAMES:
                 values = self.by_name.setdefault(name, {}).setdefault(attempt, Values())
                 values.add(step, number, (at_ns + offset_ns) / 1e9)
 

@@ -23,8 +23,9 @@ from holdfast.core.summary import ALL, Loss, RunSummary, Spent
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
+from holdfast.journal.metric_lines import as_json, values_of
 
-VERSION = 4
+VERSION = 5
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -138,6 +139,7 @@ def _plain(one: RunSummary) -> dict[str, Any]:
     row: dict[str, Any] = {k: getattr(one, k) for k in (*_TEXTS, *_WHOLES, *_WHOLES_OR_NONE)}
     return row | {
         "notes": list(one.notes),
+        "metrics": as_json(one.metrics),
         "course": list(one.course),
         "kinds": dict(spent.kinds),
         "steps_kept": spent.steps_kept,
@@ -177,7 +179,13 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
         losses=tuple(_loss(one) for one in losses),
     )
     course = _course(field(row, "course"))
-    return RunSummary(**fields, course=course, within={ALL: spent}, notes=texts(row, "notes"))
+    return RunSummary(
+        **fields,
+        course=course,
+        within={ALL: spent},
+        notes=texts(row, "notes"),
+        metrics=values_of(field(row, "metrics")),
+    )
 
 
 def _course(raw: object) -> tuple[int, ...]:

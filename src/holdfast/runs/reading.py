@@ -18,6 +18,7 @@ from holdfast.journal.live import live_journals
 from holdfast.journal.rank_reports import error_of
 from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
+from holdfast.runs.curves import Curve, curves
 from holdfast.runs.state import is_held, last_sign_ns, state_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Reading:
         self.now_ns = 0  # of the last summary, on the run's clock
         self.lease = NO_LEASE
         self.newest_set: SetInfo | None = None  # that a restart could use, where sets were listed
+        self.curves: tuple[Curve, ...] = ()  # as of the last summary
 
     def summary(
         self,
@@ -60,6 +62,7 @@ class Reading:
         known, lease = self.known, self.lease
         state, why = state_of(lease, known.newest, now_unix_ns, is_held=self.recorded.facts.is_held)
         saved_step = self._saved_step(notes) if sets else None
+        self.curves = curves(self.recorded, self.now_ns) if account else ()
         notes += self.recorded.notes()
         return RunSummary(
             name=self.folder.name,
@@ -77,6 +80,7 @@ class Reading:
             course=self.recorded.ledger.kept_shares(COURSE_PARTS, self.now_ns) if account else (),
             within=self._within(account, windows) if account else {},
             notes=tuple(notes),
+            metrics={one.name: float(one.kept.value[-1]) for one in self.curves if len(one.kept)},
         )
 
     def step(self) -> int | None:
