@@ -117,6 +117,19 @@ def raised(store: Path, run: str, attempt: int, *errors: tuple[str, str]) -> Non
         report_path(folder, attempt, rank).write_text(json.dumps(said))
 
 
+def test_hangs_are_told_apart_by_their_place(store: Path) -> None:
+    now = time.time_ns()
+    for name in ("a", "b"):
+        hung = [Made(10, cause="hang"), Made(20, cause="hang")]
+        make_run(RunStore(store), name, [*hung, Made(9)], requested_ns=now - DAY)
+        raised(store, name, 0, ("ConnectionError", "/home/me/lm/train.py:9"))  # of who waited
+        story = story_of(0, "hang", "rank 1 hung", exits=(1, -9), rank=1, where="load (data.py:41)")
+        write_incident(RunStore(store).get(name), 0, story)
+    found = {(row["cause"], row["error"]): row["disruptions"] for row in document()["errors"]}
+    assert found == {("hang", "load (data.py:41)"): 2, ("hang", None): 2}
+    assert "hung: load (data.py:41) " in run("--fleet").output
+
+
 def test_failures_are_told_apart_by_error_and_place(store: Path) -> None:
     now = time.time_ns()
     for name in ("a", "b"):
@@ -216,12 +229,22 @@ def test_time_in_which_a_person_kept_it_stopped_is_left_out_on_request(store: Pa
         whole, rest = document(), document("--without-stopped")
         shares = [told["fleet"]["all"]["goodput"] for told in (whole, rest)]
         assert shares == pytest.approx([2000 / 38_072, 2000 / 2_072], rel=1e-6)
+        hours = [told["fleet"]["all"]["left_out_chip_hours"] for told in (whole, rest)]
+        assert hours == [0, 40]
         assert [row["kind"] for row in whole["badput"]][:1] == ["stopped"]
         assert "stopped" not in {row["kind"] for row in rest["badput"]}
         (cost,), (less,) = whole["causes"], rest["causes"]
         assert cost["chip_hours"] - less["chip_hours"] == pytest.approx(4 * 10)
     assert "stopped by you" in run("--fleet").output
-    assert "stopped by you" not in run("--fleet", "--without-stopped").output
+    shown = run("--fleet", "--without-stopped").output
+    assert "stopped by you" not in shown
+    assert "note: 40.0 chip-hours of being stopped are left out (--without-stopped)\n" in shown
+    day = run("--fleet", "--without-stopped", "--last", "1h").output
+    assert "being stopped" not in day  # in the last hour it was over
+    page = store.parent / "fleet.html"
+    assert run("--fleet", "--without-stopped", "--html", str(page)).exit_code == 0
+    assert "40.0 chip-hours of being stopped are left out" in page.read_text()
+    assert "being stopped" not in run("--fleet").output
 
 
 def test_so_it_is_of_one_run(store: Path) -> None:

@@ -65,6 +65,7 @@ def test_a_rank_that_hangs_is_explained_and_started_again(
     told = incident(house)
     assert told["cause"] == "hang"
     assert f"in {function} (hanging.py:" in str(told["words"])
+    assert str(told["where"]).startswith(f"{function} (hanging.py:")
     assert f"in {function}" in stacks(house)
     assert f"in {function}" in str(told["traceback"]).splitlines()[-1]
     assert "hung: no step after step 19" in out

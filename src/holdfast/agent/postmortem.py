@@ -11,7 +11,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.agent.stacks import Collected
 from holdfast.core import actions as act
-from holdfast.core.exits import Exit, RankReport
+from holdfast.core.exits import Exit, ExitCause, RankReport
 from holdfast.journal.incidents import stacks_name, story_of
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_reports import read_report, report_path
@@ -65,7 +65,7 @@ class Postmortem:
     def incident(self, action: act.EndAttempt) -> dict[str, Any]:
         """The story of a disruption, as `incidents/incident.json` holds it."""
         rank = action.rank if action.rank is not None else min(self._outputs)
-        report = self._reports.get(rank)
+        report, hung = self._reports.get(rank), self.stacks.get(rank)
         return story_of(
             action.attempt,
             action.cause,
@@ -73,10 +73,7 @@ class Postmortem:
             exits=self.exits(len(self._outputs)),
             rank=action.rank,
             last_lines=self._outputs[rank].last_lines,
-            traceback=report.traceback if report else self._where_it_hung(rank),
+            traceback=report.traceback if report else hung.traceback if hung else None,
             stacks=[stacks_name(rank) for rank in sorted(self.stacks)],
+            where=hung.stack.where if hung and action.cause == ExitCause.HANG else "",
         )
-
-    def _where_it_hung(self, rank: int) -> str | None:
-        collected = self.stacks.get(rank)
-        return collected.traceback if collected is not None else None

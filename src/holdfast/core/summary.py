@@ -33,7 +33,8 @@ def rolling(now_ns: int) -> tuple[Window, ...]:
 class Loss(NamedTuple):
     """One disruption: when its attempt ended, why, and what it cost.
 
-    `error`: of a script that failed, the exception and where its code raised it; "": nobody said.
+    `error`: of a script that failed, the exception and where its code raised it, of one that hung
+    where; "": nobody said.
     `stopped`: the chip-nanoseconds of `chip_ns` in which a person kept the run stopped.
     """
 
@@ -61,7 +62,7 @@ class Cause(NamedTuple):
 class Spent:
     """Where the chip-time of some stretch of some runs went.
 
-    `kinds` adds up to `elapsed`. `ideal` is what the kept steps would have taken at the pace that
+    `kinds` adds up to `elapsed`, and `left_out` is what does not count: see `without_stopped`. `ideal` is what the kept steps would have taken at the pace that
     was declared ideal, and `paced` the productive chip-time of the runs that declared one: both 0
     where nobody did.
     """
@@ -72,6 +73,7 @@ class Spent:
     ideal: int = 0
     paced: int = 0
     losses: tuple[Loss, ...] = ()
+    left_out: int = 0
 
     @property
     def elapsed(self) -> int:
@@ -116,7 +118,9 @@ class Spent:
     def without_stopped(self) -> Spent:
         """The same, as if the time in which people kept runs stopped had not gone by."""
         kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
-        return replace(self, kinds=kinds, losses=tuple(x.without_stopped() for x in self.losses))
+        losses = tuple(loss.without_stopped() for loss in self.losses)
+        left_out = self.left_out + self.kinds.get(STOPPED, 0)
+        return replace(self, kinds=kinds, losses=losses, left_out=left_out)
 
     def causes(self) -> list[tuple[str, int, int]]:
         """(cause, disruptions, their price in chip-ns), the dearest first."""
@@ -186,6 +190,7 @@ def added(parts: Sequence[Spent]) -> Spent:
         ideal=sum(part.ideal for part in parts),
         paced=sum(part.paced for part in parts),
         losses=tuple(loss for part in parts for loss in part.losses),
+        left_out=sum(part.left_out for part in parts),
     )
 
 

@@ -33,7 +33,8 @@ def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) ->
     """Put it on record, unless there is one already; raises StoreUnavailable.
 
     Keys: attempt, cause, words, rank, exits (per rank: exit code, -signal, or None: nobody saw it),
-    last_lines (of the rank that broke), traceback, stacks (names of files beside it, if it hung).
+    last_lines (of the rank that broke), traceback, stacks (names of files beside it, if it hung),
+    where (it hung, in the script; "": it did not, or nobody knows).
     """
     make_part(folder.incidents_dir(attempt))
     with contextlib.suppress(FileExistsError):
@@ -75,6 +76,7 @@ def story_of(
     last_lines: Iterable[str] = (),
     traceback: str | None = None,
     stacks: Sequence[str] = (),
+    where: str = "",
 ) -> dict[str, Any]:
     """An incident as `write_incident` takes it."""
     return {
@@ -86,6 +88,7 @@ def story_of(
         "last_lines": list(last_lines)[-KEPT_LINES:],
         "traceback": traceback,
         "stacks": list(stacks),
+        "where": where,
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.core.exits import RankReport
+from holdfast.core.exits import ExitCause, RankReport
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import read_json
-from holdfast.journal.fields import target, text, whole
+from holdfast.journal.fields import printable, target, text, whole
 from holdfast.journal.incidents import incident_of
 from holdfast.journal.store import RunFolder
 
@@ -50,11 +50,15 @@ def read_reports(folder: RunFolder, attempt: int) -> list[tuple[int, RankReport]
     return [(rank, report) for rank, report in found if report is not None]
 
 
-def error_of(folder: RunFolder, attempt: int) -> str:
+def error_of(folder: RunFolder, attempt: int, cause: str) -> str:
     """The exception that ended an attempt, and where: `ValueError at train.py:41`; "": none did.
 
     Of several ranks' the one that the attempt's incident names: others only lost contact with it.
+    Of a hang where it hung: `load (train.py:41)`; "": nobody knows.
     """
+    if cause == ExitCause.HANG:
+        where = (incident_of(folder, attempt) or {}).get("where")
+        return printable(where) if type(where) is str else ""
     reports = dict(read_reports(folder, attempt))
     if not reports:
         return ""

@@ -134,6 +134,7 @@ def _factors(told: Fleet, window: Window) -> dict[str, Any]:
 def _shares(spent: Spent) -> dict[str, Any]:
     return {
         "chip_hours": _hours(spent.elapsed),
+        "left_out_chip_hours": _hours(spent.left_out),
         "productive_chip_hours": _hours(spent.productive),
         "goodput": spent.goodput,
         "scheduling_goodput": spent.scheduling,
@@ -178,13 +179,23 @@ def headline(told: Fleet) -> str:
 
 def notes(told: Fleet) -> list[str]:
     """What the tables do not say."""
-    if any(told.spent(w.name).paced for w in told.windows):
-        return list(told.problems)
-    unknown = (
-        f"program goodput is {NOT_KNOWN}: no run says what a step should take "
-        "(holdfast run --ideal-step S)"
-    )
-    return [unknown, *told.problems]
+    found = []
+    if left_out := told.spent().left_out:
+        found.append(
+            f"{chip_hours(left_out)} chip-hours of being stopped are left out "
+            f"(--without-stopped){_within(told)}"
+        )
+    if not any(told.spent(w.name).paced for w in told.windows):
+        found.append(
+            f"program goodput is {NOT_KNOWN}: no run says what a step should take "
+            "(holdfast run --ideal-step S)"
+        )
+    return [*found, *told.problems]
+
+
+def _within(told: Fleet) -> str:
+    """The window that most tables are of; "": it has everything."""
+    return "" if told.window == told.windows[0].name else f", {_window_words(told.window)}"
 
 
 def _parts(told: Fleet, every_run: bool) -> Iterator[RenderableType]:
@@ -209,8 +220,7 @@ class FleetTable(Table):
 
 def tables(told: Fleet, most_runs: int) -> Iterator[FleetTable]:
     """All tables that have rows: the windows, the runs, the causes and badput."""
-    within = "" if told.window == told.windows[0].name else f", {_window_words(told.window)}"
-    spent = told.spent()
+    within, spent = _within(told), told.spent()
     yield _windows(told)
     for table in (_runs(told, most_runs, within), _causes(told, spent, within),
                   _badput(told, spent, within)):  # fmt: skip

@@ -120,7 +120,7 @@ class Reading:
         ideal_ns = self.recorded.facts.ideal_step_ns
         for one in total.disruptions:
             if one.attempt not in self._errors:  # an attempt that is over says nothing new
-                self._errors[one.attempt] = error_of(self.folder, one.attempt)
+                self._errors[one.attempt] = error_of(self.folder, one.attempt, one.cause)
         found: dict[str, Spent] = {}
         for name, from_ns in windows:
             account = self.account_between(from_ns, total)
