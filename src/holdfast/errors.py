@@ -126,8 +126,9 @@ class StateMismatch(HoldfastError):
         return (
             f"the checkpoint does not fit this program at {self.path or 'the top'}: "
             f"the program wants {self.want}, the checkpoint has {self.got}; "
-            "restore with the code that wrote it, or start over: under another name (holdfast run "
-            f"--name NEW), or with the next start (holdfast rollback {self.run} --to 0)"
+            "restore with the code that wrote it, or start over: a run of another name (holdfast "
+            "run --name NEW), a new run of this name, with the old one kept (holdfast run "
+            f"--fresh), or this run from scratch (holdfast rollback {self.run} --to 0)"
         )
 
 

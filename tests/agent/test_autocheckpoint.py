@@ -71,7 +71,7 @@ def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     port = agent.saw(r"metrics: http://127.0.0.1:(\d+)/metrics")[1]
     saver, loader, slow = start(SAVER), start(WITH_WORKERS), start(STUBBORN)
     host.announce("21600")
-    agent.saw("processes are signalled in 5.98 h")  # 6 h less 65 s: it trains on
+    agent.saw("processes are signalled in 6 h")  # 6 h less 65 s: it trains on
     assert saver.log == ["up"]
     host.announce("60")
     agent.saw(f"process {saver.pid} .* ended after")

@@ -83,8 +83,9 @@ def test_damage_is_said_and_hides_nothing(populated: Path) -> None:
 
 def test_an_empty_store(tmp_path: Path) -> None:
     result = run(ls, "--store", str(tmp_path / "nothing"))
-    assert "no runs in" in result.stdout
+    assert f"there is no folder {tmp_path / 'nothing'};" in result.stdout
     assert not (tmp_path / "nothing").exists()
+    assert "there are no runs in" in run(ls, "--store", str(tmp_path)).stdout
     assert json.loads(run(ls, "--json", "--store", str(tmp_path)).stdout)["runs"] == []
 
 

@@ -217,7 +217,8 @@ def test_what_cannot_be_meant(store: Path, words: tuple[str, ...], why: str) -> 
 
 def test_an_empty_store_and_none(store: Path, tmp_path: Path) -> None:
     assert "no runs in" in run("--fleet").output
-    assert "no runs in" in run("--fleet", str(tmp_path / "nowhere")).output
+    nowhere = tmp_path / "nowhere"
+    assert f"there is no folder {nowhere};" in run("--fleet", str(nowhere)).output
     assert document()["runs"] == []
 
 

@@ -17,9 +17,9 @@ FIVE = {"wanted": 8, "least": 4, "restart_ns": 5 * MIN, "save_ns": MIN, "between
     [
         (8, (), Start(), "all 8 slices are there"),
         (7, (60,), Start(), "on 7 of 8 slices: the next is expected in 60 min"),
-        (7, (4,), Wait(4 * MIN), "7 of 8 slices are there, 8 in 240 s: a restart takes 300 s"),
+        (7, (4,), Wait(4 * MIN), "7 of 8 slices are there, 8 in 4 min: a restart takes 5 min"),
         (7, (), Start(), "on 7 of 8 slices: no more are expected"),
-        (6, (2, 60), Wait(2 * MIN), "6 of 8 slices are there, 7 in 120 s: a restart takes 300 s"),
+        (6, (2, 60), Wait(2 * MIN), "6 of 8 slices are there, 7 in 2 min: a restart takes 5 min"),
         (3, (30, 20), Wait(20 * MIN), "3 of 8 slices are there, 4 in 20 min: 4 are needed"),
         (3, (), Wait(None), "3 slices are there, and 4 are needed"),
         (2, (9,), Wait(None), "2 slices are there, and 4 are needed"),
@@ -35,7 +35,7 @@ def test_before_a_launch(there, waits, expected, reason) -> None:
     [
         (7, 7, (60,), 180, Stay(), "no slice is back"),
         (7, 8, (), 180, TakeIn(), "a slice is back, and the run trains on 7"),
-        (7, 8, (), 40, Stay(), "a slice is back; a restart with its save takes 360 s, and one"),
+        (7, 8, (), 40, Stay(), "a slice is back; a restart with its save takes 6 min, and one"),
         (6, 8, (), 40, TakeIn(), "2 slices are back, and the run trains on 6"),
         (6, 7, (10,), 180, Stay(), "a slice is back, and more are expected in 10 min"),
         (6, 7, (90,), 180, TakeIn(), "a slice is back, and the run trains on 6"),

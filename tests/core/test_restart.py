@@ -183,7 +183,7 @@ def test_the_same_failure_again_and_again_costs_longer_and_longer_waits_whatever
     ]
     reason = looped(*[BUG_AFTER_STEPS] * 8)[1]
     assert reason == (
-        "the script failed 8 times in 210 s in the same way (ValueError at train.py:41)"
+        "the script failed 8 times in 3.5 min in the same way (ValueError at train.py:41)"
     )
 
 

@@ -137,5 +137,7 @@ def test_a_state_of_another_shape_is_refused_by_its_path(house: House) -> None:
     last = text.splitlines()[-1]
     assert "starting again cannot help" in last
     assert "holdfast run --name NEW" in last
+    assert "holdfast run --fresh" in last
     assert "holdfast rollback r --to 0" in last
+    assert text.count("does not fit this program") == 2  # Python's traceback, and the last line
     assert "from memory" in text

@@ -222,6 +222,14 @@ def test_all_runs_have_the_scripts_own_numbers_where_summaries_are_kept(
     assert told == {"a", "b"}
 
 
+def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
+    words = ["--prometheus", "--once", "--store", str(tmp_path / "nowhere")]
+    result = CliRunner().invoke(export, words)
+    assert (result.exit_code, result.stderr) == (
+        0, f"holdfast: ! there is no folder {tmp_path / 'nowhere'}\n"
+    )  # fmt: skip
+
+
 def test_once_says_whether_it_was_delivered(store: Path, tmp_path: Path) -> None:
     filled(store)
     assert (

@@ -109,8 +109,10 @@ def test_create_get_and_list(tmp_path: Path) -> None:
 
 def test_an_unknown_run_names_its_neighbours(tmp_path: Path) -> None:
     store = RunStore.at(tmp_path)
-    with pytest.raises(UnknownRun, match="no runs yet"):
+    with pytest.raises(UnknownRun, match=f"there are no runs in {tmp_path} yet; is it the right"):
         store.get("my-run")
+    with pytest.raises(UnknownRun, match=r"there is no folder .*nowhere; is it the right store"):
+        RunStore.at(tmp_path / "nowhere").get("my-run")
     store.create("my-run")
     with pytest.raises(UnknownRun, match="did you mean my-run"):
         store.get("myrun")

@@ -74,9 +74,9 @@ def test_the_story_is_told_in_its_order():
     assert lines(WELL) == [
         "preemption at step 10",
         "notice heard after 12 ms",
-        "deadline 5.99 s after that; no save measured yet",
+        "deadline 6 s after that; no save measured yet",
         "all ranks agreed on step 14",
-        "saved 0.25 s after the order, 4.75 s before the deadline",
+        "saved 0.2 s after the order, 4.8 s before the deadline",
         "left with exit code 75 (start me again)",
         "resumed from step 14",
         "no step lost",

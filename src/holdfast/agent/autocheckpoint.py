@@ -22,6 +22,7 @@ from holdfast.agent.signals import watch
 from holdfast.agent.worker import Inbox
 from holdfast.core import autocheckpoint_events as ev
 from holdfast.core.autocheckpoint import Autocheckpoint
+from holdfast.core.durations import in_words
 from holdfast.core.notices import Notice
 from holdfast.journal.clocks import now_ns
 
@@ -197,10 +198,10 @@ class HostAgent:
         self._tally.rounds[report.outcome] += 1
         left = report.left_behind
         counts = f"{len(report.entries) - len(left)} of {len(report.entries)}"
-        took_s = (report.over_ns - report.began_ns) / SECOND_NS
-        words = f"{report.outcome} after {took_s:.1f} s: {counts} processes have ended"
+        took = in_words(report.over_ns - report.began_ns)
+        words = f"{report.outcome} after {took}: {counts} processes have ended"
         if report.outcome is ev.Outcome.WITHDRAWN:
-            words = f"the notice is withdrawn after {took_s:.1f} s: nothing is released"
+            words = f"the notice is withdrawn after {took}: nothing is released"
         else:
             self._tally.left_behind += len(left)
         self._say("warning" if left else "info", words)

@@ -20,6 +20,7 @@ from holdfast.agent.release import ReleaseStep
 from holdfast.cli.seconds import Seconds
 from holdfast.config.trusted import Untrusted, own_uids
 from holdfast.core.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
+from holdfast.core.durations import seconds_in_words
 from holdfast.core.notices import SECOND_NS
 from holdfast.errors import ConfigurationError
 
@@ -209,7 +210,8 @@ def _rehearse(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> None:
         click.echo(f"{_named(one)} would be spared")
     if not sight.holders:
         click.echo("no process holds a device")
-    click.echo(f"all would have {flags['grace_s']:g} s, or until just before the deadline; then:")
+    grace = seconds_in_words(flags["grace_s"])
+    click.echo(f"all would have {grace}, or until just before the deadline; then:")
     click.echo(f"would {release.words}")
 
 

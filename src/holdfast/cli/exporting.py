@@ -104,6 +104,8 @@ def export_numbers(
     place = RunStore.at(run_store(store))
     for name in names:
         place.get(name)  # raises UnknownRun now, and not at each look
+    if place.is_missing:
+        say(f"! {place.why_empty}")
     # A kept summary has no curve and no tier: for these, and of runs that are named, all is read.
     cache = None if names or asked.tensorboard else summaries_folder()
     runs = RunList(place, cache=cache, names=names or None, scratch=scratch_folder())

@@ -78,7 +78,7 @@ def ls(store: str | None, as_json: bool) -> None:
     elif rows:
         _show(rows, now_unix_ns)
     else:
-        click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
+        click.echo(f"{place.why_empty}; start a run: holdfast run -- python train.py")
     if not as_json:
         for words in problems:
             say(words)

@@ -75,7 +75,7 @@ def report_fleet(
     elif html is not None:
         return
     elif not listing.runs and not listing.problems:
-        click.echo(f"no runs in {place.shown} yet; start one: holdfast run -- python train.py")
+        click.echo(f"{place.why_empty}; start a run: holdfast run -- python train.py")
     else:
         show(told, console(folded=False), every_run=every_run)
 

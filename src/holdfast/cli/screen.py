@@ -16,7 +16,7 @@ from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.door import console
 from holdfast.cli.gauge import Gauge
 from holdfast.cli.printer import Printer, RawText
-from holdfast.core.notices import in_words
+from holdfast.core.durations import in_words
 from holdfast.core.visible import coloured, sentence
 from holdfast.journal.clocks import now_ns
 

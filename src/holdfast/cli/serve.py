@@ -115,8 +115,8 @@ def serve(
             say(f"the runs of {shown} are at {url_of(sock)}{note}")
         else:
             say_link(f"the runs of {shown}, for one browser:", link_of(sock, invitation.word))
-        if is_folder and not place.root.exists():
-            say(f"! there is no folder {place.root} yet")
+        if place.is_missing:
+            say(f"! {place.why_empty}")
         say("Ctrl-C ends it")
 
         def make() -> tuple[ASGIApp, asyncio.Event]:

@@ -10,6 +10,7 @@ from itertools import count
 from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.seen import Paused, Restoring, Stepped
 from holdfast.convert.voices import Judged, Voices
+from holdfast.core.durations import in_words
 from holdfast.core.facts import DONE
 
 
@@ -111,4 +112,4 @@ class Attempt:
 
 
 def _gap_words(gap_ns: int) -> str:
-    return f"nothing was written for over {gap_ns / NS_PER_S:g} s: counted as a restart (--gap)"
+    return f"nothing was written for over {in_words(gap_ns)}: counted as a restart (--gap)"

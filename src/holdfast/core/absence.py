@@ -6,6 +6,8 @@ would turn such a pause into the end of a run whose hosts are there and whose ch
 
 from __future__ import annotations
 
+from holdfast.core.durations import in_words
+
 SECOND_NS = 1_000_000_000
 FIRST_NS = SECOND_NS
 LONGEST_NS = 30 * SECOND_NS
@@ -30,9 +32,9 @@ class Absence:
         self._since_ns = since_ns
         left_ns = since_ns + self._patience_ns - at_ns
         if left_ns <= 0:
-            away_s = (at_ns - since_ns) // SECOND_NS
-            return None, f"the run store has been away for {away_s} s" if away_s else ""
+            away_ns = at_ns - since_ns
+            return None, f"the run store has been away for {in_words(away_ns)}" if away_ns else ""
         delay_ns, self._delay_ns = self._delay_ns, min(2 * self._delay_ns, LONGEST_NS)
-        patience_s = self._patience_ns // SECOND_NS
-        reason = f"waiting up to {patience_s} s for the run store" if first else ""
+        patience = in_words(self._patience_ns)
+        reason = f"waiting up to {patience} for the run store" if first else ""
         return at_ns + min(delay_ns, left_ns), reason

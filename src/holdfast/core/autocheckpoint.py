@@ -41,6 +41,7 @@ from holdfast.core.autocheckpoint_events import (
     Tell,
     TimeCame,
 )
+from holdfast.core.durations import in_words
 from holdfast.core.notices import (
     SECOND_NS,
     Announcement,
@@ -49,7 +50,6 @@ from holdfast.core.notices import (
     Notice,
     NoticeAction,
     NoticeState,
-    in_words,
 )
 
 Key = tuple[str, str, str]

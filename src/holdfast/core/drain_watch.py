@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from holdfast.core import events as ev
 from holdfast.core.buffers import Kept
+from holdfast.core.durations import in_words
 
 SECOND_NS = 1_000_000_000
 LEAST_NS = SECOND_NS  # no drain is late before, whatever is due
@@ -67,11 +68,7 @@ class DrainWatch:
             return ""
         self._at_hand = min(max(FEWEST_AT_HAND, 2 * self._at_hand), MOST_AT_HAND)
         self._left_at_hand = self._at_hand
-        return (
-            f"not done after {since_ns / SECOND_NS:.0f} s"
-            if is_late
-            else "the next checkpoint is due"
-        )
+        return f"not done after {in_words(since_ns)}" if is_late else "the next checkpoint is due"
 
     def may_give_way(self) -> bool:
         """Whether the drain that begins now should: not if one was late a short while ago."""
@@ -90,5 +87,5 @@ class DrainWatch:
         if self._silent_ns < limit_ns:
             return ""
         self._given_up += 1
-        silent_s = self._silent_ns / SECOND_NS
-        return f"the run store has taken nothing for {silent_s:.0f} s and does not say why"
+        silent = in_words(self._silent_ns)
+        return f"the run store has taken nothing for {silent} and does not say why"

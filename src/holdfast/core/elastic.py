@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.core.durations import in_words
+
 SECOND_NS = 1_000_000_000
 LOOKS_AHEAD = 16  # so many of the slices that are waited for are looked at: the soonest
 
@@ -96,14 +98,16 @@ def before_launch(view: View) -> tuple[Start | Wait, str]:
             best, least = n, cost
     if best == 0:
         more = (
-            f"the next is expected in {_time(waits_ns[0])}" if waits_ns else "no more are expected"
+            f"the next is expected in {in_words(waits_ns[0])}"
+            if waits_ns
+            else "no more are expected"
         )
         return Start(), f"on {view.there} of {view.wanted} slices: {more}"
     wait_ns = waits_ns[best - 1]
     is_short = view.there < view.least
-    why = f"{view.least} are needed" if is_short else f"a restart takes {_time(view.restart_ns)}"
+    why = f"{view.least} are needed" if is_short else f"a restart takes {in_words(view.restart_ns)}"
     count = f"{view.there} of {view.wanted} slices are there, {view.there + best}"
-    return Wait(wait_ns), f"{count} in {_time(wait_ns)}: {why}"
+    return Wait(wait_ns), f"{count} in {in_words(wait_ns)}: {why}"
 
 
 def while_training(view: View) -> tuple[TakeIn | Stay, str]:
@@ -113,11 +117,11 @@ def while_training(view: View) -> tuple[TakeIn | Stay, str]:
         return Stay(), "no slice is back"
     _, first_ns = _later(view, [0] * back + _soonest(view, LOOKS_AHEAD), view.training)
     which = "a slice is back" if back == 1 else f"{back} slices are back"
-    again = f"a restart with its save takes {_time(view.restart_ns + view.save_ns)}"
+    again = f"a restart with its save takes {in_words(view.restart_ns + view.save_ns)}"
     if first_ns is None:
-        return Stay(), f"{which}; {again}, and one comes anyway in {_time(view.between_ns)}"
+        return Stay(), f"{which}; {again}, and one comes anyway in {in_words(view.between_ns)}"
     if first_ns:
-        return Stay(), f"{which}, and more are expected in {_time(first_ns)}; {again}"
+        return Stay(), f"{which}, and more are expected in {in_words(first_ns)}; {again}"
     return TakeIn(), f"{which}, and the run trains on {view.training}; {again}"
 
 
@@ -156,9 +160,3 @@ def _later(view: View, comes_ns: list[int], trains: int) -> tuple[int, int | Non
                 best = cost, comes_ns[j]
         costs[i] = best
     return costs[0]
-
-
-def _time(ns: int) -> str:
-    """In whole seconds or minutes."""
-    seconds = ns / SECOND_NS
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

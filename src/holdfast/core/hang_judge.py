@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.core import hang_events as told
+from holdfast.core.durations import in_words
 from holdfast.core.hang import (
-    SECOND_NS,
     Experience,
     HangPolicy,
     Limit,
@@ -168,10 +168,12 @@ def describe(one: Hung, at_ns: int, stacks: Sequence[RankStack] = (), ranks: int
     """The story in a sentence: who, since when, by which limit, and where it stands."""
     look, clock = one.look, one.clock
     who = f"rank {look.rank} hung" if ranks > 1 else "hung"
-    passed = _time(at_ns - clock.since_ns)
+    passed = in_words(at_ns - clock.since_ns)
     after = f" after step {look.step}" if look.step_ns else ""
     what = f"no {clock.what}" if clock.what not in WAITS else f"waiting ({clock.what})"
-    words = f"{who}: {what}{after} for {passed} (limit {_time(clock.limit.ns)}: {clock.limit.why})"
+    words = (
+        f"{who}: {what}{after} for {passed} (limit {in_words(clock.limit.ns)}: {clock.limit.why})"
+    )
     stack = next((stack for stack in stacks if stack.rank == look.rank), None)
     if look.process == STOPPED:
         words += f"; its process is {PROCESS_WORDS[STOPPED]}"
@@ -179,12 +181,3 @@ def describe(one: Hung, at_ns: int, stacks: Sequence[RankStack] = (), ranks: int
         kernel = f", in {look.kernel}" if look.kernel else ""
         words += f"; its process is {PROCESS_WORDS[look.process]}{kernel}"
     return words + (f"; in {stack.where}" if stack and stack.where else "")
-
-
-def _time(ns: int) -> str:
-    seconds = ns / SECOND_NS
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 300:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

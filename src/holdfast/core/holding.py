@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import records
-from holdfast.core.notices import in_words
+from holdfast.core.durations import in_words
 
 STATE_WORDS = "finished, not yet durable"
 

@@ -355,15 +355,6 @@ def _only_confirms(before: Announcement, after: Announcement) -> bool:
     return sooner_ns <= SAME_OF_TWO_NS or not newest.notice.is_told
 
 
-def in_words(left_ns: int) -> str:
-    """How long something still takes: "42 s", "12 min", "3.5 h", "2 days"."""
-    left_s = max(0, left_ns) / SECOND_NS
-    for unit, size_s, least in (("days", 86400, 2), ("h", 3600, 2), ("min", 60, 5)):
-        if left_s >= least * size_s:
-            return f"{left_s / size_s:.3g} {unit}"
-    return f"{left_s:.3g} s"
-
-
 # --- clocks -----------------------------------------------------------------------------------
 
 TELLS_SECONDS_NS = SECOND_NS  # clocks that are read from an HTTP answer's date are cut to seconds

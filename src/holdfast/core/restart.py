@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.core.durations import in_words
 from holdfast.core.exits import ExitCause
-from holdfast.core.notices import in_words
 
 SECOND_NS = 1_000_000_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records, restart, rollback
+from holdfast.core.durations import in_words
 from holdfast.core.ending import Verdict, exit_code
 from holdfast.core.holding import given_up_words
-from holdfast.core.notices import in_words
 from holdfast.core.run_before import choose
 from holdfast.core.run_course import Course
 from holdfast.core.run_over import over, over_in_a_gap

@@ -73,11 +73,10 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     run.state = State.DRAINING
     run.ending.is_faulty = True
     who = f"rank {event.rank}: " if run.policy.ranks > 1 else ""
-    return [
-        records.fault(event, cause),
-        act.Say("warning", f"{who}{words}"),
-        act.Kill("a rank was lost"),
-    ]
+    answer: list[act.Action] = [records.fault(event, cause)]
+    if cause is not exits.ExitCause.CONFIGURATION:  # which ends the run: its last words say it
+        answer.append(act.Say("warning", f"{who}{words}"))
+    return [*answer, act.Kill("a rank was lost")]
 
 
 def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:

@@ -8,8 +8,9 @@ from functools import wraps
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
+from holdfast.core.durations import in_words
 from holdfast.core.notice_plan import Plan, What
-from holdfast.core.notices import SAME_NS, Change, News, in_words
+from holdfast.core.notices import SAME_NS, Change, News
 from holdfast.core.run_course import Course
 from holdfast.core.run_over import on_stop_asked_while_keeping
 from holdfast.core.run_saves import after_saving

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import NamedTuple
 
+from holdfast.core.durations import in_words, seconds_in_words
 from holdfast.core.optimum import exact_interval_s
 
 SECOND_NS = 1_000_000_000
@@ -207,7 +207,7 @@ class EverySeconds(SavePolicy):
 
     def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
         """Always the same."""
-        return f"every {_time(self.seconds)}"
+        return f"every {seconds_in_words(self.seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,41 +315,41 @@ class Optimal(SavePolicy):
         """The interval now, and what it follows from."""
         if view.save_total_ns <= 0:
             return (
-                f"the first save, after {_time(self.first_s)} or {self.first_steps} steps: "
-                "it measures what a save costs"
+                f"the first save, after {seconds_in_words(self.first_s)} or {self.first_steps} "
+                "steps: it measures what a save costs"
             )
         best_s, floor_s = self._bounds_s(view)
         interval_s = self._between(best_s, floor_s)
         blocked_ns, total_ns = view.save_blocked_ns, max(view.save_blocked_ns, view.save_total_ns)
         why = (
-            f"every {_time(interval_s)}: a save blocks {_time(blocked_ns / SECOND_NS)} and takes "
-            f"{_time(total_ns / SECOND_NS)}, failures every {_time(self.mtbf_s(view))}"
+            f"every {seconds_in_words(interval_s)}: a save blocks {in_words(blocked_ns)} and takes "
+            f"{in_words(total_ns)}, failures every {seconds_in_words(self.mtbf_s(view))}"
         )
         if interval_s > best_s:
             limit = "writing would not keep up" if floor_s > self.min_s else "more would not help"
-            why += f" ({_time(best_s)} would be best, but {limit})"
+            why += f" ({seconds_in_words(best_s)} would be best, but {limit})"
         elif interval_s < best_s:
-            why += f" ({_time(best_s)} would be best, but that is much to lose)"
+            why += f" ({seconds_in_words(best_s)} would be best, but that is much to lose)"
         return why
 
     def pace(self, view: SaveView) -> Pace:
         """In steps for the memory tier, where a step's time is known; in time elsewhere."""
         if view.save_total_ns <= 0:
-            return Pace(f"first after {_time(self.first_s)} or {self.first_steps} steps")
+            return Pace(f"first after {seconds_in_words(self.first_s)} or {self.first_steps} steps")
         interval_s = self.interval_s(view)
-        total_s, mtbf = view.save_total_ns / SECOND_NS, _time(self.mtbf_s(view))
+        total, mtbf = in_words(view.save_total_ns), seconds_in_words(self.mtbf_s(view))
         if view.tier is Tier.MEMORY:
-            because = f"a copy blocks {_time(view.save_blocked_ns / SECOND_NS)}"
+            because = f"a copy blocks {in_words(view.save_blocked_ns)}"
             because += f" and {self._failures_in_words(view)}"
         elif view.tier is Tier.DURABLE:
             slows = view.slowdown_ppm
             how = "" if slows is None else f", slowing the steps by {slows / 1e4:.1f} %,"
             lost = "is lost" if view.failures_seen else "may be lost"
-            because = f"a write to disk takes {_time(total_s)}{how} and memory {lost} every {mtbf}"
+            because = f"a write to disk takes {total}{how} and memory {lost} every {mtbf}"
         else:
-            because = f"a save takes {_time(total_s)} and failures come every {mtbf}"
+            because = f"a save takes {total} and failures come every {mtbf}"
         if view.tier is not Tier.MEMORY or view.step_time_ns <= 0:
-            return Pace(f"every {_time(interval_s)}", because, interval_s)
+            return Pace(f"every {seconds_in_words(interval_s)}", because, interval_s)
         step_s = view.step_time_ns / SECOND_NS
         steps = max(1, round(interval_s / step_s))
         words = "every step" if steps == 1 else f"every {steps} steps"
@@ -358,12 +358,12 @@ class Optimal(SavePolicy):
     def _failures_in_words(self, view: SaveView) -> str:
         mtbf_s = self.mtbf_s(view)
         if self.burst_s is None or view.calm_ns is None:
-            return f"failures come every {_time(mtbf_s)}"
+            return f"failures come every {seconds_in_words(mtbf_s)}"
         calm_s = view.calm_ns / SECOND_NS
         if mtbf_s < calm_s + self.burst_s:
-            return f"failures come every {_time(mtbf_s)}"
+            return f"failures come every {seconds_in_words(mtbf_s)}"
         since = "the last failure was" if view.failures_seen else "the run began"
-        return f"{since} {_time(calm_s)} ago"
+        return f"{since} {seconds_in_words(calm_s)} ago"
 
 
 LEAST_SHARE = 0.005  # of a drain's time: what no measurement of steps can tell from nothing
@@ -382,17 +382,3 @@ IN_MEMORY = Optimal(
     first_s=1.0,
     first_steps=2,
 )
-
-
-@lru_cache(maxsize=1024)
-def _time(seconds: float) -> str:
-    """One to four digits and a unit: 12 ms, 0.9 s, 41 s, 3.8 h."""
-    below = (unit for unit in _UNITS if seconds < unit[0])
-    _, scale, name = next(below, (0.0, 1 / HOUR_S, "h"))
-    value = seconds * scale
-    if value >= 9.95 or value % 1 == 0:
-        return f"{value:.0f} {name}"
-    return f"{value:.1f} {name}"
-
-
-_UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))

@@ -62,9 +62,9 @@ class Cause(NamedTuple):
 class Spent:
     """Where the chip-time of some stretch of some runs went.
 
-    `kinds` adds up to `elapsed`, and `left_out` is what does not count: see `without_stopped`. `ideal` is what the kept steps would have taken at the pace that
-    was declared ideal, and `paced` the productive chip-time of the runs that declared one: both 0
-    where nobody did.
+    `kinds` adds up to `elapsed`; `left_out` counts nowhere (`without_stopped`). `ideal` is what the
+    kept steps would have taken at the pace that was declared ideal, and `paced` the productive
+    chip-time of the runs that declared one: both 0 where nobody did.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)

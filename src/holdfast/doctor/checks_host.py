@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from holdfast.core.durations import seconds_in_words
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.finding import Finding, Severity
 
@@ -46,7 +47,7 @@ def suspend(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "suspend",
             Severity.NOTE,
-            f"this host has been suspended for {facts.suspended_s:.0f} s since it booted",
+            f"this host was suspended for {seconds_in_words(facts.suspended_s)} since it booted",
             "a run does not train while it sleeps, and connections break",
             "keep it awake: systemd-inhibit --what=sleep holdfast run …",
         )

@@ -26,6 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.core.durations import seconds_in_words
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -187,7 +188,7 @@ def _ensure_free(
     if state is LeaseState.UNKNOWN:
         on_wait(
             f"run {folder.name!r} was held by {holder or 'an unknown process'}; waiting up to "
-            f"{SILENT_AFTER_S:.0f} s to see whether it is alive"
+            f"{seconds_in_words(SILENT_AFTER_S)} to see whether it is alive"
         )
         state = _watch(folder, epoch, clock, sleep)
     elif state is LeaseState.HELD and holder is not None:

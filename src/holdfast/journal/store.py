@@ -200,6 +200,17 @@ class RunStore:
         return _shown_place(self.root)
 
     @property
+    def is_missing(self) -> bool:
+        """Whether it is a folder, and none is there."""
+        return self._remote is None and not self.root.exists()
+
+    @property
+    def why_empty(self) -> str:
+        """What is to be said of a store in which no run was found."""
+        missing = f"there is no folder {self.shown}"
+        return missing if self.is_missing else f"there are no runs in {self.shown} yet"
+
+    @property
     def _remote(self) -> Remote | None:
         return remote_of(self.root)
 
@@ -297,13 +308,14 @@ class RunStore:
         from difflib import get_close_matches  # 10 ms, and needed by a mistyped name alone
 
         names = [name for name in self.names() if is_name(name)]  # others could be no answer
-        hint = "the store has no runs yet; is it the right one (--store)?"
+        if not names:
+            return f"no run is named {name!r}: {self.why_empty}; is it the right store (--store)?"
         if near := get_close_matches(name, names, n=3):
             hint = f"did you mean {' or '.join(near)}?"
-        elif names:
+        else:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             hint = f"the store has {', '.join(names[:5])}{more}"
-        return f"no run is named {name!r} in {_shown_place(self.root)}: {hint}"
+        return f"no run is named {name!r} in {self.shown}: {hint}"
 
 
 def _shown_place(root: Path) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.core.durations import in_words
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.rehearse.tale import Tale
-
-SECOND_NS = 1_000_000_000
 
 
 class What(StrEnum):
@@ -89,10 +88,10 @@ def lines(story: Story) -> list[str]:
         told.append(f"{story.what} at step {story.at_step}")
     if story.known_ns is not None and done_ns is not None:
         verb = "notice heard" if story.what.is_announced else "noticed"
-        told.append(f"{verb} after {_ms(story.known_ns - done_ns)}")
+        told.append(f"{verb} after {in_words(story.known_ns - done_ns)}")
     if tale.leeway_ns is not None:
-        need = f"; a save needs {_s(tale.need_ns)}" if tale.need_ns else "; no save measured yet"
-        told.append(f"deadline {_s(tale.leeway_ns)} after that{need}")
+        need = f"a save needs {in_words(tale.need_ns)}" if tale.need_ns else "no save measured yet"
+        told.append(f"deadline {in_words(tale.leeway_ns)} after that; {need}")
     if tale.is_withdrawn:
         told.append("withdrawn again")
     if tale.agreed_step is not None and tale.ordered_ns is not None:
@@ -117,17 +116,9 @@ def _saved(tale: Tale, ordered_ns: int) -> str:
     left = ""
     if tale.told_deadline_ns is not None:
         left_ns = tale.told_deadline_ns - tale.saved_ns
-        left = f", {_s(abs(left_ns))} {'before' if left_ns >= 0 else 'after'} the deadline"
-    return f"saved {_s(tale.saved_ns - ordered_ns)} after the order{left}"
+        left = f", {in_words(abs(left_ns))} {'before' if left_ns >= 0 else 'after'} the deadline"
+    return f"saved {in_words(tale.saved_ns - ordered_ns)} after the order{left}"
 
 
 def _steps(count: int) -> str:
     return f"{count} step{'' if count == 1 else 's'}" if count else "no step"
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:.0f} ms" if ns < SECOND_NS else _s(ns)
-
-
-def _s(ns: int) -> str:
-    return f"{ns / SECOND_NS:.3g} s"

@@ -6,6 +6,7 @@ import atexit
 import time
 from collections.abc import Callable
 
+from holdfast.core.durations import seconds_in_words
 from holdfast.core.word import Order, unpack
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
@@ -57,8 +58,8 @@ class Waiting:
             say(f"waiting for {self._whom()} to call holdfast.start and run.restore or run.steps")
         if waited_s > JOIN_LIMIT_S:
             raise HoldfastError(
-                f"{self._whom()} did not come within {JOIN_LIMIT_S:.0f} s: every rank calls "
-                "holdfast.start, and run.restore or run.steps"
+                f"{self._whom()} did not come within {seconds_in_words(JOIN_LIMIT_S)}: every rank "
+                "calls holdfast.start, and run.restore or run.steps"
             )
         time.sleep(LOOK_S)
 
