@@ -280,6 +280,22 @@ def test_an_older_supervisors_time_and_failures_count() -> None:
     assert run.failures[0].completed_after == 50  # nothing new since the set
 
 
+def test_a_crash_loop_counts_failures_under_older_supervisors_and_nothing_else_does() -> None:
+    """Four times it got on by a step; started again it fails in the same way with none."""
+    failed = exits.Exit(code=1)
+    signature = exits.signature(exits.ExitCause.USER_ERROR, failed)
+    own = tuple(ev.OwnFailure(n, n, signature) for n in range(4))
+    run = machine(ranks=1)
+    run.handle(ev.Opened(10, 4, high_water=4, failures_seen=6, own_failures=own))
+    run.handle(ev.Chosen(10, ev.Resume("0003-000000000004", 4, 3), "step 4"))
+    run.handle(ev.Launched(12, 4))
+    run.handle(ev.RankExited(100, 4, 0, 99, failed))
+    (end,) = (one for one in run.handle(ev.TreeGone(110, 4)) if isinstance(one, act.EndAttempt))
+    assert end.restart == restart.Restart(15 * restart.SECOND_NS, alike=5)
+    assert end.own_signature == signature
+    assert run.failures_seen == 7
+
+
 def test_a_stray_timer_does_nothing() -> None:
     assert in_state(State.RUNNING).handle(ev.TimerFired(5, Timer.RESTART)) == ()
     assert in_state(State.WAITING).handle(ev.TimerFired(20, Timer.SAVES)) == ()

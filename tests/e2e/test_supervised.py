@@ -147,3 +147,15 @@ def test_a_signal_after_the_end_changes_nothing(house: House) -> None:
         with contextlib.suppress(ProcessLookupError):
             run.send(signal.SIGTERM)
     run.wait(EXIT_DONE)
+
+
+def test_a_crash_loop_goes_on_under_the_next_supervisor(house: House) -> None:
+    script = house.script("raise ValueError('no')")
+    house.holdfast("run", "--name", "r", "--max-failures", 1, "--", sys.executable, script).wait(
+        EXIT_FAILED
+    )
+    again = house.holdfast("run", "--name", "r", "--crash-loop", 2, "--", sys.executable, script)
+    again.saw("Restarting in 15 s; the script failed 2 times in .* in the same way")
+    house.eventually(lambda: "2 failures in the same way" in house.holdfast("ls").wait(EXIT_DONE))
+    again.send(signal.SIGINT)
+    again.wait(EXIT_SAVED)

@@ -197,6 +197,7 @@ class Storekeeper:
             time.time_ns(),
             restart_after_ns=action.restart.delay_ns if action.restart else None,
             alike=action.restart.alike if action.restart else 0,
+            own_signature=action.own_signature,
         )
 
         def record() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -235,7 +236,7 @@ def _run(
             seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
         )
     try:
-        finish = supervisor.run(_opened(folder, job.memory))
+        finish = supervisor.run(_opened(folder, job.memory, job.policy.restart.looks_back_ns))
     finally:
         forget_imports(job.scratch)
     carrier.close(CARRY_LIMIT_S)
@@ -273,7 +274,7 @@ def _working_directory() -> str:
         ) from error
 
 
-def _opened(folder: RunFolder, memory: MemoryJob | None) -> ev.Opened:
+def _opened(folder: RunFolder, memory: MemoryJob | None, looks_back_ns: int) -> ev.Opened:
     known = attempts(folder)
     observed_ns, failures, memory_lost = _past(known)
     return ev.Opened(
@@ -284,6 +285,7 @@ def _opened(folder: RunFolder, memory: MemoryJob | None) -> ev.Opened:
         observed_ns=observed_ns,
         memory_lost=memory_lost,
         wishes=standing_wishes(folder, known),
+        own_failures=_own_failures(known, looks_back_ns),
     )
 
 
@@ -305,6 +307,18 @@ def _past(known: Attempts) -> tuple[int, int, int]:
             failures += record.end.cause not in FREE_CAUSES
             memory_lost += record.end.cause in LOSS_CAUSES
     return observed_ns, failures, memory_lost
+
+
+def _own_failures(known: Attempts, looks_back_ns: int) -> tuple[ev.OwnFailure, ...]:
+    """The script's own of late, by the clock of the supervisor that begins."""
+    now, unix_ns = now_ns(), time.time_ns()
+    return tuple(
+        ev.OwnFailure(record.attempt, now - age_ns, end.own_signature)
+        for record in known.records
+        if (end := record.end) is not None
+        and end.own_signature
+        and (age_ns := max(0, unix_ns - end.ended_unix_ns)) < looks_back_ns
+    )
 
 
 def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:

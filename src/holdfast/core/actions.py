@@ -165,7 +165,7 @@ class EndAttempt:
     """Write how the attempt ended beside its record; an incident if it was a disruption.
 
     `restart`: when the next one starts, and whether this end is one of a crash loop; None: the run
-    is over, or somebody wanted it to go back.
+    is over, or somebody wanted it to go back. `own_signature`: of a failure of the script's own.
     """
 
     attempt: int
@@ -174,6 +174,7 @@ class EndAttempt:
     rank: int | None
     is_incident: bool
     restart: Restart | None = None
+    own_signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from holdfast.core.events import (
     Launched,
     Noticed,
     Opened,
+    OwnFailure,
     RankExited,
     Resume,
     RollbackAsked,
@@ -75,11 +76,14 @@ def _resume(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"resume": _made(Resume, data.get("resume"))}
 
 
-def _wishes(data: Mapping[str, Any]) -> dict[str, Any]:
-    wishes = data.get("wishes", ())
-    if not isinstance(wishes, Sequence):
-        raise ValueError("Opened has no wishes")
-    return {"wishes": tuple(_made(Wish, wish) for wish in wishes)}
+def _opened(data: Mapping[str, Any]) -> dict[str, Any]:
+    wishes, own = data.get("wishes", ()), data.get("own_failures", ())
+    if not (isinstance(wishes, Sequence) and isinstance(own, Sequence)):
+        raise ValueError("Opened has no wishes, or no failures")
+    return {
+        "wishes": tuple(_made(Wish, wish) for wish in wishes),
+        "own_failures": tuple(_made(OwnFailure, one) for one in own),
+    }
 
 
 def _waited(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def _ranks_of(part: type[Any]) -> _Parts:
 _Parts = Callable[[Mapping[str, Any]], dict[str, Any]]
 _PARTS: dict[type[Any], _Parts] = {
     Chosen: _resume,
-    Opened: _wishes,
+    Opened: _opened,
     Launched: _waited,
     RollbackAsked: _wish,
     Noticed: _notice,

@@ -55,12 +55,22 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFailure:
+    """An attempt that the script itself ended (`exits.is_from_script`), and in which way."""
+
+    attempt: int
+    at_ns: int
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
 
     `high_water` is the highest step that any attempt completed; `failures_seen` and `observed_ns`
     are what is known of this run's failure rate from before, `memory_lost` how many of them took
-    the memory of their host along. `wishes` to go back that still stand.
+    the memory of their host along. `wishes` to go back that still stand. `own_failures` of late,
+    oldest first, under earlier supervisors.
     """
 
     at_ns: int
@@ -70,6 +80,7 @@ class Opened:
     observed_ns: int = 0
     wishes: tuple[Wish, ...] = ()
     memory_lost: int = 0
+    own_failures: tuple[OwnFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,10 +94,13 @@ def end_of_attempt(
     words: str,
     rank: int | None = None,
     again: Restart | None = None,
+    own_signature: str = "",
 ) -> list[act.Action]:
     """The same, and beside the attempt's record; an incident unless the run is done."""
     is_incident = cause is not ExitCause.DONE
-    ended = act.EndAttempt(attempt, HISTORY_CAUSE[cause], words, rank, is_incident, again)
+    ended = act.EndAttempt(
+        attempt, HISTORY_CAUSE[cause], words, rank, is_incident, again, own_signature
+    )
     return [attempt_end(attempt, at_ns, cause), ended]
 
 

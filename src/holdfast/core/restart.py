@@ -26,7 +26,8 @@ class Failure:
     `completed_before` and `completed_after`: the highest step that any attempt had completed when
     this one began, and when it ended. `signature` as of `core.exits.signature`. `asked_rollback`:
     the script gave up and asked to go back; the attempts after it count from there.
-    `is_from_script` as of `core.exits.is_from_script`.
+    `is_from_script` as of `core.exits.is_from_script`. `is_earlier`: it was under an earlier
+    supervisor, and counts for a crash loop alone.
     """
 
     attempt: int
@@ -37,6 +38,7 @@ class Failure:
     at_ns: int
     asked_rollback: bool = False
     is_from_script: bool = False
+    is_earlier: bool = False
 
     @property
     def made_progress(self) -> bool:
@@ -140,10 +142,10 @@ def _parts(policy: RestartPolicy) -> tuple[RestartPolicy, ...]:
 
 
 def without_progress(failures: Sequence[Failure]) -> Sequence[Failure]:
-    """The row of failures at the end that completed no new step."""
+    """The row of failures at the end, under this supervisor, that completed no new step."""
     count = 0
     for failure in reversed(failures):
-        if failure.made_progress:
+        if failure.made_progress or failure.is_earlier:
             break
         count += 1
     return failures[len(failures) - count :]
@@ -204,7 +206,11 @@ class SameFailure(RestartPolicy):
         if not row:
             return NOTHING_AGAINST_IT
         first = max(0, len(failures) - len(row) - 1)
-        same = [f for f in failures[first:] if f.signature == last.signature]
+        same = [
+            one
+            for one in failures[first:]
+            if one.signature == last.signature and not one.is_earlier
+        ]
         if len(same) < self.times:
             return NOTHING_AGAINST_IT
         attempts = ", ".join(str(f.attempt) for f in same)

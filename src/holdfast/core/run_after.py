@@ -56,6 +56,7 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         has_session = any(gone.exit.has_session for gone in run.ending.by_rank.values())
         return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else NO_SESSION)
     decision: restart.Decision | None
+    own_signature = ""
     stops = run.stop is not None or cause is exits.ExitCause.STOPPED
     if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
         decision, reason = None, ""
@@ -66,8 +67,9 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         decision, reason = restart.GiveUp(), ""
     else:
         decision, reason = _judge(run, at_ns, verdict, asks)
+        own_signature = verdict.signature if verdict.is_from_script else ""
     again = decision if isinstance(decision, restart.Restart) else None
-    answer += records.end_of_attempt(run.attempt, at_ns, cause, words, rank, again)
+    answer += records.end_of_attempt(run.attempt, at_ns, cause, words, rank, again, own_signature)
     if stops:
         fault = words if run.ending.is_faulty else None
         last_words = run.stopping.last_words(run.saving.what_is_saved, fault)

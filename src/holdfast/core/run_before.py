@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import rollback
+from holdfast.core import restart, rollback
 from holdfast.core.ending import Ending
+from holdfast.core.exits import ExitCause
 from holdfast.core.run_course import Course
 from holdfast.core.run_over import over_in_a_gap
 from holdfast.core.run_state import State, Timer
@@ -15,7 +16,20 @@ def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
     """Take over what is known of the run, and ask the store what to restore."""
     run.next_attempt = event.next_attempt
     run.high_water = event.high_water
-    run.failures_before = event.failures_seen
+    run.failures = tuple(
+        restart.Failure(
+            one.attempt,
+            ExitCause.USER_ERROR,
+            one.signature,
+            completed_before=0,
+            completed_after=0,
+            at_ns=one.at_ns,
+            is_from_script=True,
+            is_earlier=True,
+        )
+        for one in event.own_failures
+    )
+    run.failures_before = event.failures_seen - len(run.failures)
     run.losses_before = event.memory_lost
     run.saving.observed_ns = event.observed_ns
     run.rollbacks.add(event.wishes)

@@ -46,6 +46,7 @@ class AttemptEnd:
 
     `restart_after_ns`: how long after it the next one was to start; None: nobody planned one.
     `alike`: how many failures in the same way made it one of a crash loop; 0: it was none.
+    `own_signature`: what failures of the script's own share that are the same; "": it was none.
     """
 
     cause: str
@@ -54,6 +55,7 @@ class AttemptEnd:
     ended_unix_ns: int
     restart_after_ns: int | None = None
     alike: int = 0
+    own_signature: str = ""
 
     @property
     def done(self) -> bool:
@@ -383,6 +385,7 @@ def _end_to_json(end: AttemptEnd) -> dict[str, Any]:
         "ended_unix_ns": end.ended_unix_ns,
         "restart_after_ns": end.restart_after_ns,
         "alike": end.alike,
+        "own_signature": end.own_signature,
     }
 
 
@@ -401,6 +404,7 @@ def _read_end(path: str | Path) -> AttemptEnd | None:
             if "restart_after_ns" in raw
             else None,
             alike=whole(raw, "alike") if "alike" in raw else 0,
+            own_signature=text(raw, "own_signature") if "own_signature" in raw else "",
         )
     except ValueError as error:
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
