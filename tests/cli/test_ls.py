@@ -16,7 +16,7 @@ from holdfast.journal.attempts import AttemptEnd, AttemptRecord, create_attempt,
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LastWords, LeaseState, LeaseView, acquire
 from holdfast.journal.store import RunStore
-from holdfast.runs.state import state_of
+from holdfast.runs.state import SUPERVISOR_DIED, state_of
 
 SCRATCH = {"parent": None, "resume_step": 0, "restore_set": None}
 
@@ -144,6 +144,23 @@ def test_a_run_ended_as_its_supervisor_said(
     ended = AttemptEnd(cause, "ValueError", (1,), 10**12, restart_after_ns)
     attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0, end=ended)
     told = LastWords(exit_code, "Ctrl-C: nothing was running")
+    lease = LeaseView(LeaseState.RELEASED, 1, None, 0, told)
+    assert state_of(lease, attempt, 10**12) == state
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        (None, ("interrupted", SUPERVISOR_DIED)),
+        (LastWords(69, "make room"), ("failed", "make room")),
+        (LastWords(75, "stopped"), ("stopped", "stopped")),
+        (LastWords(0, "done"), ("done", "")),
+    ],
+)
+def test_where_a_full_store_has_not_taken_the_end_the_supervisor_told_it(
+    told: LastWords | None, state: tuple[str, str]
+) -> None:
+    attempt = AttemptRecord(0, None, 0, None, 1, 1, 1, "", 0)
     lease = LeaseView(LeaseState.RELEASED, 1, None, 0, told)
     assert state_of(lease, attempt, 10**12) == state
 

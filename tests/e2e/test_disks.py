@@ -157,6 +157,10 @@ def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None
     assert f"the run store did not take the last one, {LAST} (step " in out.splitlines()[-1]
     assert "\nfinal" not in out
     assert "attempt 1" not in out
+    told = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    assert told["run"]["state"] == "failed"
+    assert "the run store did not take the last one" in told["run"]["why"]
+    assert "make room there" in house.holdfast("ls").wait(EXIT_DONE)
     store_disk.empty()
     assert 0 < house.saved_step() < LAST
     again = house.run(steps=LAST).wait(EXIT_DONE)

@@ -13,7 +13,9 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.journal import tape
 from holdfast.journal.layout import CHUNK_RECORDS, Identity, NoteType, Word
+from holdfast.journal.lease import LastWords, acquire, view
 from holdfast.journal.reader import read_journal
+from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 
 IDENTITY = Identity("run", 0, "i", 0, "host", 0, "boot")
@@ -38,6 +40,19 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
+
+
+def test_how_a_run_ended_is_told_though_the_disk_is_full(small_disk):
+    folder = RunStore(small_disk).create("r")
+    lease = acquire(folder)
+    fill(small_disk / "ballast")
+    told = LastWords(69, "make room in the run store")
+    lease.release(told)
+    assert view(folder).last_words == told
+    (small_disk / "ballast").unlink()
+    acquire(folder).release(told)
+    assert view(folder).epoch == 2
+    assert not (folder.lease_dir / "reserved").exists()
 
 
 def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):

@@ -85,6 +85,15 @@ def test_another_process_s_leavings_are_left_alone(folder):
     assert live_journals(folder) == {}
 
 
+def test_an_empty_file_in_the_store_is_nobodys_journal(folder):
+    """It was made there, and then the disk was full."""
+    live = live_file(folder)
+    stored = folder.attempt_journal_dir(0) / live.name
+    stored.touch()
+    JournalWriter.create(live, who()).close()
+    assert live_journals(folder) == {stored: live}
+
+
 def test_no_scratch_is_made_by_looking(folder, tmp_path):
     assert live_journals(folder) == {}
     assert not (tmp_path / "scratch").exists()

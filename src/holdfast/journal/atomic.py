@@ -137,6 +137,46 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
         remote.written(path)
 
 
+def reserve(path: Path, size_bytes: int) -> None:
+    """Make a file there whose room `create_reserved` uses once the disk is full; or do without."""
+    if remote_of(path) is None:
+        with contextlib.suppress(OSError):
+            write_plain(path, b" " * size_bytes)
+
+
+def create_reserved(path: Path, data: bytes, reserved: Path) -> None:
+    """As `create_exclusive`, in the room of `reserved` where the disk has no other; it goes.
+
+    Only for a name that nobody else creates.
+    """
+    try:
+        create_exclusive(path, data)
+    except StoreUnavailable:
+        try:
+            _fill(reserved, data)
+            reserved.rename(path)
+            sync_folder(path.parent)
+        except OSError:
+            pass
+        else:
+            return
+        raise
+    with contextlib.suppress(OSError):
+        reserved.unlink(missing_ok=True)
+
+
+def _fill(path: Path, data: bytes) -> None:
+    """Overwrite a file from its beginning with JSON, after which blanks may stand."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_json(path: str | Path, max_bytes: int = JSON_MAX_BYTES) -> dict[str, Any]:
     """The JSON object in `path`.
 

@@ -3,6 +3,7 @@
     lease/000007.json       claim of epoch 7: who holds it. Made by `link`, never changed or removed
     lease/000007.alive      the holder's heartbeat: a counter, replaced every HEARTBEAT_S
     lease/000007.released   the holder gave the lease back; how it ended the run, if it did
+    lease/reserved          room for that, should the disk be full then
 
 The run is held by the claim with the highest epoch. To acquire it, one finds that claim, makes sure
 that its holder is gone, and creates the claim of the next epoch. Because claims stay for ever, that
@@ -30,9 +31,11 @@ from holdfast.core.durations import seconds_in_words
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
+    create_reserved,
     encode_json,
     make_part,
     read_json,
+    reserve,
     store_errors,
     write_atomic,
 )
@@ -51,6 +54,7 @@ DYING_EVERY_S = 0.01
 _CLAIM, _ALIVE, _RELEASED = "json", "alive", "released"
 _EPOCH_DIGITS = 12  # nobody claims so often; a longer name would make the next one too long
 _HEARTBEAT_BYTES = 64
+_RESERVED_BYTES = 4096
 
 
 class LeaseState(Enum):
@@ -127,7 +131,8 @@ class Lease:
             return
         told = last_words._asdict() if last_words is not None else {}
         with contextlib.suppress(FileExistsError):
-            create_exclusive(_path(self.folder, self.epoch, _RELEASED), encode_json(told))
+            released = _path(self.folder, self.epoch, _RELEASED)
+            create_reserved(released, encode_json(told), _reserved(self.folder))
 
     def _inert(self) -> bool:
         return os.getpid() != self.holder.pid
@@ -161,6 +166,7 @@ def acquire(
             # Somebody was faster, or a network filesystem listed the folder from its cache. The
             # claim of this epoch is there, whatever a listing says: judge that one.
             continue
+        reserve(_reserved(folder), _RESERVED_BYTES)
         return Lease(folder, epoch, holder)
 
 
@@ -250,6 +256,10 @@ def _state(folder: RunFolder, epoch: int, holder: Holder | None) -> LeaseState:
 
 def _path(folder: RunFolder, epoch: int, kind: str) -> Path:
     return folder.lease_dir / f"{epoch:06d}.{kind}"
+
+
+def _reserved(folder: RunFolder) -> Path:
+    return folder.lease_dir / "reserved"
 
 
 def _newest_epoch(folder: RunFolder) -> int:

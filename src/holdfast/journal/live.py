@@ -7,7 +7,6 @@ been brought home. Whoever asks on the same host reads them there.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -35,9 +34,9 @@ def live_journals(folder: RunFolder) -> dict[Path, Path]:
                 if identity is None:
                     continue
                 home = home_of(folder, on_record, identity, live.name)
-                if home is None or (os.path.lexists(home) and identity_of(home) != identity):
-                    continue
-                found[home] = live
+                # A full disk leaves an empty file there, or none.
+                if home is not None and identity_of(home) in (None, identity):
+                    found[home] = live
     return found
 
 

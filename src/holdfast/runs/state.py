@@ -6,7 +6,7 @@ from holdfast.core.durations import in_words
 from holdfast.core.holding import STATE_WORDS
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, Attempts
-from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView
+from holdfast.journal.lease import SILENT_AFTER_S, LastWords, LeaseState, LeaseView
 
 RUNNING, SILENT, NEW, DONE = "running", "silent", "new", "done"
 STOPPED, FAILED, INTERRUPTED = "stopped", "failed", "interrupted"
@@ -38,8 +38,16 @@ def state_of(
     if newest is None:
         return NEW, "it was never launched"
     if newest.end is None:
-        return INTERRUPTED, SUPERVISOR_DIED
+        return _told(lease.last_words)
     return _ended(newest.end, lease)
+
+
+def _told(last_words: LastWords | None) -> tuple[str, str]:
+    """As its supervisor told when it gave the run back: a full store has not taken the end."""
+    if last_words is None:
+        return INTERRUPTED, SUPERVISOR_DIED
+    words = "" if last_words.words == "done" else last_words.words
+    return ENDED_WITH.get(last_words.exit_code, FAILED), words
 
 
 def _ended(end: AttemptEnd, lease: LeaseView) -> tuple[str, str]:

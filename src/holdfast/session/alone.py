@@ -22,7 +22,9 @@ from holdfast.core.rollback import Rollbacks, wish_words
 from holdfast.core.saves import SavePolicy
 from holdfast.core.saving import Saving
 from holdfast.errors import (
+    EXIT_DONE,
     EXIT_SAVED_START_ME_AGAIN,
+    EXIT_USER_FAILURE,
     ConfigurationError,
     DeclaredFailure,
     HoldfastError,
@@ -32,7 +34,7 @@ from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, n
 from holdfast.journal.clocks import CLOCK_ID, now_ns
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.layout import NoteType, Phase
-from holdfast.journal.lease import HEARTBEAT_S, Lease, acquire
+from holdfast.journal.lease import HEARTBEAT_S, LastWords, Lease, acquire
 from holdfast.journal.names import new_id
 from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.scratch import make_scratch, remove_scratch
@@ -50,6 +52,11 @@ if TYPE_CHECKING:
     from holdfast.snapshot.catalog import Catalog
 
 HEARTBEAT_NS = int(HEARTBEAT_S * 1e9)
+_EXIT_CODES = {
+    DONE: EXIT_DONE,
+    "stopped": EXIT_SAVED_START_ME_AGAIN,
+    "preempted": EXIT_SAVED_START_ME_AGAIN,
+}
 
 
 class Alone(Attachment):
@@ -232,8 +239,12 @@ class Alone(Attachment):
         self.writer.flush()
         self._bring_home(cause, words)
         super().close()
+        self._give_back(cause, words)
+
+    def _give_back(self, cause: str, words: str) -> None:
+        code = _EXIT_CODES.get(cause, EXIT_USER_FAILURE)
         with contextlib.suppress(HoldfastError, OSError):
-            self._lease.release()
+            self._lease.release(LastWords(code, words) if self._created else None)
 
     def _record_end(self, cause: str) -> None:
         """For the ledger: the run is over, and who ended it may take their time."""
@@ -353,8 +364,7 @@ class Alone(Attachment):
         self._record_end(cause)
         self.writer.flush_for_owner()
         self._bring_home(cause, words)
-        with contextlib.suppress(HoldfastError, OSError):
-            self._lease.release()
+        self._give_back(cause, words)
         os._exit(EXIT_SAVED_START_ME_AGAIN)
 
     def _fact(self, **payload: Any) -> None:
