@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.said import Memory, Said, moment_ns
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Answer, Server
@@ -54,7 +52,7 @@ def spot_action(text: str) -> dict[str, Said]:
     told = _object(text, SPOT)
     if not told:
         return {}
-    at_unix_ns, action = _moment(told.get("time")), str(told.get("action", "terminate"))
+    at_unix_ns, action = moment_ns(told.get("time")), str(told.get("action", "terminate"))
     words = f"Spot interruption: {action}"
     return {SPOT: Said(NoticeAction.TERMINATE, words, at_unix_ns=at_unix_ns, lead_ns=SPOT_LEAD_NS)}
 
@@ -84,7 +82,7 @@ def scheduled(text: str, now_unix_ns: int) -> dict[str, Said]:
         if str(event.get("State", "active")).lower() in OVER:
             continue
         code, event_id = str(event.get("Code", "")), str(event.get("EventId", ""))
-        at_unix_ns = _moment(event.get("NotBefore"))
+        at_unix_ns = moment_ns(event.get("NotBefore"))
         has_come = at_unix_ns is not None and at_unix_ns <= now_unix_ns
         says[event_id or code] = Said(
             SCHEDULED_ACTIONS.get(code, NoticeAction.TERMINATE),
@@ -104,22 +102,6 @@ def _object(text: str, item: str) -> Mapping[str, Any]:
     if not isinstance(told, Mapping):
         raise Trouble(f"{item} says {text[:40]!r} instead of an object of JSON")
     return told
-
-
-def _moment(text: object) -> int | None:
-    """A date as 2026-11-20T21:00:40Z, or as 20 Nov 2026 21:00:40 GMT; None: none is told."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(str(text))
-        except (ValueError, TypeError, OverflowError):
-            raise Trouble(f"{str(text)[:40]!r} is no date") from None
-    if moment.tzinfo is None:
-        raise Trouble(f"{str(text)[:40]!r} is a date without its zone")
-    return int(moment.timestamp()) * SECOND_NS
 
 
 class Aws:

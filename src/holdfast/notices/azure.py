@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.said import Memory, Said, moment_ns
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Answer, Server
@@ -66,7 +65,7 @@ def events(told: Any, name: str) -> dict[str, Said]:
             action,
             ": ".join(filter(None, (kind, str(event.get("Description") or "")))),
             NoticeState.STARTED if has_started else NoticeState.SCHEDULED,
-            at_unix_ns=None if has_started else _moment(event.get("NotBefore")),
+            at_unix_ns=None if has_started else moment_ns(event.get("NotBefore") or None),
             lead_ns=None if has_started else lead_ns,
             event_id=event_id,
         )
@@ -88,19 +87,6 @@ def may_approve(told: Any, name: str, event_id: str) -> tuple[bool, str]:
         others = ", ".join(one for one in named[:5] if one.casefold() != name.casefold())
         return False, f"the event is not approved: it is about {others or 'nobody'} as well"
     return True, f"event {event_id} is approved: it need not wait for its time"
-
-
-def _moment(text: object) -> int | None:
-    """A date as Mon, 19 Sep 2016 18:29:47 GMT; None: none is told."""
-    if not text:
-        return None
-    try:
-        moment = parsedate_to_datetime(str(text))
-    except (ValueError, TypeError, OverflowError):
-        raise Trouble(f"{str(text)[:40]!r} is no date") from None
-    if moment.tzinfo is None:
-        raise Trouble(f"{str(text)[:40]!r} is a date without its zone")
-    return int(moment.timestamp()) * SECOND_NS
 
 
 class Azure:

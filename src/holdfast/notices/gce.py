@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.said import Memory, Said, moment_ns
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Answer, Server
@@ -106,7 +105,9 @@ def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
     words = " ".join(filter(None, (kind, "maintenance")))
     if status == "ONGOING":
         return Said(action, words, NoticeState.STARTED)
-    return Said(action, words, at_unix_ns=_moment(fields.get("windowstarttime")))
+    begins = fields.get("windowstarttime")
+    is_told = isinstance(begins, str) and begins
+    return Said(action, words, at_unix_ns=moment_ns(begins) if is_told else None)
 
 
 def _fields(told: Any) -> dict[str, Any]:
@@ -119,18 +120,6 @@ def _fields(told: Any) -> dict[str, Any]:
     if len(told) == 1 and isinstance(inner := next(iter(told.values())), Mapping):
         return _fields(inner)
     return {"".join(c for c in str(key).lower() if c.isalnum()): it for key, it in told.items()}
-
-
-def _moment(text: object) -> int | None:
-    if not isinstance(text, str) or not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Trouble(f"{text[:40]!r} is no date") from None
-    if moment.tzinfo is None:
-        raise Trouble(f"{text[:40]!r} is a date without its zone")
-    return int(moment.timestamp()) * SECOND_NS
 
 
 class Gce:

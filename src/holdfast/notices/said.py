@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 
-from holdfast.core.notices import Notice, NoticeAction, NoticeState, Scope
-from holdfast.notices.protocol import Tools
+from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState, Scope
+from holdfast.notices.protocol import Tools, Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,25 @@ class Said:
     lead_ns: int | None = None
     event_id: str = ""
     scope: Scope = Scope.VM
+
+
+def moment_ns(text: object) -> int | None:
+    """A date in ISO 8601, or as 20 Nov 2026 21:00:40 GMT, in unix ns; None: none is told.
+
+    Raises Trouble for what is no date with its zone.
+    """
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(str(text))
+        except (ValueError, TypeError, OverflowError):
+            raise Trouble(f"{str(text)[:40]!r} is no date") from None
+    if moment.tzinfo is None:
+        raise Trouble(f"{str(text)[:40]!r} is a date without its zone")
+    return int(moment.timestamp()) * SECOND_NS
 
 
 class Memory:

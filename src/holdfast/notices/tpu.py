@@ -11,13 +11,12 @@ import asyncio
 import importlib
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
-from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState, Scope
+from holdfast.core.notices import NoticeAction, NoticeState, Scope
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.said import Memory, Said, moment_ns
 
 API = "google.cloud.tpu_v2alpha1"  # version 2 does not tell of coming maintenance
 OPTION = re.compile(r"(projects/[^/@]+/locations/[^/@]+/nodes/[^/@]+)(?:@([^@]+))?")
@@ -45,7 +44,8 @@ def node_says(node: Any, now_unix_ns: int) -> dict[str, Said]:
     if words := ENDING.get(_word(node.state)):
         says["state"] = _ends(words)
     window = node.upcoming_maintenance
-    at_unix_ns = _moment(window.window_start_time) if window else None
+    begins = window.window_start_time if window else ""
+    at_unix_ns = moment_ns(_FRACTION.sub("", begins)) if begins else None
     is_ongoing = bool(window) and _word(window.maintenance_status) == "ONGOING"
     if _word(node.health) == "UNHEALTHY_MAINTENANCE" or is_ongoing:
         says["maintenance"] = _ends(_line(node.health_description) or "maintenance of the slice")
@@ -76,18 +76,6 @@ def _word(value: Any) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:WORDS_CHARS]
-
-
-def _moment(text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(_FRACTION.sub("", text))
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise Trouble(f"{text[:40]!r} is no date with its zone")
-    return int(moment.timestamp()) * SECOND_NS
 
 
 class Tpu:
