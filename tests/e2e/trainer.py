@@ -54,7 +54,7 @@ def save_if_told(run: hf.Run, step: int, *, every_rank: bool = False) -> None:
     `every_rank`: nothing else keeps the ranks in step, so each waits for the order.
     """
     if str(step) in os.environ.get("SAVE_AT", "").split(",") and (every_rank or rank() == "0"):
-        boundary.ORDER_PATIENCE_NS = 30 * 10**9  # this very step, also on a loaded machine
+        asked_save.PATIENCE_NS = 30 * 10**9  # this very step, also on a loaded machine
         run.save(tag="told", wait=True)
 
 
@@ -94,7 +94,7 @@ hold("import")
 import numpy as np  # noqa: E402
 
 import holdfast as hf  # noqa: E402
-from holdfast.session import boundary  # noqa: E402
+from holdfast.session import asked_save  # noqa: E402
 
 
 class Average:

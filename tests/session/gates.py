@@ -14,7 +14,7 @@ from pathlib import Path
 import holdfast as hf
 from holdfast.core.word import Order, unpack
 from holdfast.journal.layout import Word
-from holdfast.session import boundary
+from holdfast.session import asked_save
 
 
 def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B006 - remembered
@@ -38,7 +38,7 @@ def hold_at_the_stop(run: hf.Run, step: int) -> None:
 def in_step(run: hf.Run, step: int) -> None:
     """What a test wants of this step, before it is done."""
     if os.environ.get("TAG_AT") == str(step):
-        boundary.ORDER_PATIENCE_NS = 30 * 10**9  # this very step, also on a loaded machine
+        asked_save.PATIENCE_NS = 30 * 10**9  # this very step, also on a loaded machine
         run.save(tag="asked", wait=True)
     if os.environ.get("CRASH_AT") == f"{run.rank}:{step}":
         raise ValueError(f"the loss is not a number at step {step}")

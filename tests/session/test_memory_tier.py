@@ -18,7 +18,7 @@ from holdfast.core.word import Order, pack, unpack, with_buffer
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter
-from holdfast.session import boundary
+from holdfast.session import asked_save
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
 from holdfast.session.memory import MemoryTier, RamPlace
@@ -79,8 +79,8 @@ class Trainer:
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainer]:
-    for limit in ("ORDER_LIMIT_NS", "ORDER_PATIENCE_NS"):
-        monkeypatch.setattr(boundary, limit, 10**18)  # a busy machine is not a failure
+    for limit in ("LIMIT_NS", "PATIENCE_NS"):
+        monkeypatch.setattr(asked_save, limit, 10**18)  # a busy machine is not a failure
     one = Trainer(tmp_path)
     yield one
     one.close()
@@ -191,7 +191,7 @@ def test_an_asked_save_is_awaited_as_long_as_no_other_is_in_its_way(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who orders may wait for a slow disk: the save is of this step all the same."""
-    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    monkeypatch.setattr(asked_save, "LIMIT_NS", 0)
     looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(1, 1, None))
     trainer.ask()
     assert len(looks) == 5
@@ -200,13 +200,13 @@ def test_an_asked_save_is_awaited_as_long_as_no_other_is_in_its_way(
 def test_an_asked_save_does_not_wait_for_another_unless_the_script_does(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    monkeypatch.setattr(asked_save, "LIMIT_NS", 0)
     trainer.boundary.done(1)
     trainer.order(1, 1, None)
     looks = _answer_at_look(trainer, monkeypatch, 5, lambda: trainer.order(2, 2, None))
     trainer.ask()
     assert len(looks) == 1
-    trainer.boundary._is_answered = True
+    trainer.boundary._asked.is_answered = True
     trainer.boundary.wait_for_commit = True
     trainer.ask()
     assert len(looks) == 5
@@ -215,16 +215,16 @@ def test_an_asked_save_does_not_wait_for_another_unless_the_script_does(
 def test_who_does_not_answer_is_awaited_for_long_only_once(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
-    monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 0)
+    monkeypatch.setattr(asked_save, "LIMIT_NS", 0)
+    monkeypatch.setattr(asked_save, "PATIENCE_NS", 0)
     looks = _answer_at_look(trainer, monkeypatch, 9, lambda: trainer.order(1, 1, None))
     trainer.ask()
-    monkeypatch.setattr(boundary, "ORDER_PATIENCE_NS", 10**18)
+    monkeypatch.setattr(asked_save, "PATIENCE_NS", 10**18)
     trainer.ask()
     assert len(looks) == 2
     trainer.order(1, 1, None)
     trainer.ask()
-    assert trainer.boundary._is_answered
+    assert trainer.boundary._asked.is_answered
 
 
 def _answer_at_look(
@@ -242,7 +242,7 @@ def _answer_at_look(
         return words.load(word)
 
     watched = types.SimpleNamespace(load=load)
-    monkeypatch.setattr(trainer.boundary, "_words", watched)
+    monkeypatch.setattr(trainer.boundary._asked, "_words", watched)
     return looks
 
 
@@ -307,7 +307,7 @@ def test_a_save_that_is_not_ordered_in_time_is_of_a_later_step(
 ) -> None:
     trainer.order(1, 5, None)
     before = trainer.words.load(Word.ORDER)
-    monkeypatch.setattr(boundary, "ORDER_LIMIT_NS", 0)
+    monkeypatch.setattr(asked_save, "LIMIT_NS", 0)
     assert not trainer.boundary.await_order(before)
     trainer.order(2, 1, None)
     assert trainer.boundary.await_order(before)

@@ -27,13 +27,8 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import WordsPage
 from holdfast.journal.writer import JournalWriter
+from holdfast.session.asked_save import WAIT_STEP_S, AskedSave
 
-WAIT_STEP_S = 0.001
-# Whoever asks for a save of this very step waits for its order: for several looks of a supervisor
-# at this rank's words where another save may be in the way, and longer where nothing is but a
-# supervisor that waits for a slow disk itself.
-ORDER_LIMIT_NS = 500_000_000
-ORDER_PATIENCE_NS = 5_000_000_000
 SUPERVISOR_LOST_NS = 15_000_000_000
 # A place to stop between two steps counts only this long after a boundary: the next boundary is
 # often as near, and it is the one that all ranks come to.
@@ -76,7 +71,7 @@ class Boundary:
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
-        self._is_answered = True  # the last save that was asked for was ordered in time
+        self._asked = AskedSave(writer)
         self.done = self._make_done()
 
     # --- the hot path -----------------------------------------------------------------------
@@ -311,30 +306,8 @@ class Boundary:
         """
         if self.expected == NO_STEP:
             return True
-        step, asked_ns = self.expected + self.shift, now_ns()
-        token = self._writer.open_span("save")
-        try:
-            while True:
-                order = self._words.load(Word.ORDER)
-                if _answers(order, before, step):
-                    self._is_answered = True
-                    return True
-                if now_ns() - asked_ns > self._order_limit_ns(order, step):
-                    self._is_answered = False
-                    return False
-                time.sleep(WAIT_STEP_S)
-        finally:
-            self._writer.close_span(token)
-
-    def _order_limit_ns(self, order: int, step: int) -> int:
-        ordered = unpack(order)
-        if not self._is_answered:
-            return ORDER_LIMIT_NS  # who did not answer once must not slow every step
-        if ordered.step > step:
-            return ORDER_LIMIT_NS  # other ranks may need this one to come to that step
-        is_under_way = ordered.epoch not in (0, unpack(self._words.load(Word.VERDICT)).epoch)
-        # Who waits for the commit waits for the save in its way as well.
-        return ORDER_LIMIT_NS if is_under_way and not self.wait_for_commit else ORDER_PATIENCE_NS
+        step = self.expected + self.shift
+        return self._asked.await_order(before, step, until_durable=self.wait_for_commit)
 
     def poll(self) -> None:
         """Leave if nothing more will be saved, or once the last step is; raises Stop.
@@ -402,18 +375,6 @@ class Boundary:
     def _supervisor_lost(self) -> bool:
         alive_ns = self._words.load(Word.SUPERVISOR_ALIVE_AT)
         return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
-
-
-def _answers(order: int, before: int, step: int) -> bool:
-    """Whether a save of this step is ordered, or since then one of a later step, or to leave.
-
-    One of a later step that was ordered before gives way, unless a rank has answered it.
-    """
-    ordered = unpack(order)
-    if ordered.flags & (Order.STOP | Order.LEAVE):
-        return True
-    is_new = order != before
-    return is_durable(ordered.flags) and (ordered.step == step or (is_new and ordered.step > step))
 
 
 def _await_device(state: Any) -> None:
