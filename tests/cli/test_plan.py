@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -54,8 +55,24 @@ LLAMA_3 = (
 )  # fmt: skip
 
 
-def test_one_screen(capsys, monkeypatch):
+def on_a_terminal(monkeypatch):
+    """Of 80 columns, without colours."""
+    monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_into_a_pipe_no_line_is_folded(capsys):
+    _, out, _ = plan(capsys, *LLAMA_3)
+    lines = out.splitlines()
+    (estimates,) = [line for line in lines if "the published estimate" in line]
+    assert estimates.endswith("%")
+    assert "goodput by the linear formula" in estimates
+    assert max(len(line) for line in lines if "──" in line) == 110  # a rule is for the eye
+
+
+def test_one_screen(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
     code, out, err = plan(
         capsys, *LLAMA_3, "--host-share", "0.8", "--repair", "1d", "--reschedule", "1h",
         "--memory-copy", "2", "--notice-recall", "0.3", "--notice-lead", "10min",
@@ -103,7 +120,7 @@ notice = 30
 
 def test_ways_to_buy(capsys, monkeypatch, tmp_path):
     """From a file and by flags, which win; one screen."""
-    monkeypatch.setenv("COLUMNS", "80")
+    on_a_terminal(monkeypatch)
     path = tmp_path / "plan.toml"
     path.write_text(WAYS)
     command = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,15 @@ def test_policies_stand_side_by_side(capsys):
     assert "interval=10min" in out
 
 
-def test_the_screen(capsys, monkeypatch):
+def on_a_terminal(monkeypatch):
+    """Of 80 columns, without colours."""
+    monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_the_screen(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
     code, out, err = simulate(capsys, *SMALL, "--replications", "2")
     assert (code, err) == (0, "")
     assert "2 runs" in out

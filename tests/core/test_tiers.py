@@ -23,7 +23,7 @@ from holdfast.core.saves import (
     Tier,
 )
 from holdfast.core.saving import Saving
-from holdfast.core.tier_words import Announced, saving_words
+from holdfast.core.tier_words import Announced, alone_words, saving_words
 from holdfast.core.word import buffer_of
 
 MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
@@ -270,9 +270,27 @@ def test_the_sentence_names_both_tiers_and_the_reason_of_each() -> None:
     )
 
 
-def test_what_the_user_has_set_needs_no_reason() -> None:
-    memory, durable = EverySteps(2).pace(view()), EverySeconds(600).pace(view(tier=Tier.DURABLE))
-    assert saving_words(memory, durable) == "saving every 2 steps to memory, every 10 min to disk"
+@pytest.mark.parametrize(
+    ("memory", "durable", "words"),
+    [
+        (EverySteps(2), EverySeconds(600), "saving every 2 steps to memory, every 10 min to disk"),
+        (EverySteps(1), EverySteps(1), "saving every step to memory and to disk"),
+        (Never(), EverySteps(3), "saving to memory only when asked, every 3 steps to disk"),
+        (EverySteps(3), Never(), "saving every 3 steps to memory, to disk only when asked"),
+        (Never(), Never(), "saving only when asked"),
+    ],
+)
+def test_what_the_user_has_set_needs_no_reason(
+    memory: SavePolicy, durable: SavePolicy, words: str
+) -> None:
+    assert saving_words(memory.pace(view()), durable.pace(view(tier=Tier.DURABLE))) == words
+
+
+def test_before_the_first_save_it_is_told_when_that_is() -> None:
+    pace = Optimal().pace(view(save_total_ns=0))
+    assert alone_words(pace) == (
+        "no snapshots in memory now: saving to disk first after 30 s or 20 steps"
+    )
 
 
 def test_it_is_told_when_it_has_changed_and_not_for_every_wobble() -> None:

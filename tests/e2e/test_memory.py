@@ -459,7 +459,7 @@ def test_memory_that_is_emptied_under_a_run_is_filled_again(house: House) -> Non
     shutil.rmtree(ram.parents[1])
     step = go_on_until(step, lambda: "no snapshots in memory now: saving " in run.text)
     step = go_on_until(step, lambda: newest(house))
-    run.saw("saving every 1 steps to memory", 2)
+    run.saw("saving every step to memory", 2)
     house.eventually((ram / "owner.lock").exists)
     house.eventually((ram / "owner.json").exists)
     back = newest(house)

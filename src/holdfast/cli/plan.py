@@ -69,7 +69,7 @@ def plan(
         return
     from holdfast.cli.plan_screen import show
 
-    show(found, console())
+    show(found, console(folded=False))
 
 
 def _ways(of_file: dict[str, Way], flags: tuple[str, ...]) -> dict[str, Way]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.constrain import Constrain
 from rich.rule import Rule
 from rich.table import Table
@@ -26,14 +26,25 @@ UNSAID = ("hosts", "chips-per-host", "restart-spread")  # the title has them, or
 
 def show(plan: Plan, console: Console) -> None:
     """Print it."""
+    page = page_for(console)
+    print_pieces(_pieces(plan, page), page, console)
+
+
+def page_for(console: Console) -> Page:
+    """The room that there is; in a pipe, lines are for grep, and never folded."""
     width = min(console.width, MAX_WIDTH)
-    page = Page(width, console.options.ascii_only, width)
-    for piece in _pieces(plan, page):
-        console.print(Constrain(piece, page.width), highlight=False)
+    return Page(width, console.options.ascii_only, width if console.is_terminal else console.width)
+
+
+def print_pieces(pieces: Iterable[RenderableType], page: Page, console: Console) -> None:
+    """Print them; a rule would fill all the room."""
+    for piece in pieces:
+        width = page.width if isinstance(piece, Rule) else page.room
+        console.print(Constrain(piece, width), highlight=False)
 
 
 def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
-    yield _title(plan, page)
+    yield from _title(plan, page)
     yield Text()
     yield _headline(plan, page)
     yield Text()
@@ -65,16 +76,14 @@ def _pieces(plan: Plan, page: Page) -> Iterator[RenderableType]:
     yield _estimates(plan)
 
 
-def _title(plan: Plan, page: Page) -> RenderableType:
+def _title(plan: Plan, page: Page) -> Iterator[RenderableType]:
     dot, about = page.glyph(" · ", " | "), page.glyph("±", "+-")
     facts = [counted(plan.hosts, "host"), counted(plan.chips, "chip"), in_words(plan.duration_s)]
     words = Text.assemble(("plan", "bold"), dot, dot.join(facts))
     failures = plan.disruptions
     count = f"{failures.mean:,.0f} {about} {2 * failures.sd:,.0f} failures"
-    return Group(
-        Rule(words, align="left", characters=page.glyph("─", "-"), style="dim"),
-        Text(f"{count}, one every {in_words(plan.mtbf_s)}", "dim"),
-    )
+    yield Rule(words, align="left", characters=page.glyph("─", "-"), style="dim")
+    yield Text(f"{count}, one every {in_words(plan.mtbf_s)}", "dim")
 
 
 def _headline(plan: Plan, page: Page) -> Table:

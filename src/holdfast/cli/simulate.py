@@ -134,4 +134,4 @@ def _consoles() -> Any:
     """Where the outcome goes, and a maker of progress bars on a terminal's standard error."""
     from holdfast.cli.simulate_screen import progress_of
 
-    return console(), progress_of(console(err=True))
+    return console(folded=False), progress_of(console(err=True))

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
-from rich.constrain import Constrain
 from rich.progress import Progress
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.plan_screen import fitted_table
+from holdfast.cli.plan_screen import fitted_table, page_for, print_pieces
 from holdfast.report.bars import bar
 from holdfast.report.kinds import style_of
-from holdfast.report.terminal import MAX_WIDTH, Page
+from holdfast.report.terminal import Page
 from holdfast.report.words import counted, percent
 from holdfast.sim.durations import in_words
 from holdfast.sim.fitted import Fitted
@@ -51,13 +50,11 @@ def show(
     fitted: Sequence[Fitted] = (),
 ) -> None:
     """Print it."""
-    width = min(console.width, MAX_WIDTH)
-    page = Page(width, console.options.ascii_only, width)
-    for piece in _pieces(found, page, notes):
-        console.print(Constrain(piece, page.width), highlight=False)
+    page = page_for(console)
+    pieces = [*_pieces(found, page, notes)]
     if fitted:
-        console.print(Text())
-        console.print(Constrain(fitted_table(fitted), page.width), highlight=False)
+        pieces += [Text(), fitted_table(fitted)]
+    print_pieces(pieces, page, console)
 
 
 def _pieces(found: Sequence[Found], page: Page, notes: Sequence[str]) -> Iterator[RenderableType]:

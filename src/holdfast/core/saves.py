@@ -28,12 +28,25 @@ class Tier(Enum):
     DURABLE = "durable"
 
 
+ONLY_WHEN_ASKED = "only when asked"
+
+
+def steps_in_words(steps: int) -> str:
+    """`every step`, `every 14 steps`."""
+    return "every step" if steps == 1 else f"every {steps} steps"
+
+
 class Pace(NamedTuple):
     """How often is saved, in words and in seconds, and why; "" and None: there is no telling."""
 
     words: str
     because: str = ""
     interval_s: float | None = None
+
+    def to(self, place: str) -> str:
+        """`every 9 min to disk`, or `to disk only when asked`."""
+        is_regular = self.words.startswith("every ")
+        return f"{self.words} to {place}" if is_regular else f"to {place} {self.words}"
 
 
 class SaveView(NamedTuple):
@@ -169,7 +182,7 @@ class Never(SavePolicy):
 
     def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
         """Always the same."""
-        return "only when asked"
+        return ONLY_WHEN_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +201,7 @@ class EverySteps(SavePolicy):
 
     def why(self, view: SaveView) -> str:  # noqa: ARG002 - the protocol
         """Always the same."""
-        return f"every {self.steps} steps"
+        return steps_in_words(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +365,7 @@ class Optimal(SavePolicy):
             return Pace(f"every {seconds_in_words(interval_s)}", because, interval_s)
         step_s = view.step_time_ns / SECOND_NS
         steps = max(1, round(interval_s / step_s))
-        words = "every step" if steps == 1 else f"every {steps} steps"
-        return Pace(words, because, steps * step_s)
+        return Pace(steps_in_words(steps), because, steps * step_s)
 
     def _failures_in_words(self, view: SaveView) -> str:
         mtbf_s = self.mtbf_s(view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import records
-from holdfast.core.saves import Pace
+from holdfast.core.saves import ONLY_WHEN_ASKED, Pace
 from holdfast.core.saving import Saving
 
 TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
@@ -13,13 +13,18 @@ TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly co
 def saving_words(memory: Pace, durable: Pace) -> str:
     """`saving every 14 steps to memory, every 9 min to disk, because …`."""
     because = ", and ".join(pace.because for pace in (memory, durable) if pace.because)
-    words = f"saving {memory.words} to memory, {durable.words} to disk"
+    if memory.words != durable.words:
+        words = f"saving {memory.to('memory')}, {durable.to('disk')}"
+    elif memory.words == ONLY_WHEN_ASKED:
+        words = f"saving {ONLY_WHEN_ASKED}"
+    else:
+        words = f"saving {memory.words} to memory and to disk"
     return f"{words}, because {because}" if because else words
 
 
 def alone_words(durable: Pace) -> str:
     """`no snapshots in memory now: saving every 15 s to disk, because …`."""
-    words = f"no snapshots in memory now: saving {durable.words} to disk"
+    words = f"no snapshots in memory now: saving {durable.to('disk')}"
     return f"{words}, because {durable.because}" if durable.because else words
 
 
