@@ -58,12 +58,12 @@ def test_the_history_goes_to_standard_output(
     ("arguments", "words"),
     [
         (["{gone}"], "there is no log"),
-        (["{rubbish}"], "cannot be told from it; say it with --from (maxtext, "),
+        (["{rubbish}"], "is not recognized; name it with --from (maxtext, "),
         (["{empty}"], "is empty: there is nothing to convert in it"),
         (["{folder}"], "holds no log of a known kind: there is nothing to convert in it"),
         (
             ["{rubbish}", "--from", "maxtext"],
-            "no step is found in what was taken for MaxText's log",
+            "no step was found; it was read as MaxText's log",
         ),
         (["{log}", "--gap", "-1"], "--gap -1.0: give a positive number"),
         (["{log}", "--pause", "nan"], "--pause nan: give a positive number"),
@@ -74,7 +74,7 @@ def test_the_history_goes_to_standard_output(
         (["{log}", "--end", "0001-01-01T00:00:00+14:00"], "--end 0001-01-01T00:00:00+14:00: give"),
         (["{log}", "--timezone", "+²"], "--timezone +²: give a zone like"),
         (["{log}", "--timezone", "+02:99"], "--timezone +02:99: give a zone like"),
-        (["{blanks}"], "cannot be told from it"),
+        (["{blanks}"], "is not recognized"),
         (["{log}", "--timezone", "Mars"], "--timezone Mars: give a zone like"),
         (["{log}", "--map", "step"], "--map step: give NAME=COLUMN"),
         (["{log}", "--map", "loss=loss"], "--map loss=loss: give NAME=COLUMN"),

@@ -95,7 +95,7 @@ def test_a_recorded_fleet(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "how often does the run fail?"),
+        ((), "says how often the run fails"),
         (("--mtbf", "-1"), "--mtbf"),
         (("--mtbf", "nan"), "--mtbf"),
         (("--mtbf", "1h", "--hosts", "0"), "--hosts: 0 is too few"),

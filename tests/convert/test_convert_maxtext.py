@@ -251,7 +251,9 @@ def test_a_log_that_ended_with_its_file_may_have_been_asked_for_before(tmp_path:
 
 def test_a_pipe_has_no_last_change(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigurationError, match="is no file, and has no last change"):
+    with pytest.raises(
+        ConfigurationError, match="is not a file, and has no time of its last change"
+    ):
         converted(tmp_path / "pipe", "maxtext", asked=Asked(file_times=True))
 
 

@@ -145,17 +145,17 @@ def test_the_first_step_is_the_runs_in_later_files_too(tmp_path: Path) -> None:
 
 
 def test_milliseconds_must_be_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"say the unit, as in --map time=time:ms"):
+    with pytest.raises(ConfigurationError, match=r"give the unit, as in --map time=time:ms"):
         converted(tmp_path, "table", "step,time\n1,1773741600000\n")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no step is found"),
+        ("", "no step was found"),
         ("a,b\n1,2\n", "names no column of steps; it has a, b"),
         ("step,loss\n1,2\n", "no column of times or durations"),
-        ('{"step": 1, "time": 1}{', "no step is found .*breaks off"),
+        ('{"step": 1, "time": 1}{', "no step was found.*breaks off"),
     ],
 )
 def test_what_is_no_table_of_steps(text: str, words: str, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_lightnings_csv_has_no_times(tmp_path: Path) -> None:
 def test_any_event_files() -> None:
     done = converted(LOGS / "lightning", "tensorboard")
     assert account_of(done)["steps_kept"] == 250
-    with pytest.raises(ConfigurationError, match="no step is found"):
+    with pytest.raises(ConfigurationError, match="no step was found"):
         converted(LOGS / "lightning", "tensorboard", asked=Asked(tag="none_such"))
 
 

@@ -191,8 +191,8 @@ def test_where_restarts_cost_nothing_going_on_keeps_no_less_than_waiting(seed: i
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"hosts_per_slice": 0}, "how many hosts a slice has"),
-        ({"hosts": 5}, "5 hosts are no whole number of slices of 2"),
+        ({"hosts_per_slice": 0}, "give --hosts-per-slice"),
+        ({"hosts": 5}, "5 hosts are not a whole number of slices of 2: give a multiple"),
         ({"hosts_per_slice": 4}, "needs two slices"),
         ({"least_slices": 3}, "at least 3 of 2 slices"),
     ],

@@ -109,7 +109,7 @@ def test_restarts_that_cost_nothing_lose_nothing_against_waiting() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"hosts-per-slice": 5}, "64 hosts are no whole number of slices of 5"),
+        ({"hosts-per-slice": 5}, "64 hosts are not a whole number of slices of 5"),
         ({"hosts-per-slice": 64}, "needs two slices"),
         ({"least-slices": 17}, "at least 17 of 16 slices"),
         ({"weibull": 0.7}, "--weibull is of the whole run"),

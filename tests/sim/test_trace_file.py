@@ -177,10 +177,10 @@ HEADER = "start,end,node,cause\n"
     [
         (b"", 1, "the file is empty"),
         (b"\n# nothing\n\n", 1, "the file is empty"),
-        (b"\x00" * 50, 1, "begins no trace; a trace has lines `milliseconds,add|remove,node`"),
+        (b"\x00" * 50, 1, "is not the first line of a trace; a trace has lines `millisec"),
         (b"\x7fELF\x02\x01\n\xff", 2, "byte 0xff is not UTF-8"),
         (b"x" * 70_000, 1, "longer than 65536 bytes"),
-        (b'{"event": "run"}', 1, "begins no trace"),
+        (b'{"event": "run"}', 1, "is not the first line of a trace"),
         (b"0,100,n1,host\n", 1, "or a header `start,end,node,cause`"),
         (b'0,add,"a\n', 1, "cannot be split at its commas (unexpected end of data); correct it"),
         # machines that came and went
@@ -201,9 +201,9 @@ HEADER = "start,end,node,cause\n"
         (b"2021-12-11, 11:11, 5\n2021-12-11, 11:11, 6", 2, "line 1 has 5 for the same time"),
         (b"2021-13-11, 11:11, 5", 1, "2021-13-11 11:11 is not a time; write it like"),
         (b"2021-12-11, 25:11, 5", 1, "2021-12-11 25:11 is not a time"),
-        (b"2021-12-11, 11:11, -5", 1, "-5 is no number of nodes; write one from 0 to 1000000"),
-        (b"2021-12-11, 11:11, nan", 1, "nan is no number of nodes"),
-        (b"2021-12-11, 11:11, 99999999", 1, "99999999 is no number of nodes"),
+        (b"2021-12-11, 11:11, -5", 1, "-5 is not a number of nodes; write one from 0 to 1000000"),
+        (b"2021-12-11, 11:11, nan", 1, "nan is not a number of nodes"),
+        (b"2021-12-11, 11:11, 99999999", 1, "99999999 is not a number of nodes"),
         (b"2021-12-11, 11:11, 5\n2021-12-11, 11:12", 2, "has 2 of 3 fields"),
         # outages
         (b"start,end,node\n1,2,a", 1, "the header has no column `cause`"),

@@ -102,7 +102,7 @@ def convert(
             raise ConfigurationError(f"{logs[0]} {what}: there is nothing to convert in it")
         if kind is None:
             raise ConfigurationError(
-                f"what wrote {logs[0]} cannot be told from it; say it with --from "
+                f"the format of {logs[0]} is not recognized; name it with --from "
                 f"({', '.join(KINDS)}), and of a table its columns with --map"
             )
     place = _zone(zone)

@@ -56,7 +56,7 @@ def scalars(path: Path, notes: Notes) -> Generator[Scalar, None, None]:
         except Exception as error:
             if type(error).__name__ != "DecodeError":  # of protobuf, which is imported lazily
                 raise
-            notes.odd(place, "a record that is no event: left out")
+            notes.odd(place, "a record that is not an event: left out")
             continue
         at_s = event.wall_time
         if not abs(at_s) <= MAX_NS / NS_PER_S:  # NaN is on neither side
@@ -100,7 +100,7 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
             length, length_crc = _HEAD.unpack_from(data, at)
             if _masked(crc(bytes(data[at : at + 8]))) != length_crc:
                 if not number:
-                    raise ConfigurationError(f"{path} is no TensorBoard event file")
+                    raise ConfigurationError(f"{path} is not a TensorBoard event file")
                 place = Place(str(path), number + 1)
                 notes.odd(place, "a damaged record: the file's rest is left out")
                 return
@@ -122,7 +122,7 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
         at = 0
     if data or skip:
         if not number:
-            raise ConfigurationError(f"{path} is no TensorBoard event file")
+            raise ConfigurationError(f"{path} is not a TensorBoard event file")
         notes.odd(Place(str(path), number + 1), "the file breaks off within a record: left out")
 
 

@@ -51,7 +51,7 @@ def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
     if not story.steps:
         odd = next(notes.oddities(), None)
         raise ConfigurationError(
-            f"{', '.join(map(str, paths[:3]))}: no step is found in what was taken for {form.title}"
+            f"{', '.join(map(str, paths[:3]))}: no step was found; it was read as {form.title}"
             + (f" ({odd})" if odd else "")
             + "; see holdfast convert --help for --from and --map"
         )
@@ -78,7 +78,9 @@ def _placed(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
 def _started_ns(path: Path, form: Format, asked: Asked) -> int | None:
     """When a log began if it ended with its last change; None: its lines have times."""
     if not path.is_file() and not path.is_dir():
-        raise ConfigurationError(f"--file-times: {path} is no file, and has no last change")
+        raise ConfigurationError(
+            f"--file-times: {path} is not a file, and has no time of its last change"
+        )
     trial = Story(replace(asked, requested_ns=None, end_ns=None), Notes(), form.warm_up)
     for seen in form.read([path], asked, Notes()):
         for _ in trial.feed(seen):

@@ -128,10 +128,10 @@ class Story:
             )
         if asked.end_ns is not None:
             if asked.end_ns < ended_ns:
-                raise ConfigurationError("--end is earlier than the last that the log tells of")
+                raise ConfigurationError("--end is earlier than the last entry of the log")
             ended_ns = asked.end_ns
         else:
-            notes.assume("the run is taken to have ended with the last that the log tells of it")
+            notes.assume("the run is assumed to have ended with the last entry of its log")
         if self._chips is None:
             notes.assume("the number of chips is not known: 1 is written (--chips)")
         yield RunFact(

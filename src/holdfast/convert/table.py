@@ -202,7 +202,7 @@ class _Values:
             return found
         if abs(number) > LATEST_S and not unit_ns:
             raise ConfigurationError(
-                f"{self._place}: {value} is no unix time in seconds; say the unit, as in --map "
+                f"{self._place}: {value} is not a unix time in seconds; give the unit, as in --map "
                 f"time={self._columns['time'].name}:ms (or us, ns)"
             )
         if not abs(number) * (unit_ns or NS_PER_S) <= MAX_NS:

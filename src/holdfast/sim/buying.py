@@ -52,7 +52,7 @@ def ways_of_flags(given: Iterable[str]) -> dict[str, Way]:
         where = f"--buy {shown(text)}"
         for key, equals, _ in pairs:
             if not (key and equals):
-                raise ConfigurationError(f"{where}: say NAME:price=2.1,interruptions=30 and so on")
+                raise ConfigurationError(f"{where}: give NAME:price=2.1,interruptions=30 and so on")
         ways[name] = _way(where, name, [(key, value) for key, _, value in pairs])
     return ways
 
@@ -60,7 +60,9 @@ def ways_of_flags(given: Iterable[str]) -> dict[str, Way]:
 def ways_of_table(given: object, where: str) -> dict[str, Way]:
     """From a file's tables `[buy.NAME]`; raises ConfigurationError."""
     if not isinstance(given, Mapping) or not all(isinstance(v, Mapping) for v in given.values()):
-        raise ConfigurationError(f"{where}: buy is no table: write [buy.spot], and its keys below")
+        raise ConfigurationError(
+            f"{where}: buy is not a table: write [buy.spot], and its keys below"
+        )
     return {
         name: _way(f"{where}: buy.{name}", name, table.items()) for name, table in given.items()
     }
@@ -69,7 +71,7 @@ def ways_of_table(given: object, where: str) -> dict[str, Way]:
 def _way(where: str, name: str, given: Iterable[tuple[str, object]]) -> Way:
     if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
         raise ConfigurationError(
-            f"{where}: {shown(name)} is no name of a way to buy: give 1 to {NAME_CHARS} characters"
+            f"{where}: {shown(name)} cannot name a way to buy: give 1 to {NAME_CHARS} characters"
         )
     values: dict[str, Any] = {}
     for key, value in given:
@@ -78,7 +80,9 @@ def _way(where: str, name: str, given: Iterable[tuple[str, object]]) -> Way:
         if known not in KEYS:
             close = get_close_matches(word[:100], KEYS, n=1)
             hint = f"did you mean {close[0]}?" if close else f"give {', '.join(KEYS)}"
-            raise ConfigurationError(f"{where}: {shown(key)} is nothing that a way has; {hint}")
+            raise ConfigurationError(
+                f"{where}: {shown(key)} is not a setting of a way to buy; {hint}"
+            )
         field, parse = KEYS[known]
         try:
             values[field] = parse(value)
@@ -93,7 +97,7 @@ def _way(where: str, name: str, given: Iterable[tuple[str, object]]) -> Way:
 def _check(where: str, values: Mapping[str, Any]) -> None:
     """Raises ConfigurationError for what is missing, or says nothing alone."""
     if "price" not in values:
-        raise ConfigurationError(f"{where}: price is missing: what does a chip cost an hour?")
+        raise ConfigurationError(f"{where}: price is missing: give what a chip costs an hour")
     for one, other in (
         ("notice_s", "interruptions"),
         ("notice_recall", "notice_s"),
@@ -102,16 +106,18 @@ def _check(where: str, values: Mapping[str, Any]) -> None:
     ):
         if one in values and other not in values:
             said, missing = (n.removesuffix("_s").replace("_", "-") for n in (one, other))
-            raise ConfigurationError(f"{where}: {said} says nothing without {missing}: give both")
+            raise ConfigurationError(f"{where}: {said} has no effect without {missing}: give both")
     if "window_s" in values and ("term_s" in values or "pays" in values):
-        raise ConfigurationError(f"{where}: windows are paid whole: give no term, and no pays")
+        raise ConfigurationError(f"{where}: a window is paid for whole: give neither term nor pays")
     if "term_s" in values and values.get("pays") == HELD:
-        raise ConfigurationError(f"{where}: a term is paid whole, and pays={HELD} denies it")
+        raise ConfigurationError(
+            f"{where}: a term is paid for whole, and pays={HELD} says otherwise: give one of them"
+        )
 
 
 def _pays(given: object) -> str:
     if given not in (HELD, ALWAYS):
-        raise ValueError(f"{shown(given)} is neither {HELD} nor {ALWAYS}")
+        raise ValueError(f"{shown(given)} is neither {HELD} nor {ALWAYS}: give one of them")
     return str(given)
 
 

@@ -27,9 +27,9 @@ def seconds_of(given: object, *, unit: str = "s") -> float:
         raise ValueError(f"{text}: there is no unit {name!r}; give {WORDS}")
     value_s = float(form[1]) * UNITS_S[name]
     if value_s < 0:
-        raise ValueError(f"{text} is less than no time; give zero or more")
+        raise ValueError(f"{text} is less than zero; give zero or more")
     if not value_s <= _MOST_S:
-        raise ValueError(f"{text} is longer than anything lasts; give less than {_MOST_S:g} s")
+        raise ValueError(f"{text} is too long; give less than {_MOST_S:g} s")
     return value_s
 
 

@@ -87,7 +87,7 @@ class Weibull:
         _check("a mean", self.mean_s)
         _check("a Weibull's shape", self.shape)
         if self.shape < 0.05:
-            raise ValueError(f"a Weibull's shape of {self.shape} is below 0.05: no such hazard")
+            raise ValueError(f"a Weibull's shape of {self.shape} is too small: give 0.05 or more")
 
     @property
     def scale_s(self) -> float:
@@ -121,7 +121,9 @@ class LogNormal:
         _check("a median", self.median_s)
         _check("a sigma", self.sigma, zero=True)
         if self.sigma > 10:
-            raise ValueError(f"a sigma of {self.sigma} is above 10: its mean would be e^50 medians")
+            raise ValueError(
+                f"a sigma of {self.sigma} is too large (a mean of e^50 medians): give 10 or less"
+            )
 
     @property
     def mean_s(self) -> float:
@@ -165,7 +167,9 @@ class Early:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ValueError(f"an early end of {self.share} is no share: above 0, up to 1")
+            raise ValueError(
+                f"an early end of {self.share} is not a share: give more than 0, and 1 at most"
+            )
         _check("an early life", self.life_s)
 
     @property

@@ -43,7 +43,8 @@ class Fleet:
         rack, of_slice = self.hosts_per_rack, self.hosts_per_slice
         if rack and of_slice and of_slice % rack:
             raise ValueError(
-                f"a slice of {of_slice} hosts does not consist of racks of {rack}: give a multiple"
+                f"a slice of {of_slice} hosts is not a whole number of racks of {rack}: give a "
+                "multiple"
             )
         if self.elastic:
             self._check_slices()
@@ -51,11 +52,15 @@ class Fleet:
     def _check_slices(self) -> None:
         size, count = self.hosts_per_slice, self.slices
         if not size:
-            raise ValueError("elastic training drops slices: say how many hosts a slice has")
+            raise ValueError("elastic training drops slices: give --hosts-per-slice")
         if self.hosts % size:
-            raise ValueError(f"{self.hosts} hosts are no whole number of slices of {size}")
+            raise ValueError(
+                f"{self.hosts} hosts are not a whole number of slices of {size}: give a multiple"
+            )
         if count < 2:
-            raise ValueError(f"elastic training needs two slices, and {size} hosts are one")
+            raise ValueError(
+                f"elastic training needs two slices, and {size} hosts are one: give more hosts"
+            )
         if not 1 <= self.least_slices <= count:
             raise ValueError(f"at least {self.least_slices} of {count} slices: give 1 to {count}")
 
@@ -84,9 +89,11 @@ class Notices:
 
     def __post_init__(self) -> None:
         if not 0 <= self.recall <= 1:
-            raise ValueError(f"a recall of {self.recall} is no share: between 0 and 1")
+            raise ValueError(f"a recall of {self.recall} is not a share: give a number from 0 to 1")
         if not 0 < self.precision <= 1:
-            raise ValueError(f"a precision of {self.precision} is no share: above 0, up to 1")
+            raise ValueError(
+                f"a precision of {self.precision} is not a share: give more than 0, and 1 at most"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def parsed(given: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
         if name not in known:
             close = get_close_matches(name[:100], known, n=1)
             hint = f"did you mean {close[0]}?" if close else "see holdfast plan --help"
-            raise ConfigurationError(f"{where}: {shown(key)} is no parameter of a plan; {hint}")
+            raise ConfigurationError(f"{where}: {shown(key)} is not a parameter of a plan; {hint}")
         try:
             values[name] = known[name].parse(value)
         except ValueError as error:
@@ -223,7 +223,9 @@ def from_file(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             data = file.read(FILE_MAX_BYTES + 1)
         if len(data) > FILE_MAX_BYTES:
-            raise ConfigurationError(f"{path} has more than {FILE_MAX_BYTES} bytes: it is no plan")
+            raise ConfigurationError(
+                f"{path} has more than {FILE_MAX_BYTES} bytes: it is not a plan"
+            )
         raw = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -285,17 +287,19 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
             if name in values:
                 raise ConfigurationError(f"--{name} and --trace both say what fails: give one")
     elif ("mtbf" in values) == (rate in values):
-        raise ConfigurationError(f"give either --mtbf or --{rate}: how often does the run fail?")
+        raise ConfigurationError(
+            f"give either --mtbf or --{rate}: one of them says how often the run fails"
+        )
     if rate in values and "hosts" not in values:
-        raise ConfigurationError(f"--{rate} is of hosts: give --hosts too")
+        raise ConfigurationError(f"--{rate} counts the failures of hosts: give --hosts too")
     if "memory-copy" in values and "host-share" not in values and not is_told:
         raise ConfigurationError(
-            "--memory-copy insures against failures that leave the host alone: give --host-share, "
-            "the share of those that do not"
+            "--memory-copy helps after failures that leave the host running: give --host-share, "
+            "the share of those that take the host"
         )
     if values.get("elastic") and "weibull" in values:
         raise ConfigurationError(
-            "--elastic asks which host fails, and --weibull is of the whole run: give one of them"
+            "--elastic needs to know which host fails, and --weibull is of the whole run: give one"
         )
     for name in OTHERS[1:]:
         if "weibull" in values and name in values:
@@ -323,7 +327,7 @@ def _complete(values: Mapping[str, Any], *, is_told: bool) -> None:
         ("restart-from-memory", "memory-copy"),
     ):
         if values.get(name) and other not in values and other != "trace":
-            raise ConfigurationError(f"--{name} says nothing without --{other}: give both")
+            raise ConfigurationError(f"--{name} has no effect without --{other}: give both")
 
 
 def _failures(values: Mapping[str, Any], hosts: int, *, is_told: bool) -> Failures:

@@ -50,7 +50,9 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         changes, names = read_outages(lines)
         return Trace(tuple(changes), tuple(names), are_there=True, notes=tuple(lines.notes))
     else:
-        raise lines.wrong(line, f"{shorten(','.join(fields))} begins no trace; {FORMATS}")
+        raise lines.wrong(
+            line, f"{shorten(','.join(fields))} is not the first line of a trace; {FORMATS}"
+        )
     return Trace(tuple(changes), tuple(names), are_there=False, notes=tuple(lines.notes))
 
 
@@ -110,7 +112,7 @@ def _counts(lines: Lines) -> list[Change]:
         at_ns = lines.date_ns(line, f"{date} {time}")
         if not (text.isdecimal() and len(text) < 9 and int(text) <= MOST_NODES):
             raise lines.wrong(
-                line, f"{shorten(text)} is no number of nodes; write one from 0 to {MOST_NODES}"
+                line, f"{shorten(text)} is not a number of nodes; write one from 0 to {MOST_NODES}"
             )
         now = int(text)
         if begin_ns is None or before_ns is None:

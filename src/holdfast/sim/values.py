@@ -54,7 +54,7 @@ def share(given: object) -> float:
     except (ValueError, OverflowError):
         raise ValueError(f"{shown(given)} is not a share: give a number from 0 to 1") from None
     if not 0 <= found <= 1:
-        raise ValueError(f"{found:g} is no share: give a number from 0 to 1")
+        raise ValueError(f"{found:g} is not a share: give a number from 0 to 1")
     return found
 
 
@@ -62,7 +62,7 @@ def part(given: object) -> float:
     """From 0 to less than 1."""
     found = share(given)
     if found == 1:
-        raise ValueError("1 leaves nothing: give less")
+        raise ValueError("1 leaves nothing: give less than 1")
     return found
 
 
@@ -70,7 +70,7 @@ def spread(given: object) -> float:
     """The sigma of a log-normal law, 0 for none."""
     sigma = 0.0 if given in (0, "0") else number(given)
     if sigma > SPREAD_MOST:
-        raise ValueError(f"{sigma:g} is too much: give up to {SPREAD_MOST:g}")
+        raise ValueError(f"{sigma:g} is too much: give at most {SPREAD_MOST:g}")
     return sigma
 
 
@@ -96,7 +96,9 @@ def wait_law(given: object) -> Law:
         return Fixed(seconds_of(given))
     median, colon, sigma = given.removeprefix(LOG_NORMAL).partition(":")
     if not colon:
-        raise ValueError(f"{shown(given)}: give lognormal:MEDIAN:SIGMA, as in lognormal:4h:0.8")
+        raise ValueError(
+            f"{shown(given)} has no sigma: give lognormal:MEDIAN:SIGMA, as in lognormal:4h:0.8"
+        )
     return LogNormal(period(median), number(sigma))
 
 
@@ -112,7 +114,7 @@ def flag(given: object) -> bool:
     """As a file has it, or in the words of a policy."""
     value = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
     if not isinstance(value, bool):
-        raise ValueError(f"{shown(given)} is neither true nor false")
+        raise ValueError(f"{shown(given)} is neither true nor false: give one of them")
     return value
 
 
