@@ -99,7 +99,7 @@ def test_an_impossible_line_is_named(
     [
         ([], 78, "name a run, or a file with --history"),
         (["x", "--history", "{file}"], 78, "name a run, or a file with --history"),
-        (["--history", "{file}", "--window", "-3"], 78, "less than no time"),
+        (["--history", "{file}", "--window", "-3"], 78, "less than zero"),
         (["--history", "{file}", "--window", "nan"], 78, "not a duration"),
         (["--history", "{file}", "--last", "7x"], 78, "holdfast: --last 7x: there is no unit 'x'"),
         (["--history", "{file}", "--now", "soon"], 78, "seconds on the history's clock"),

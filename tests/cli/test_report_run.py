@@ -220,7 +220,7 @@ def test_a_plan_from_no_run_there_is(
     nothing.write_text('{"event": "run", "name": "r", "requested": 0, "ended": null, "chips": 1}\n')
     code, out, err = happened.call(capsys, "plan", "--from-run", nothing)
     assert (code, out) == (78, "")
-    assert "how often does the run fail?" in err
+    assert "says how often the run fails" in err
     assert "there is no history file" in happened.call(capsys, "plan", "--from-run", "n.jsonl")[2]
 
 

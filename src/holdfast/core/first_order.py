@@ -99,7 +99,9 @@ def predicted_waste(
     _mean(mtbf_s)
     _recall(recall)
     if not 0 < precision <= 1:
-        raise ValueError(f"a precision of {precision} is no share: above 0, up to 1")
+        raise ValueError(
+            f"a precision of {precision} is not a share: give more than 0, and 1 at most"
+        )
     per_failure_s = (1 - recall) * interval_s / 2 + recall / precision * notice_save_s + restart_s
     return save_s / interval_s + per_failure_s / mtbf_s
 
@@ -124,4 +126,4 @@ def _mean(mtbf_s: float) -> None:
 
 def _recall(recall: float) -> None:
     if not 0 <= recall <= 1:
-        raise ValueError(f"a recall of {recall} is no share: between 0 and 1")
+        raise ValueError(f"a recall of {recall} is not a share: give a number from 0 to 1")

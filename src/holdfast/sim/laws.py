@@ -168,7 +168,7 @@ class Early:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(
-                f"an early end of {self.share} is not a share: give more than 0, and 1 at most"
+                f"an early end of {self.share} is not a share: give more than 0, at most 1"
             )
         _check("an early life", self.life_s)
 

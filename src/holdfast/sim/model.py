@@ -92,7 +92,7 @@ class Notices:
             raise ValueError(f"a recall of {self.recall} is not a share: give a number from 0 to 1")
         if not 0 < self.precision <= 1:
             raise ValueError(
-                f"a precision of {self.precision} is not a share: give more than 0, and 1 at most"
+                f"a precision of {self.precision} is not a share: give more than 0, at most 1"
             )
 
 
