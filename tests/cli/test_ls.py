@@ -111,8 +111,8 @@ def test_states(lease: LeaseState, end: str | None, state: str) -> None:
     [
         (None, 0, ""),
         (0, 0, "restarting"),
-        (300, 0, "restarting in 290 s"),
-        (300, 8, "restarting in 290 s, 8 failures in the same way"),
+        (300, 0, "restarting in 4.8 min"),
+        (300, 8, "restarting in 4.8 min, 8 failures in the same way"),
         (5, 8, "restarting, 8 failures in the same way"),
     ],
 )

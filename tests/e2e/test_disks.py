@@ -160,6 +160,7 @@ def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None
     told = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     assert told["run"]["state"] == "failed"
     assert "the run store did not take the last one" in told["run"]["why"]
+    assert HELD not in (told["saving"] or "")
     assert "make room there" in house.holdfast("ls").wait(EXIT_DONE)
     store_disk.empty()
     assert 0 < house.saved_step() < LAST

@@ -34,7 +34,7 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
         ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
     answer = [] if run.stopping.now else run.keeping.drain_newest(at_ns, LAST)
     if run.stopping.now or not run.keeping.is_pending:
-        return [*ends, *finished(run)]
+        return [*ends, *finished(run, at_ns)]
     run.state = State.KEEPING
     limit_ns = at_ns + run.policy.store_patience_ns
     if run.done_ns is not None:  # a store that hangs has its patience, one that fails the hold
@@ -51,11 +51,15 @@ def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
                 return [*held, *drain_again(run, event)]
-        return [] if run.keeping.is_pending else finished(run)
+        return [] if run.keeping.is_pending else finished(run, event.at_ns)
     answer = run.keeping.drain_newest(event.at_ns, LAST)
     if run.keeping.is_pending:
         return answer
-    return [*answer, *([] if run.keeping.is_ahead else end_hold(run, event.at_ns)), *finished(run)]
+    return [
+        *answer,
+        *([] if run.keeping.is_ahead else end_hold(run, event.at_ns)),
+        *finished(run, event.at_ns),
+    ]
 
 
 def end_hold(run: Course, at_ns: int) -> list[act.Action]:
@@ -75,11 +79,13 @@ def drain_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
     return [act.SetTimer(Timer.HOLD, again_ns)]
 
 
-def finished(run: Course) -> list[act.Action]:
-    """Nothing happens any more."""
+def finished(run: Course, at_ns: int) -> list[act.Action]:
+    """Nothing happens any more. One that is still held is given up: nothing is tried again."""
+    held = run.holding.until_ns is not None
+    saving = [records.saving(at_ns, run.keeping.words)] if held else []
     was_kept, run.state = run.state is State.KEEPING, State.OVER
     finish = run.keeping.last_words(run.finish, was_kept=was_kept)
-    return [*_ends(run, finish), replace(finish, settled=_settled(run, finish))]
+    return [*saving, *_ends(run, finish), replace(finish, settled=_settled(run, finish))]
 
 
 def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
@@ -118,16 +124,16 @@ def on_keep_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     """What is in memory is tried again; or it was not made durable in time, and stays there."""
     if event.timer == Timer.HOLD:
         return run.keeping.drain_newest(event.at_ns, LAST)
-    return finished(run) if event.timer == Timer.KEEP else []
+    return finished(run, event.at_ns) if event.timer == Timer.KEEP else []
 
 
 def on_stop_asked_while_keeping(run: Course, event: ev.StopAsked) -> list[act.Action]:
     """The run is over already; there may be a deadline now. Nobody waits for the next try."""
     if event.deadline_ns is not None:
         return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
-    return [] if run.keeping.is_pending else finished(run)
+    return [] if run.keeping.is_pending else finished(run, event.at_ns)
 
 
 def on_stop_now_while_keeping(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     """What is in memory stays there."""
-    return [run.stopping.note_now(event), *finished(run)]
+    return [run.stopping.note_now(event), *finished(run, event.at_ns)]
