@@ -43,7 +43,7 @@ def told(recorded: Recorded, now_ns: int) -> dict[str, Any]:
     except JournalError as error:
         found["nothing"] = str(error)
     else:
-        found["steps"] = [tuple(c.tolist() for c in rows) for rows in ledger.rows()]
+        found["steps"] = [(n, *(c.tolist() for c in rows)) for n, *rows in ledger.rows()]
     return found
 
 
