@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.chronicle import Chronicle
-from holdfast.agent.replay import decided, inputs, replay
+from holdfast.agent.replay import decided, difference, inputs, recorded, replay
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core import hang, restart, saves
 from holdfast.core.exits import ExitCause
-from holdfast.core.run import InvalidTransition, RunPolicy
+from holdfast.core.run import RunPolicy
+from holdfast.errors import JournalError
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.reader import Journal, read_journal
 from holdfast.journal.writer import JournalWriter
@@ -77,7 +79,7 @@ def journals(store: Path) -> list[Journal]:
 
 
 def facts_again(journal: Journal, policy: RunPolicy) -> list[dict[str, object]]:
-    answers = [answer for _, answer in replay(journal, policy)]
+    answers = [answer for _, answer in replay(inputs(journal), policy)]
     return [dict(a.fact) for answer in answers for a in answer if isinstance(a, act.Record)]
 
 
@@ -92,9 +94,12 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     finish(first, 75)
     finish(start(tmp_path, 60_000, "--ranks", "2", CRASH_ONCE=str(tmp_path / "crashed")), 0)
 
-    policy = RunPolicy(ranks=2, save=saves.EverySteps(20_000))
     stopped, done = journals(store)
     for journal in (stopped, done):
+        night = recorded(journal)
+        policy = night.policy
+        assert (policy.ranks, policy.save) == (2, saves.EverySteps(20_000))
+        assert difference(night) is None
         assert decided(journal) == facts_again(journal, policy)
         assert journal.words.dropped == 0
     kinds = [
@@ -108,7 +113,7 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     ]
     told = [event.news for event in inputs(done) if isinstance(event, ev.Heard)]
     assert any(isinstance(item, news.Progress) for item in told)
-    actions = [action for _, answer in replay(done, policy) for action in answer]
+    actions = [action for _, answer in replay(inputs(done), policy) for action in answer]
     begun = next(action.resume.step for action in actions if isinstance(action, act.Launch))
     commits = [a.what.step for a in actions if isinstance(a, act.CarryOut) and _is_commit(a)]
     commits += [a.step for a in actions if isinstance(a, act.CommitDrained)]
@@ -139,15 +144,20 @@ def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path
     """
     finish(start(tmp_path, 5000, "--memory", "off", CRASH_ONCE=str(tmp_path / "crashed")), 0)
     (journal,) = journals(store)
-    policy = RunPolicy(ranks=1, save=saves.EverySteps(20_000))
-    assert decided(journal) == facts_again(journal, policy)
+    night = recorded(journal)
+    assert night.decided is not None
+    assert decided(journal) == facts_again(journal, night.policy)
+    assert difference(night) is None
     strict = RunPolicy(ranks=1, restart=restart.HopelessCauses((ExitCause.USER_ERROR,)))
-    again = replay(journal, strict)
+    found = difference(replace(night, policy=strict))
+    assert found is not None
+    assert isinstance(found.after, ev.Opened | ev.Launched | ev.BuffersReady | ev.Heard)
+    again = replay(inputs(journal), strict)
     answers = itertools.chain.from_iterable(answer for _, answer in again)
     end = next(action for action in answers if isinstance(action, act.Finish))
     assert end.exit_code == 1
     assert end.words.startswith(f"RuntimeError at {tmp_path}/train.py:14: once; ")
-    with pytest.raises(InvalidTransition, match="Launched in state over"):
+    with pytest.raises(JournalError, match="Launched in state over"):
         list(again)
 
 

@@ -12,7 +12,7 @@ from fuzz_seeds import RUN, S, events, good_run
 from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.ranks import RankPages
-from holdfast.agent.replay import decided, inputs
+from holdfast.agent.replay import decided, difference, inputs, recorded
 from holdfast.core import events as ev
 from holdfast.core import word
 from holdfast.core.event_json import decode, encode
@@ -202,6 +202,8 @@ def _read_replay(data: bytes, place: Path) -> None:
         list(inputs(read_journal(place / "a.hfj")))
     with documented(KeyError, ValueError):
         decided(read_journal(place / "a.hfj"))
+    with documented(JournalError):
+        difference(recorded(read_journal(place / "a.hfj")))
 
 
 def _identity_seeds() -> list[bytes]:

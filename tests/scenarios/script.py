@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
 
-from trace_lines import answered, seconds, told
 from virtual_loop import Delays, Source
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_time import SECOND, Clock
@@ -28,16 +27,10 @@ from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.notice_plan import OnNotice
 from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.core.run import RunPolicy, Timer
+from holdfast.core.run import RunPolicy
+from holdfast.core.trace_lines import seconds, trace_lines
 
 FAR_NS = 10_000 * SECOND
-QUIET = (
-    ev.Joined,
-    ev.Heard,
-    ev.SaveTook,
-    ev.TimerFired,
-    ev.Draining,
-)  # told only when something follows
 
 
 def ns(text: str) -> int:
@@ -391,22 +384,8 @@ class Script:
         self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], change: str
     ) -> None:
         """One event and what follows from it."""
-        if self._is_quiet or _is_routine(event, answer):
-            return
-        follows = [text for action in answer if (text := answered(action, at_ns))]
-        if follows or change or not isinstance(event, QUIET):
-            self.lines.append(f"{seconds(at_ns)}  {told(event, at_ns)}{change}")
-            self.lines += [f"{'':9}    {line}" for line in follows]
-
-
-def _is_routine(event: ev.Event, answer: tuple[act.Action, ...]) -> bool:
-    """A look at ranks that get on, from which only the next look follows."""
-    if isinstance(event, ev.TimerFired):
-        return event.timer == Timer.HANG
-    again = all(
-        isinstance(action, act.SetTimer) and action.timer == Timer.HANG for action in answer
-    )
-    return isinstance(event, ev.Examined) and again
+        if not self._is_quiet:
+            self.lines += trace_lines(event, answer, at_ns, change)
 
 
 def _hang_policy(text: str) -> hang.HangPolicy:

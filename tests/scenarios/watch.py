@@ -19,7 +19,7 @@ from world import HEARTBEAT_NS, STUCK_NS, World
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import facts, restart
+from holdfast.core import facts, policy_json, restart
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history import parse_text, to_lines
 from holdfast.core.ledger.plain import account
@@ -54,7 +54,8 @@ class Books:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.again = RunMachine(world.policy)  # hears what the journal has kept
+        policy = policy_json.decode(json.loads(json.dumps(policy_json.encode(world.policy))))
+        self.again = RunMachine(policy)  # hears what the journal has kept
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's

@@ -1,16 +1,24 @@
-"""The controller's journal: every input before it is acted on, and every fact for the ledger."""
+"""The controller's journal: its policy, every input before it is acted on, and what was decided.
+
+With that a recorded night can be decided again (`agent.replay`). The actions follow from the
+inputs, so only a checksum of them is written, beside the next input; the facts among them are for
+the ledger.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.agent.tally import Tally
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core import policy_json
 from holdfast.core.event_json import encode
+from holdfast.core.run_state import RunPolicy
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
 from holdfast.journal.store import RunFolder
@@ -28,6 +36,7 @@ class Chronicle:
         self._writer = writer
         self._seen_ns = 0
         self._tally = Tally()
+        self._decided = 0
 
     @staticmethod
     def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
@@ -48,6 +57,11 @@ class Chronicle:
         }
         self.fact(fact | ({"ideal_step_ns": ideal_step_ns} if ideal_step_ns else {}))
 
+    def policy(self, policy: RunPolicy, version: str) -> None:
+        """What the run's machine decides by, in this version of Holdfast."""
+        fact = {"fact": "policy", "version": version, "policy": policy_json.encode(policy)}
+        self.fact(fact)
+
     def booted(self, started_unix_ns: int | None) -> None:
         """When the machine began to get ready, made for the run; None: it was there before."""
         boottime_ns, unix_ns = read_clock_pair()
@@ -62,13 +76,15 @@ class Chronicle:
         if isinstance(event, ev.Heard) and isinstance(told, news.Progress):
             self._writer.record(event.at_ns, Kind.PROGRESS, told.rank, told.step, event.attempt)
         else:
-            self._writer.note(NoteType.INPUT, encode(event))
+            self._writer.note(NoteType.INPUT, encode(event) | {"decided": self._decided})
         if self._tally.event(event):
             self.fact(self._tally.fact)
 
-    def action(self, action: act.Action, at_ns: int) -> None:
-        """What the machine answered; it follows from the inputs, so only some of it is told."""
-        self._tally.action(action, at_ns)
+    def answered(self, actions: Iterable[act.Action], at_ns: int) -> None:
+        """What the machine decided on the last input."""
+        for action in actions:
+            self._decided = checksum(action, self._decided)
+            self._tally.action(action, at_ns)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """A fact for the ledger."""
@@ -85,5 +101,11 @@ class Chronicle:
             self._writer.seen()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Write down the last decisions' checksum too, and let go of the file."""
+        self.fact({"fact": "decided", "decided": self._decided})
         self._writer.close()
+
+
+def checksum(action: act.Action, before: int) -> int:
+    """Of all actions up to this one. `before`: of those before it, 0 for none."""
+    return zlib.crc32(repr(action).encode(), before)

@@ -1,26 +1,61 @@
-"""A controller's journal read back: what it was told, and what it must have decided.
+"""A supervisor's journal read back: what it was told, and what it decided on that.
 
-    journal = read_journal("STORE/RUN/journal/controller-000001.hfj")
-    for event, actions in replay(journal, policy): ...
+    night = recorded(read_journal("STORE/RUN/journal/controller-000001.hfj"))
+    for event, actions in replay(night.inputs, night.policy): ...
+    difference(night) == ""  # `core.run` decides today what it decided then
 
-The decisions are made again by `core.run` itself. The policy is not in the journal: give the one
-that the run had.
+The decisions are made again by `core.run` itself, from the policy and the inputs in the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agent.chronicle import checksum
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core import policy_json
 from holdfast.core.event_json import decode
 from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.errors import JournalError
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument
 
-STATED = (("run", None), ("saves", None), ("wait", "boot"))  # by the agent, not by the machine
+# By the supervisor, not by the machine.
+STATED = (("run", None), ("policy", None), ("saves", None), ("wait", "boot"), ("decided", None))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a supervisor's journal tells of its decisions.
+
+    `version`: of the Holdfast that decided. `inputs`: each with the checksum of all actions before
+    it; None: not recorded. `decided`: of all actions; None: the supervisor had no time to write it.
+    """
+
+    version: str
+    policy: RunPolicy
+    inputs: tuple[tuple[ev.Event, int | None], ...]
+    decided: int | None
+
+
+def recorded(journal: Journal) -> Recorded:
+    """Raises JournalError for one that cannot be decided again: too old, too new, or damaged."""
+    lines = {line.offset: line.payload for line in journal.sidecar}
+    try:
+        facts = {str(fact.get("fact")): fact for fact in _facts(journal, lines)}
+        if "policy" not in facts:
+            raise JournalError("its Holdfast did not write down by which policy it decided")
+        policy = policy_json.decode(facts["policy"].get("policy"))
+        read = tuple(_inputs(journal, lines))
+    except (KeyError, ValueError) as error:
+        raise JournalError(f"it holds what this Holdfast cannot read: {error}") from error
+    decided = facts.get("decided", {}).get("decided")
+    version = str(facts["policy"].get("version"))
+    return Recorded(version, policy, read, decided if type(decided) is int else None)
 
 
 def inputs(journal: Journal) -> Iterator[ev.Event]:
@@ -30,28 +65,71 @@ def inputs(journal: Journal) -> Iterator[ev.Event]:
     ValueError for one that the machine was never fed.
     """
     lines = {line.offset: line.payload for line in journal.sidecar}
+    for event, _ in _inputs(journal, lines):
+        yield event
+
+
+def _inputs(journal: Journal, lines: dict[int, Any]) -> Iterator[tuple[ev.Event, int | None]]:
     records = journal.records
     for record, told in zip(records, argument(records).tolist(), strict=True):
         at_ns, step, value = int(record["time"]), int(record["step"]), int(record["value"])
         if record["kind"] == Kind.PROGRESS:
-            yield ev.Heard(at_ns, value, news.Progress(at_ns, told, step))
+            yield ev.Heard(at_ns, value, news.Progress(at_ns, told, step)), None
         elif record["kind"] == Kind.NOTE and told == NoteType.INPUT:
-            yield decode(lines[value])
+            before = lines[value].get("decided")
+            yield decode(lines[value]), before if type(before) is int else None
 
 
 def decided(journal: Journal) -> list[dict[str, Any]]:
     """The facts that the machine had recorded, in that order."""
     lines = {line.offset: line.payload for line in journal.sidecar}
-    records = journal.records
-    notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
-    facts = (dict(lines[offset]) for offset in notes["value"].tolist())
+    facts = (dict(fact) for fact in _facts(journal, lines))
     return [fact for fact in facts if (fact.get("fact"), fact.get("kind")) not in STATED]
 
 
+def _facts(journal: Journal, lines: dict[int, Any]) -> Iterator[dict[str, Any]]:
+    records = journal.records
+    notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
+    for offset in notes["value"].tolist():
+        yield lines[offset]
+
+
 def replay(
-    journal: Journal, policy: RunPolicy
+    events: Iterable[ev.Event], policy: RunPolicy
 ) -> Iterator[tuple[ev.Event, tuple[act.Action, ...]]]:
-    """Feed a fresh machine; each input with what is decided on it. Raises as `inputs` does."""
+    """Feed a fresh machine; each input with what is decided on it.
+
+    Raises JournalError where the machine, deciding otherwise, is not where an input finds it.
+    """
     machine = RunMachine(policy)
-    for event in inputs(journal):
-        yield event, machine.handle(event)
+    for event in events:
+        try:
+            actions = machine.handle(event)
+        except Exception as error:  # the machine trusts its inputs, and a journal may hold rubbish
+            raise JournalError(f"an input that cannot be heard: {error}") from error
+        yield event, actions
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Between these two inputs something else is decided now; None: from the start, to the end."""
+
+    after: ev.Event | None
+    before: ev.Event | None
+
+
+def difference(night: Recorded) -> Difference | None:
+    """Where today's decisions differ first from those of the night; None: they are the same."""
+    now, same = 0, None
+    try:
+        again = replay((event for event, _ in night.inputs), night.policy)
+        for (event, actions), (_, then) in zip(again, night.inputs, strict=True):
+            if then is not None:
+                if then != now:
+                    return Difference(same, event)
+                same = event
+            for action in actions:
+                now = checksum(action, now)
+    except JournalError:
+        return Difference(same, None)
+    return None if night.decided in (None, now) else Difference(same, None)

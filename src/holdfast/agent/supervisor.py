@@ -38,6 +38,7 @@ from holdfast.core import host
 from holdfast.core.notices import Notice
 from holdfast.core.run import RunMachine, State
 from holdfast.core.word import pack
+from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
@@ -144,6 +145,7 @@ class Supervisor:
         )
         self._selector.register(self._inbox, selectors.EVENT_READ)
         self._chronicle.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
+        self._chronicle.policy(self.job.policy, VERSION)
         self.upkeep.start()
         if self.listener is not None:
             self.listener.start()
@@ -302,8 +304,9 @@ class Supervisor:
             self._read_progress()
         self._chronicle.event(event)
         self._restarts.hear(event)
-        for action in self.machine.handle(event):
-            self._chronicle.action(action, event.at_ns)
+        actions = self.machine.handle(event)
+        self._chronicle.answered(actions, event.at_ns)
+        for action in actions:
             DO[type(action)](self, action)
 
     # --- actions ----------------------------------------------------------------------------

@@ -40,6 +40,7 @@ COMMANDS = {
     "convert": "Turn the logs of a run that Holdfast did not see into a history.",
     "plan": "Say what goodput to expect of a run, how often to save, and what would raise it.",
     "simulate": "Simulate a training job in virtual time, and report what came of it.",
+    "replay": "Decide the recorded life of RUN again, and compare.",
     "rehearse": "Rehearse maintenance, preemption and failures of a run on this machine.",
     "doctor": "Check this host for what will hurt a run, and say what to do about it.",
     "agent": "Have jobs that Holdfast did not start save and leave before their host is taken.",

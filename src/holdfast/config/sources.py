@@ -115,6 +115,8 @@ def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]
             and value
             and "://" not in value
         ):
+            if "\0" in value:
+                raise ConfigurationError(f"{path}: {key} holds a zero byte, which no path does")
             # Relative to the file, not to us. Unlike Path's, this leaves `~nobody` as it is.
             value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
         given.append((rows[key], Origin(Source.FILE, str(path)), value))

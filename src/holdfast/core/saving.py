@@ -373,7 +373,7 @@ class Saving:
     def may_order(self) -> bool:
         """Whether a save that is due would be ordered now."""
         agreement, tier = self.agreement, self.tier
-        if agreement.phase is not Phase.IDLE or agreement.stop is not None or agreement.is_held:
+        if agreement.phase is not Phase.IDLE or agreement.stop is not None or self.is_ended:
             return False
         return not tier.is_there or bool(tier.free)
 

@@ -195,4 +195,5 @@ def _moment(text: Any) -> float | None:
         at = datetime.datetime.fromisoformat(whole + (f".{digits:0<6}" if dot else ""))
     except ValueError:
         return None
-    return at.replace(tzinfo=at.tzinfo or datetime.UTC).timestamp()
+    unix_s = at.replace(tzinfo=at.tzinfo or datetime.UTC).timestamp()
+    return unix_s if _is_number(unix_s, 0, MAX_TIME_NS / 1e9) else None

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from virtual_time import SECOND
-
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.hang_events import RankLook
 from holdfast.core.rollback import way_back
+from holdfast.core.run_state import SECOND_NS, Timer
 from holdfast.core.word import Order, buffer_of, with_buffer
+
+QUIET = (ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Draining)  # told if something follows
 
 
 def seconds(at_ns: int) -> str:
     """Nine columns."""
-    return f"{at_ns / SECOND:9.3f}"
+    return f"{at_ns / SECOND_NS:9.3f}"
 
 
 def _in(at_ns: int | None, now_ns: int) -> str:
-    return "none" if at_ns is None else f"in {(at_ns - now_ns) / SECOND:.3f} s"
+    return "none" if at_ns is None else f"in {(at_ns - now_ns) / SECOND_NS:.3f} s"
 
 
 def _flags(flags: int) -> str:
@@ -39,13 +40,14 @@ def _look(look: RankLook, at_ns: int) -> str:
     """`0 at step 7 for 61.2 s, in data`."""
     if not look.doing:
         return f"{look.rank} not there"
-    since = f" for {(at_ns - look.step_ns) / SECOND:.3f} s" if look.step_ns else ""
+    since = f" for {(at_ns - look.step_ns) / SECOND_NS:.3f} s" if look.step_ns else ""
     span = f", in {look.span}" if look.span else ""
     stopped = ", stopped" if look.process == "T" else ""
     return f"{look.rank} at step {look.step}{since}{span}{stopped}"
 
 
-def told(event: ev.Event, at_ns: int) -> str:
+def event_line(event: ev.Event, at_ns: int) -> str:
+    """What was told, without its time; `at_ns`: when, for deadlines, which are so long away."""
     name = type(event).__name__
     match event:
         case ev.Heard():
@@ -80,7 +82,7 @@ def told(event: ev.Event, at_ns: int) -> str:
         case ev.StopNowAsked() | ev.SaveAsked():
             return f"{name} by {event.source}"
         case ev.Suspended():
-            return f"{name} for {event.gap_ns / SECOND:.3f} s"
+            return f"{name} for {event.gap_ns / SECOND_NS:.3f} s"
         case ev.Examined():
             return f"{name}: {', '.join(_look(one, at_ns) for one in event.ranks)}"
         case ev.StacksCollected():
@@ -93,7 +95,8 @@ def told(event: ev.Event, at_ns: int) -> str:
     return name
 
 
-def answered(action: act.Action, at_ns: int) -> str:
+def action_line(action: act.Action, at_ns: int) -> str:
+    """What is to be done, as decided at `at_ns`; empty: nothing to speak of."""
     match action:
         case act.Choose():
             return f"choose a set, {way_back(action.wish)}" if action.wish else "choose a set"
@@ -151,3 +154,35 @@ def answered(action: act.Action, at_ns: int) -> str:
             told = f"; may happen now: {ids}" if ids else ""
             return f"finish {action.exit_code}: {action.words}{kept}{told}"
     raise AssertionError(action)
+
+
+def trace_lines(
+    event: ev.Event,
+    actions: tuple[act.Action, ...],
+    at_ns: int,
+    change: str = "",
+    *,
+    since_ns: int = 0,
+) -> list[str]:
+    """The event, and below it what was decided; nothing where it changed nothing.
+
+    `at_ns`: when it was heard; printed is the time since `since_ns`. `change`: of the machine's
+    state, in words.
+    """
+    if _is_routine(event, actions):
+        return []
+    follows = [line for action in actions if (line := action_line(action, at_ns))]
+    if not (follows or change) and isinstance(event, QUIET):
+        return []
+    indented = [f"{'':9}    {line}" for line in follows]
+    return [f"{seconds(at_ns - since_ns)}  {event_line(event, at_ns)}{change}", *indented]
+
+
+def _is_routine(event: ev.Event, actions: tuple[act.Action, ...]) -> bool:
+    """A look at ranks that get on, from which only the next look follows."""
+    if isinstance(event, ev.TimerFired):
+        return event.timer == Timer.HANG
+    again = all(
+        isinstance(action, act.SetTimer) and action.timer == Timer.HANG for action in actions
+    )
+    return isinstance(event, ev.Examined) and again
