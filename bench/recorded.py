@@ -151,10 +151,13 @@ class _Recording:
         writer.append(start_ns + 5 * S, Kind.STEP_BEGIN, 0, 0, self.saved + 1, 0)
         data, save = writer.span_kind("data"), writer.span_kind("save")
         step = self.saved
-        for end_ns, took_ns in zip(ends.tolist(), took.tolist(), strict=True):
+        waits = (1_000_000 * self.random.lognormal(0, 0.3, len(took))).astype(np.int64)
+        for end_ns, took_ns, waited_ns in zip(
+            *(c.tolist() for c in (ends, took, waits)), strict=True
+        ):
             begin_ns = end_ns - took_ns
             wait_ns = begin_ns + 4_000_000  # behind the save
-            writer.append(wait_ns + 1_000_000, Kind.SPAN, 0, data, step, wait_ns)
+            writer.append(wait_ns + waited_ns, Kind.SPAN, 0, data, step, wait_ns)
             step += 1
             writer.append(end_ns, Kind.STEP, Flag.CONTINUES, 4096, step, begin_ns)
             if step % self.plan.memory_every == 0:
