@@ -83,7 +83,7 @@ def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     assert (known["running"], known["phase"]) == (True, "saving")
     slow.close()
     agent.saw("clear after .* 5 of 5 processes have ended")
-    agent.saw("released: touch flag and run .*: exit code 0")
+    agent.saw("Released: touch flag and run .*: exit code 0")
     assert (host.folder / "released words").exists()
     assert (host.folder / "flag").exists()
     assert saver.log == ["up", "SIGTERM", "saved"]
@@ -107,7 +107,7 @@ def test_nobody_is_signalled_twice_by_two_notices_and_two_agents(host, start, ev
     assert "another agent works from" in host.holdfast(*second).wait(69)
     host.announce("3")
     agent.saw(f"process {stubborn.pid} .* was left behind$")
-    agent.saw("released: touch flag")
+    agent.saw("Released: touch flag")
     host.notice.unlink()
     agent.saw("file has withdrawn it")
     host.notice.touch()
@@ -132,7 +132,7 @@ def test_an_agent_that_was_killed_and_started_again_goes_on_where_it_was(host, s
     eventually(lambda: (host.status()["round"] or {}).get("processes"))
     job.close()
     agent.saw(f"process {job.pid} .* ended: it was signalled in an earlier round")
-    agent.saw("released: touch flag")
+    agent.saw("Released: touch flag")
     assert job.log == ["up", "SIGTERM"]
     agent.send(signal.SIGTERM)
     agent.wait(0)

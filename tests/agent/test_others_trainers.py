@@ -133,7 +133,7 @@ def warned(host: Jobs, trainers: list[Process]) -> list[tuple[int, str]]:
     agent = host.agent()
     host.notice.write_text("60")
     agent.saw(f"clear after .*: {len(trainers)} of {len(trainers)} processes have ended")
-    agent.saw("released: touch")
+    agent.saw("Released: touch")
     found = [re.search(r"^saved (\d+) w (\S+)$", one.wait(0), re.M) for one in trainers]
     agent.send(signal.SIGTERM)
     assert agent.wait(0).count("holdfast: SIGTERM to process") == len(trainers)

@@ -219,7 +219,7 @@ def test_the_script_gives_up_and_goes_back(house: House) -> None:
     env = fails_once(house, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=4)
     out = house.run(*KEEP_ALL, steps=14, **env).wait(EXIT_DONE)
     assert "swallowed" not in out
-    assert "the script gave up: loss is NaN" in out
+    assert "The script gave up: loss is NaN" in out
     assert "back to step 5, skipping 4 batches: loss is NaN" in out
     assert f"final {expected_digest(14, {5: 4})}" in out
     assert end(house, 0)["cause"] == "failed"
@@ -277,7 +277,7 @@ def test_without_a_supervisor_the_next_start_goes_back(house: House) -> None:
     out = house.alone(steps=14, HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR, **env).wait(
         EXIT_FAILED
     )
-    assert "the script gave up: loss is NaN" in out
+    assert "The script gave up: loss is NaN" in out
     assert end(house, 0)["words"] == "loss is NaN"
     out = house.alone(steps=14).wait(EXIT_DONE)
     assert "back to step 5, skipping 2 batches: loss is NaN" in out

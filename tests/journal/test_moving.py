@@ -236,7 +236,7 @@ def test_run_fresh_begins_anew_and_says_where_the_earlier_one_is(
         [*command, *flags, "--name", "lm", "--", "true"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "starting anew: the earlier run 'lm' is kept as 'lm.1'" in done.stderr
+    assert "Starting anew: the earlier run 'lm' is kept as 'lm.1'" in done.stderr
     assert is_whole(runs.get("lm.1"))
     assert runs.get("lm").identity.first_name == ""
     assert runs.get("lm").identity.run_id != runs.get("lm.1").identity.run_id

@@ -112,7 +112,7 @@ def compile_and_write(backend, module, devices, options, host_callbacks, name, k
 del compiler._cache_write
 compiler._compile_and_write_cache = compile_and_write
 """,
-        "compiled programs are not kept: jax",
+        "Compiled programs are not kept: jax",
     ),
     "another_time": (
         """

@@ -227,4 +227,4 @@ def test_the_best_of_what_nobody_said(python: Python, given: str, told: str) -> 
 
 def test_the_script_gives_up(python: Python) -> None:
     out = python(START + "run.fail('the loss is NaN')\n", code=EXIT_FAILED)
-    assert out.splitlines()[-1].endswith("the script gave up: the loss is NaN")
+    assert out.splitlines()[-1].endswith("The script gave up: the loss is NaN")

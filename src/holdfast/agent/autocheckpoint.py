@@ -147,7 +147,7 @@ class HostAgent:
         if isinstance(action, ev.Report):
             self._report(action.round)
         elif isinstance(action, ev.Release):
-            self._say("info", f"releasing the host: {self._release.words}")
+            self._say("info", f"Releasing the host: {self._release.words}")
             if (done := self._release.start(now_ns())) is not None:
                 self._released(*done)
             self._settle(action.settled)
@@ -168,7 +168,7 @@ class HostAgent:
             self._unreadable_told = True
             self._say(
                 "warning",
-                f"permission denied: {sight.unreadable} of {sight.processes} processes may not be "
+                f"Permission denied: {sight.unreadable} of {sight.processes} processes may not be "
                 "looked at; what they hold is not known (root sees all)",
             )
         return ev.Looked(now_ns(), began_ns, holders, is_thorough, sight.unreadable)
@@ -217,9 +217,9 @@ class HostAgent:
             self._tally.failed_releases += 1
         self._write()  # who reads the words may ask at once
         if is_done:
-            self._say("info", f"released: {words}")
+            self._say("info", f"Released: {words}")
         else:
-            self._say("error", f"the release step failed: {words}")
+            self._say("error", f"The release step failed: {words}")
 
     def _settle(self, notices: Sequence[Notice]) -> None:
         if self.settle is None:
@@ -228,7 +228,7 @@ class HostAgent:
             self.settle(notices)
         else:
             self._say(
-                "info", "the cloud is not told to go on: it is not certain that all have left"
+                "info", "The cloud is not told to go on: it is not certain that all have left"
             )
 
     def _drop(self, process: ev.ProcessId) -> None:
@@ -251,4 +251,4 @@ class HostAgent:
         except OSError as error:
             if not self._written_fails:
                 self._written_fails = True
-                self._say("warning", f"the agent's state cannot be written: {error}")
+                self._say("warning", f"The agent's state cannot be written: {error}")

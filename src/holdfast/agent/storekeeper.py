@@ -76,7 +76,7 @@ class Storekeeper:
         try:
             self._catalog.tidy([self._draining] if self._draining is not None else [])
         except HoldfastError as error:
-            self._say(f"old checkpoint files could not be cleaned up: {error}")
+            self._say(f"Old checkpoint files could not be cleaned up: {error}")
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
@@ -116,7 +116,7 @@ class Storekeeper:
                 self._lease.check()
                 self._catalog.commit(attempt, what.step, world_size)
             except HoldfastError as error:
-                self._say(f"the checkpoint of step {what.step} could not be completed: {error}")
+                self._say(f"The checkpoint of step {what.step} could not be completed: {error}")
                 outcome = news.CommitFailed(now_ns(), what.epoch, what.step, str(error))
             else:
                 outcome = news.Committed(now_ns(), what.epoch, what.step)
@@ -154,7 +154,7 @@ class Storekeeper:
                 self._lease.check()
                 self._catalog.commit(action.attempt, action.step, world_size)
             except HoldfastError as error:
-                self._say(f"the checkpoint of step {action.step} could not be completed: {error}")
+                self._say(f"The checkpoint of step {action.step} could not be completed: {error}")
                 self._tell(ev.DrainCommitFailed(now_ns(), *of, str(error)))
             else:
                 self._tell(ev.DrainCommitted(now_ns(), *of))
@@ -167,7 +167,7 @@ class Storekeeper:
         try:
             self._catalog.collect(self._keep_of(attempt), self._in_use)
         except HoldfastError as error:
-            self._say(f"old checkpoints could not be removed: {error}")
+            self._say(f"Old checkpoints could not be removed: {error}")
 
     @property
     def _in_use(self) -> set[str]:
@@ -225,7 +225,7 @@ class Storekeeper:
             try:
                 record()
             except HoldfastError as error:
-                self._say(f"the end of attempt {attempt} could not be recorded yet: {error}")
+                self._say(f"The end of attempt {attempt} could not be recorded yet: {error}")
                 return
             self._unrecorded.popleft()
 
@@ -248,7 +248,7 @@ class Storekeeper:
             self._lease.check()
             collect_partial(self._folder.ckpt_dir, in_use, older_than=older_than)
         except HoldfastError as error:
-            self._say(f"incomplete checkpoints could not be removed: {error}")
+            self._say(f"Incomplete checkpoints could not be removed: {error}")
 
     def _tell(self, *events: ev.Event) -> None:
         def feed_all() -> None:
@@ -258,4 +258,4 @@ class Storekeeper:
         self._later(feed_all)
 
     def _job_failed(self, error: BaseException) -> None:
-        self._say(f"internal error in the store worker: {error!r}")
+        self._say(f"Internal error in the store worker: {error!r}")

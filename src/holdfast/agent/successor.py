@@ -91,7 +91,7 @@ class Successor:
             self._device = _device_of(pids)
             if why := self._cold_reason():
                 self._wants_hot = False
-                self._say(f"no hot standby: {why}; standbys only import ahead")
+                self._say(f"No hot standby: {why}; standbys only import ahead")
             else:
                 self._wake(hot=True)
 
@@ -102,7 +102,7 @@ class Successor:
         self._changes = (self._machine.attempt, times)
         if times == TRIES:
             self._wants_hot = False
-            self._say(f"no hot standby any more: {path} changes again and again")
+            self._say(f"No hot standby any more: {path} changes again and again")
 
     def _cold_reason(self) -> str:
         """Why no second set of ranks may run the script beside the first; empty: it may."""

@@ -62,7 +62,7 @@ def agreed_machines(folder: RunFolder, accept_stored: bool) -> Machines:
         return stored
     if not accept_stored:
         what = "changed in the store" if known else "not known on this host"
-        say(f"what the machines of run {folder.name!r} are made of is {what}; the store says:")
+        say(f"What the machines of run {folder.name!r} are made of is {what}; the store says:")
         for line in differences(known, stored):
             click.echo(f"  {line}", err=True)
         asked = "use your rights to look after machines of that kind?"

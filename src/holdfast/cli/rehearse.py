@@ -147,7 +147,7 @@ def hang(command: Sequence[str], **flags: Any) -> None:
 
 def _named(source: str | None) -> str:
     if source is None:
-        _say(f"no --source is named: an emulator of {USUAL_SOURCE} tells of it")
+        _say(f"No --source is named: an emulator of {USUAL_SOURCE} tells of it")
     return source or USUAL_SOURCE
 
 
@@ -239,7 +239,7 @@ def _options(flags: Mapping[str, Any]) -> list[str]:
 def _place(store: str | None, later: contextlib.ExitStack) -> Path:
     """The rehearsal's own store; raises ConfigurationError where it has been rehearsed before."""
     if store is None:
-        _say("what it leaves is removed at the end; --store FOLDER keeps it")
+        _say("What it leaves is removed at the end; --store FOLDER keeps it")
         return _folder(None, later)
     if "://" in store:
         raise ConfigurationError(f"--store {store}: a rehearsal is kept in a folder of this host")

@@ -197,7 +197,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
     words = supervisor.machine.keeping.words
     if words or saving.reason:
-        rows.append(("saving", words or saving.reason))
+        rows.append(("saving", (words or saving.reason).removeprefix("saving ")))
     if supervisor.standbys.words:
         rows.append(("standby", supervisor.standbys.words))
     rows += [("notice", words) for words in _notices(supervisor)]

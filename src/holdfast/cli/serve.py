@@ -107,14 +107,14 @@ def serve(
         number = sock.getsockname()[1]
 
         def invite(word: str) -> None:
-            say_link("the link was opened; the next browser needs", link_of(sock, word))
+            say_link("The link was opened; the next browser needs", link_of(sock, word))
 
         invitation = Invitation(invite) if is_inviting else None
         note = "; viewers need the token" if access.token and not is_inviting else ""
         if invitation is None:
-            say(f"the runs of {shown} are at {url_of(sock)}{note}")
+            say(f"The runs of {shown} are at {url_of(sock)}{note}")
         else:
-            say_link(f"the runs of {shown}, for one browser:", link_of(sock, invitation.word))
+            say_link(f"The runs of {shown}, for one browser:", link_of(sock, invitation.word))
         if place.is_missing:
             say(f"! {place.why_empty}")
         say("Ctrl-C ends it")

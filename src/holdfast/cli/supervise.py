@@ -134,7 +134,7 @@ def _set_aside(store: RunStore, name: str, screen: Screen) -> None:
 
     aside = set_aside(store, name, lambda words: screen.say("info", words))
     if aside is not None:
-        screen.say("info", f"starting anew: the earlier run {name!r} is kept as {aside!r}")
+        screen.say("info", f"Starting anew: the earlier run {name!r} is kept as {aside!r}")
 
 
 def _report_command(name: str, store: str) -> str:

@@ -39,7 +39,7 @@ class Carrier:
         self._thread.join(limit_s)
         if self._thread.is_alive() or self._trouble:
             self._say(
-                f"not all records of the run could be taken to {self._remote.place}; they stay in "
+                f"Not all records of the run could be taken to {self._remote.place}; they stay in "
                 f"{self._folder.path} and go there with the next start on this host"
             )
 
@@ -61,5 +61,5 @@ class Carrier:
             self._trouble = True
         else:
             if self._trouble:
-                self._say("the object store can be reached again; nothing was lost")
+                self._say("The object store can be reached again; nothing was lost")
             self._trouble = False

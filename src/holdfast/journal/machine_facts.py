@@ -96,6 +96,6 @@ class MachineFacts:
         except (HoldfastError, OSError) as error:
             if not self._trouble:
                 self._trouble = True
-                self.say(f"what happens to the machines is not recorded now: {error}")
+                self.say(f"What happens to the machines is not recorded now: {error}")
         else:
             self._trouble = False

@@ -112,7 +112,7 @@ class Watched:
     def _answered(self, watch: Watch) -> None:
         was_troubled = self._troubles.pop(watch, None) is not None
         if was_troubled and not self._troubles:
-            self._say("info", f"notices from {self.standing.name}: it answers again")
+            self._say("info", f"Notices from {self.standing.name}: it answers again")
         if was_troubled or not self.standing.has_answered:
             self._stand(has_answered=True)
 
@@ -120,7 +120,7 @@ class Watched:
         # What several watches suffer from, as a server that is not there, is said once.
         if watch not in self._troubles and words not in self._troubles.values():
             then = "it is asked again, and training goes on"
-            self._say("warning", f"notices from {self.standing.name}: {words}; {then}")
+            self._say("warning", f"Notices from {self.standing.name}: {words}; {then}")
         self._troubles[watch] = words
         self._stand(failures=self.standing.failures + 1)
 
@@ -204,7 +204,7 @@ class Listener:
         try:
             asyncio.run(self._main())
         except Exception as error:  # a bug of ours: the run must not notice
-            self._say("warning", f"notices are not heard any more: {error}")
+            self._say("warning", f"Notices are not heard any more: {error}")
 
     async def _main(self) -> None:
         with self._lock:

@@ -37,7 +37,7 @@ def settle(
     try:
         asyncio.run(_settle_all(sources, around, notices, clock, say, limit_s))
     except Exception as error:  # a bug of ours: nothing hangs on it
-        say("warning", f"the end is not told to the cloud: {type(error).__name__}: {error}")
+        say("warning", f"The end is not told to the cloud: {type(error).__name__}: {error}")
 
 
 async def _settle_all(

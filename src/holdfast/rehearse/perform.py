@@ -121,11 +121,11 @@ class _Performance:
         has_left = self.story.is_taken or self.story.exit_code not in (None, EXIT_DONE)
         if self.story.done_ns is not None and has_left:
             self._forget_memory()
-            self.say("starting it again, as on a new machine")
+            self.say("Starting it again, as on a new machine")
             self.stage.start("--notice", "off")
             self._goes_on()
         if self.stage.ended(0) is None:
-            self.say("that is enough: stopping it")
+            self.say("That is enough: stopping it")
         self.stage.stop()
         return self._with_the_books()
 
@@ -185,7 +185,7 @@ class _Performance:
                 self.story = replace(self.story, exit_code=code)
                 return done_ns
             if self.tale.deadline_ns is not None and now_ns() > self.tale.deadline_ns:
-                self.say("the deadline has come: the host is taken")
+                self.say("The deadline has come: the host is taken")
                 self.stage.kill()
                 self.story = replace(self.story, is_taken=True)
                 return done_ns
@@ -214,7 +214,7 @@ class _Performance:
             wanted = resumed + self.plan.go_on_steps if wanted is None else wanted
             if self.tale.step >= wanted:
                 return
-        self.say(f"the run has ended with exit code {code}")
+        self.say(f"The run has ended with exit code {code}")
 
     def _goes_on(self) -> None:
         resumed: int | None = None

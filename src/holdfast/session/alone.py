@@ -127,7 +127,7 @@ class Alone(Attachment):
         try:
             catalog.tidy()
         except HoldfastError as error:
-            say(f"old checkpoint files could not be cleaned up: {error}")
+            say(f"Old checkpoint files could not be cleaned up: {error}")
         return catalog
 
     @functools.cached_property
@@ -284,7 +284,7 @@ class Alone(Attachment):
         try:
             self._catalog.collect(self._keep, self._in_use)
         except HoldfastError as error:
-            say(f"old checkpoints could not be removed: {error}")
+            say(f"Old checkpoints could not be removed: {error}")
 
     @property
     def _in_use(self) -> set[str]:

@@ -148,7 +148,7 @@ class Attachment(ABC):
         path = self.report_path
         if path is not None and not write_report(path, describe(failure, here()) | declared):
             say(f"{path} cannot be written: the reason why the script gave up is not recorded")
-        say(f"the script gave up: {failure}")
+        say(f"The script gave up: {failure}")
         self.failed(failure)
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ def point_jax_at(cache: ProgramCache, say: Callable[[str], None]) -> bool:
         _give(cache, compilation_cache)
         _tell_threads(cache_key)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        say(f"compiled programs are not kept: jax {jax.__version__} has another cache ({error})")
+        say(f"Compiled programs are not kept: jax {jax.__version__} has another cache ({error})")
         return False
     # Without us there would be no cache and no such warning, which `-W error` makes an exception.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")

@@ -170,7 +170,7 @@ class Conductor:
             except Exception as error:
                 # The training must not notice; the next turn tries again.
                 self._words.increment(Word.ERRORS)
-                say(f"the conductor failed with an internal error: {error!r}; training goes on")
+                say(f"The conductor failed with an internal error: {error!r}; training goes on")
         self._turn(now_ns())
 
     def _is_hurried(self) -> bool:
@@ -292,7 +292,7 @@ class Conductor:
         try:
             self._duties.commit(action.step)
         except (HoldfastError, OSError) as error:
-            say(f"the checkpoint of step {action.step} could not be completed: {error}")
+            say(f"The checkpoint of step {action.step} could not be completed: {error}")
             outcome = news.CommitFailed(now_ns(), action.epoch, action.step, str(error))
         else:
             outcome = news.Committed(now_ns(), action.epoch, action.step)

@@ -29,6 +29,6 @@ def end_soon(exit_code: int) -> None:
 
 def _end(exit_code: int) -> None:
     time.sleep(LIMIT_S)
-    say(f"something waited {LIMIT_S:g} s for the other ranks at this one's exit: ending it")
+    say(f"Something waited {LIMIT_S:g} s for the other ranks at this one's exit: ending it")
     sys.stdout.flush()
     os._exit(exit_code)

@@ -55,7 +55,7 @@ class Waiting:
         waited_s = time.monotonic() - self._began
         if waited_s > SAY_AFTER_S and not self._said:
             self._said = True
-            say(f"waiting for {self._whom()} to call holdfast.start and run.restore or run.steps")
+            say(f"Waiting for {self._whom()} to call holdfast.start and run.restore or run.steps")
         if waited_s > JOIN_LIMIT_S:
             raise HoldfastError(
                 f"{self._whom()} did not come within {seconds_in_words(JOIN_LIMIT_S)}: every rank "

@@ -93,9 +93,9 @@ class MemoryTier:
         except StoreUnavailable:
             self._words.store(Word.BUFFERS, 0)
             if self._buffers.has(buffer):  # there was no room in it, and will be none in another
-                say("no more snapshots in memory: checkpoints go to the store alone")
+                say("No more snapshots in memory: checkpoints go to the store alone")
             elif self._thread is None or not self._thread.is_alive():
-                say("the snapshots in memory are gone: they are made again, beside the training")
+                say("The snapshots in memory are gone: they are made again, beside the training")
                 self._begin(self._buffers.measure(tree, shared) + SLACK_BYTES, self._publish)
             raise
 

@@ -144,7 +144,7 @@ class Mirror:
             except Exception as error:
                 # The training must not notice; the next turn tries again.
                 self._words.increment(Word.ERRORS)
-                say(f"the mirror failed with an internal error: {error!r}; training goes on")
+                say(f"The mirror failed with an internal error: {error!r}; training goes on")
 
     def _is_hurried(self) -> bool:
         says = self.leader.says

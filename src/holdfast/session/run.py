@@ -318,7 +318,7 @@ class Run:
         if (tag is not None or wait) and not self._attachment.is_inert:
             self._attachment.hurry()
             if not self._boundary.await_order(before) and tag is not None:
-                say(f"the tag {tag!r} goes to a later step, because another save is under way")
+                say(f"The tag {tag!r} goes to a later step, because another save is under way")
 
     def best(self, metric: str, value: float, mode: str) -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.

@@ -43,7 +43,7 @@ def test_training_goes_on_where_the_server_talks_nonsense_and_a_signal_may_be_to
         gce.do("fail", "garbage", "999")
         notice = f"gce:{gce.url},signal:USR2=25"
         run = house.run("--notice", notice, "--on-notice", "stay", steps=60, ALLOW=house.allow(30))
-        run.saw("notices from gce: .* talks no HTTP")
+        run.saw("Notices from gce: .* talks no HTTP")
         house.eventually(lambda: house.recorded_steps() >= 30)
         run.send(signal.SIGUSR2)
         run.saw("signal: terminate .SIGUSR2.: it is time to save; training goes on")
@@ -76,8 +76,8 @@ def test_the_host_agent_has_azure_go_on_when_nobody_is_left_and_none_was_hidden(
         agent = house.holdfast("agent", "--autocheckpoint", *words)
         house.eventually(lambda: len(azure.requests) >= 2)
         azure.do("event", "Preempt", "60", "mine")
-        said = agent.saw("azure: event mine is approved|the cloud is not told to go on")[0]
-        is_hidden = any("permission denied" in line for line in agent.lines)
+        said = agent.saw("azure: event mine is approved|The cloud is not told to go on")[0]
+        is_hidden = any("Permission denied" in line for line in agent.lines)
         assert said.startswith("the cloud is not") == is_hidden
         assert azure.approved == ([] if is_hidden else ["mine"])
         agent.send(signal.SIGTERM)
