@@ -78,7 +78,7 @@ def test_the_host_agent_has_azure_go_on_when_nobody_is_left_and_none_was_hidden(
         azure.do("event", "Preempt", "60", "mine")
         said = agent.saw("azure: event mine is approved|The cloud is not told to go on")[0]
         is_hidden = any("Permission denied" in line for line in agent.lines)
-        assert said.startswith("the cloud is not") == is_hidden
+        assert said.startswith("The cloud is not") == is_hidden
         assert azure.approved == ([] if is_hidden else ["mine"])
         agent.send(signal.SIGTERM)
         agent.wait(0)
