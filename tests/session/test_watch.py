@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import EXIT_DONE, House
 
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.reader import read_journal
@@ -115,3 +118,34 @@ def test_threads_that_compile_at_once_do_not_hide_one_another(
     thread.join()
     assert compiling_ms(journal) == 0
     assert spans_ms(journal) == [(100, 150), (110, 150)]
+
+
+BUSY = """
+import os, signal, time
+class Ready:
+    def __init__(self, step):
+        self.step = step
+    def block_until_ready(self):
+        time.sleep(0 if self.step < 3 else 600)
+run = hf.start()
+state = run.restore(init=lambda: {"n": np.zeros(3)})
+dies = int(state["n"][0]) == 0
+for step in run.steps(12):
+    state["n"] += 1
+    run.done(step, state, ready=Ready(step) if dies else None)
+    time.sleep(0.1 if step == 2 else 0)
+    if dies and step == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == 5:
+        run.save(tag="five", wait=True)
+"""
+
+
+def test_a_step_that_was_copied_is_kept_though_the_device_was_not_seen_to_end_it(
+    house: House, python: Callable[..., str]
+) -> None:
+    """The watching thread stamps two; the next attempt goes on from the copy all the same."""
+    python(BUSY, code=-signal.SIGKILL, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    python(BUSY, HOLDFAST_SAVE_EVERY_STEPS=1000)
+    told = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    assert told["steps_kept"] == 12

@@ -67,6 +67,7 @@ class Boundary:
         self.stop_reason = ""
         self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
+        self.copied: Callable[[int], None] = lambda _step: None
         self.measure: Callable[[int, Mapping[str, Any]], None] = lambda _step, _metrics: None
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
@@ -273,6 +274,7 @@ class Boundary:
 
     def _publish_copy(self, step: int, epoch: int, started_ns: int) -> None:
         self._answered_epoch = epoch
+        self.copied(step)
         self._words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
         self._words.store(Word.SNAP, pack(epoch, step))
         self.hurry()  # the next save is ordered when all ranks have copied this one

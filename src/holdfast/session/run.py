@@ -55,6 +55,7 @@ class Run:
         self._watch = watch = CompletionWatch(attachment.writer)
         self._boundary = Boundary(attachment.writer, saver)
         self._boundary.watch = watch.offer
+        self._boundary.copied = watch.copied
         if attachment.rank == 0:
             self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry

@@ -39,14 +39,25 @@ class CompletionWatch:
         self._writer = writer
         self._metrics = Metrics(writer)
         self._newest: tuple[int, Any] | None = None
+        self._is_watching = False  # else every step that was dispatched counts
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def offer(self, step: int, ready: Any) -> None:
         """The array `ready` becomes available when `step` is complete."""
         self._newest = (step, ready)
+        self._is_watching = True
         if self._thread is None:
             self._start()
+
+    def copied(self, step: int) -> None:
+        """The state after `step` has been copied: so the device is done with it, and it counts.
+
+        The thread may be looking at a later step, and may not live to say so: a run that goes on
+        from this copy has kept the step. Called by the training loop.
+        """
+        if self._is_watching:
+            self._writer.record_complete(step, now_ns())
 
     def offer_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Numbers of `step`, perhaps still on the device; nothing is fetched here."""
@@ -87,7 +98,8 @@ class CompletionWatch:
             # a donated buffer was complete when it was given away.
             words.increment(Word.ERRORS)
         else:
-            self._writer.record_complete(step, now_ns())
+            if step > words.load(Word.COMPLETE):
+                self._writer.record_complete(step, now_ns())
         finally:
             words.store(Word.AWAITED_AT, 0)
 
