@@ -67,7 +67,7 @@ def test_a_sigterm_between_jax_and_the_loop_is_not_lost(
 
 
 def test_sigkill_during_a_stop_and_the_other_leaves(house: House, pair: Pair) -> None:
-    ranks, _ = pair.trained(2)
+    ranks, _ = pair.trained()
     ranks[0].send(signal.SIGTERM)
     ranks[0].saw("saving at the next step, then stopping")
     ranks[1].send(signal.SIGKILL)

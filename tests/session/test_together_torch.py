@@ -88,7 +88,7 @@ def test_sigterm_stops_both_at_one_step(
 
 
 def test_a_rank_killed_during_a_stop_does_not_hold_the_other(house: House, pair: Pair) -> None:
-    ranks, _ = pair.trained(2)
+    ranks, _ = pair.trained()
     ranks[0].send(signal.SIGTERM)
     ranks[0].saw("saving at the next step, then stopping")
     ranks[1].send(signal.SIGKILL)
@@ -105,7 +105,7 @@ def test_a_rank_killed_during_a_stop_does_not_hold_the_other(house: House, pair:
 def test_sigkill_of_a_rank_and_the_result_is_the_same(
     house: House, pair: Pair, victim: int
 ) -> None:
-    ranks, did = pair.trained(2)
+    ranks, did = pair.trained()
     ranks[victim].send(signal.SIGKILL)
     house.allow(FAR)
     for process in ranks:

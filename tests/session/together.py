@@ -38,7 +38,7 @@ class Together:
     @pytest.mark.parametrize("stuck", [0, 1] if FULL else [0])
     def test_at_the_deadline_all_are_gone(self, house: House, pair: Pair, stuck: int) -> None:
         """One rank never comes to the boundary: what is durable already is what is kept."""
-        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=10)
+        ranks, _ = pair.trained(HOLD_AT_THE_STOP=stuck, HOLDFAST_GRACE_S=10)
         saved = house.saved_step()
         ranks[1].send(signal.SIGTERM)
         house.allow(FAR)
@@ -86,7 +86,7 @@ class Together:
 
     def test_a_rank_that_dies_while_another_waits_for_it(self, house: House, pair: Pair) -> None:
         """The other has copied the ordered step and waits for the set: it leaves, with 75."""
-        ranks, _ = pair.trained(2, HOLD_AT_THE_STOP=1)
+        ranks, _ = pair.trained(HOLD_AT_THE_STOP=1)
         ranks[0].send(signal.SIGTERM)
         house.eventually(stop_is_ordered)  # before a rank can pass the step by
         house.allow(FAR)

@@ -192,6 +192,7 @@ class Conductor:
             self._duties.overdue()
 
     def _conduct(self, at_ns: int) -> None:
+        stop_asked = self._stop_asked  # by a signal at any moment: first that, then what is done
         own = Reading.of(self._words.snapshot())
         asked = not self._asked.is_heard(0, own.save_asked)
         wanted, self._save_wanted = self._save_wanted, ""
@@ -204,7 +205,8 @@ class Conductor:
         for rank, reading in readings.items():
             self._hear(at_ns, rank, reading, with_progress=with_progress or rank > 0)
         self._bury(at_ns)
-        self._begin_stop(at_ns)
+        if stop_asked is not None:
+            self._begin_stop(at_ns, stop_asked)
         for rank, reading in readings.items():
             self._ask(at_ns, rank, reading)
         if wanted:
@@ -241,23 +243,21 @@ class Conductor:
         for rank in self._others.gone(at_ns, self._waited_since_ns):
             self._do(self._saving.hear(news.RankGone(at_ns, rank)))
 
-    def _begin_stop(self, at_ns: int) -> None:
-        if self._stop_asked is None:
-            return
+    def _begin_stop(self, at_ns: int, asked: tuple[str, int | None]) -> None:
         if not self._stop_noted:
             self._stop_noted = True
-            self._duties.note_stop(*self._stop_asked)
+            self._duties.note_stop(*asked)
         if not self._stop_begun:
             if self._saving.ranks > 1 and self._is_saved():
                 # One rank would leave at its boundary, while the others wait for it in the next
                 # step's collective. Once all have done a step, all can save one and leave.
                 return
             self._stop_begun = True
-            self._stop_told = self._stop_asked
-            self._do(self._saving.stop(at_ns, *self._stop_asked))
-        elif self._stop_asked != self._stop_told:
-            self._stop_told = self._stop_asked
-            self._do(self._saving.stop(at_ns, *self._stop_asked))
+            self._stop_told = asked
+            self._do(self._saving.stop(at_ns, *asked))
+        elif asked != self._stop_told:
+            self._stop_told = asked
+            self._do(self._saving.stop(at_ns, *asked))
 
     def _is_saved(self) -> bool:
         return self._saving.agreement.is_saved and not self._saving.is_over
