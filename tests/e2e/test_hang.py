@@ -252,7 +252,7 @@ def test_the_deadline_is_learned(house: House) -> None:
     run.saw("hangs in")
     house.eventually(lambda: "hung: no step after step 19" in run.text)
     finished(run)
-    assert f"limit {FLOOR_S} s: the least there is" in str(incident(house)["words"])
+    assert f"limit {FLOOR_S:g} s: the least there is" in str(incident(house)["words"])
 
 
 def test_off_means_that_nobody_looks(house: House) -> None:
