@@ -61,11 +61,10 @@ def test_one_that_ignores_sigterm_is_gone_at_the_deadline(house: House) -> None:
 
 PATIENT = """
 import sys
-from functools import partial
 from holdfast.cli.main import main
 from holdfast.core import restart
 
-restart.BackOff = partial(restart.BackOff, first_s=300.0)
+restart.BackOff.__init__.__defaults__ = 300.0, 2.0, 300.0  # first_s, factor, cap_s
 sys.exit(main())
 """
 
