@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.agent.replay import decided, difference, inputs, recorded, replay
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
@@ -181,11 +181,11 @@ def test_every_input_is_read_back(
     events = [e for e in events if not _strange_progress(e)]
     path = tmp_path_factory.mktemp("journal") / "controller-000001.hfj"
     identity = Identity("night", 1, "abc", 0, "host", CONTROLLER_RANK, "boot")
-    chronicle = Chronicle(JournalWriter.create(path, identity))
+    journal = ControllerJournal(JournalWriter.create(path, identity))
     for event in events:
-        chronicle.event(event)
-        chronicle.fact({"fact": "notice", "at_ns": 5, "deadline_ns": None, "source": "x"})
-    chronicle.close()
+        journal.event(event)
+        journal.fact({"fact": "notice", "at_ns": 5, "deadline_ns": None, "source": "x"})
+    journal.close()
     journal = read_journal(path)
     assert list(inputs(journal)) == events
     assert len(decided(journal)) == len(events)

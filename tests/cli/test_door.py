@@ -106,6 +106,7 @@ TRIED: dict[str, list[list[str]]] = {
     "convert": [["convert", "run.history"]],
     "plan": [["plan", "--from-run", "lm"]],
     "simulate": [["simulate", "--from-run", "lm", "--replications", "1"]],
+    "replay": [["replay", "lm"], ["replay", "lm", "--trace"], ["replay", f"no{POISON}"]],
     "config": [["config"]],
     "run": [["run", "--name", POISON, "--", "true"]],
 }

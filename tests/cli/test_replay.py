@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.cli.main import cli
 from holdfast.core import events as ev
 from holdfast.core.run import RunMachine, RunPolicy
@@ -24,13 +24,15 @@ def night(store: Path) -> Path:
     folder = RunStore(store).create("night")
     live = folder.journal_dir / "controller-000001.hfj"
     live.parent.mkdir(parents=True, exist_ok=True)
-    chronicle = Chronicle(JournalWriter.create(live, Chronicle.identity(folder, 1, "abc")))
+    journal = ControllerJournal(
+        JournalWriter.create(live, ControllerJournal.identity(folder, 1, "abc"))
+    )
     machine = RunMachine(RunPolicy(ranks=2))
-    chronicle.policy(RunPolicy(ranks=2), "0.0.9")
+    journal.policy(RunPolicy(ranks=2), "0.0.9")
     for event in (ev.Opened(5 * S, 0), ev.StopAsked(6 * S, "SIGTERM", None, notice=True)):
-        chronicle.event(event)
-        chronicle.answered(machine.handle(event), event.at_ns)
-    chronicle.close()
+        journal.event(event)
+        journal.answered(machine.handle(event), event.at_ns)
+    journal.close()
     return live
 
 
@@ -63,7 +65,7 @@ def test_other_decisions(night: Path) -> None:
 
 def test_one_that_tells_no_policy(night: Path) -> None:
     text = sidecar_path(night)
-    text.write_text(text.read_text().replace('"fact":"policy"', '"fact":"polizy"'))
+    text.write_text(text.read_text().replace('"policy":{"policy"', '"polizy":{"policy"'))
     result = said()
     assert result.exit_code == 0
     assert "not decided again: its Holdfast did not write down by which policy" in result.output

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agent.chronicle import checksum
+from holdfast.agent.controller_journal import checksum
 from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
@@ -24,8 +24,7 @@ from holdfast.errors import JournalError
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument
 
-# By the supervisor, not by the machine.
-STATED = (("run", None), ("policy", None), ("saves", None), ("wait", "boot"), ("decided", None))
+STATED = (("run", None), ("saves", None), ("wait", "boot"))  # by the supervisor, not the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,16 @@ def recorded(journal: Journal) -> Recorded:
     """Raises JournalError for one that cannot be decided again: too old, too new, or damaged."""
     lines = {line.offset: line.payload for line in journal.sidecar}
     try:
-        facts = {str(fact.get("fact")): fact for fact in _facts(journal, lines)}
-        if "policy" not in facts:
+        told: dict[str, Any] = {}
+        for payload in _notes(journal, lines, NoteType.CONTROLLER):
+            told |= payload
+        if "policy" not in told:
             raise JournalError("its Holdfast did not write down by which policy it decided")
-        policy = policy_json.decode(facts["policy"].get("policy"))
+        policy = policy_json.decode(told["policy"])
         read = tuple(_inputs(journal, lines))
     except (KeyError, ValueError) as error:
         raise JournalError(f"it holds what this Holdfast cannot read: {error}") from error
-    decided = facts.get("decided", {}).get("decided")
-    version = str(facts["policy"].get("version"))
+    decided, version = told.get("decided"), str(told.get("version"))
     return Recorded(version, policy, read, decided if type(decided) is int else None)
 
 
@@ -83,13 +83,13 @@ def _inputs(journal: Journal, lines: dict[int, Any]) -> Iterator[tuple[ev.Event,
 def decided(journal: Journal) -> list[dict[str, Any]]:
     """The facts that the machine had recorded, in that order."""
     lines = {line.offset: line.payload for line in journal.sidecar}
-    facts = (dict(fact) for fact in _facts(journal, lines))
+    facts = (dict(fact) for fact in _notes(journal, lines, NoteType.FACT))
     return [fact for fact in facts if (fact.get("fact"), fact.get("kind")) not in STATED]
 
 
-def _facts(journal: Journal, lines: dict[int, Any]) -> Iterator[dict[str, Any]]:
+def _notes(journal: Journal, lines: dict[int, Any], note: NoteType) -> Iterator[dict[str, Any]]:
     records = journal.records
-    notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == NoteType.FACT)]
+    notes = records[(records["kind"] == Kind.NOTE) & (argument(records) == note)]
     for offset in notes["value"].tolist():
         yield lines[offset]
 

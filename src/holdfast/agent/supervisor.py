@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
-from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.agent.job import Job
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
@@ -80,7 +80,7 @@ class Supervisor:
     """One run under supervision, from the lease to the exit code."""
 
     def __init__(
-        self, folder: RunFolder, lease: Lease, job: Job, chronicle: Chronicle, screen: Screen
+        self, folder: RunFolder, lease: Lease, job: Job, journal: ControllerJournal, screen: Screen
     ) -> None:
         self.folder = folder
         self.job = job
@@ -90,7 +90,7 @@ class Supervisor:
         self.listener: Listener | None = None  # to sources of notices
         self.spared: Callable[[], list[int]] = list  # children of ours that are no attempt's
         self._inbox: Inbox[Callable[[], None]] = Inbox()
-        self._chronicle = chronicle
+        self._journal = journal
         self._screen = screen
         self._host = host.HostMachine()
         self._timers = Timers()
@@ -144,8 +144,8 @@ class Supervisor:
             lambda number: self._inbox.put(partial(self._on_signal, number)), also
         )
         self._selector.register(self._inbox, selectors.EVENT_READ)
-        self._chronicle.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
-        self._chronicle.policy(self.job.policy, VERSION)
+        self._journal.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
+        self._journal.policy(self.job.policy, VERSION)
         self.upkeep.start()
         if self.listener is not None:
             self.listener.start()
@@ -162,7 +162,7 @@ class Supervisor:
             self.memory.close(keep=self._finish is None or self._finish.keep_memory)
             is_done = self._finish is not None and self._finish.exit_code == EXIT_DONE
             self._storekeeper.close(CLOSE_LIMIT_S, is_done=is_done)
-            self._chronicle.close()
+            self._journal.close()
             self.upkeep.close(CLOSE_LIMIT_S)
             for close in self.at_close:
                 close(self._finish)
@@ -218,7 +218,7 @@ class Supervisor:
             self._feed(ev.TimerFired(now, timer))
         if now >= self._next_poll_ns:
             self._poll_ranks(now)
-        self._chronicle.seen(now, is_held=self.machine.is_held)
+        self._journal.seen(now, is_held=self.machine.is_held)
         self._screen.show(self)
 
     def _turn_inbox(self) -> None:
@@ -302,10 +302,10 @@ class Supervisor:
         """Journal first, then decide, then act."""
         if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
             self._read_progress()
-        self._chronicle.event(event)
+        self._journal.event(event)
         self._restarts.hear(event)
         actions = self.machine.handle(event)
-        self._chronicle.answered(actions, event.at_ns)
+        self._journal.answered(actions, event.at_ns)
         for action in actions:
             DO[type(action)](self, action)
 
@@ -426,7 +426,7 @@ class Supervisor:
         self._timers.cancel(action.timer)
 
     def _do_record(self, action: act.Record) -> None:
-        self._chronicle.fact(action.fact)
+        self._journal.fact(action.fact)
 
     def _do_end_attempt(self, action: act.EndAttempt) -> None:
         ended = self._incident_of

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.agent.fence import fence
 from holdfast.agent.job import Job
 from holdfast.agent.launch import Command, forget_imports
@@ -119,8 +119,8 @@ def supervise(
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
         exporter = beside(settings, folder, inherited_environment() | told, screen)
-        ears = Ears(sources, around)
-        return _run(folder, lease, job, screen, carrier, ears, exporter, look)
+        notice_sources = NoticeSources(sources, around)
+        return _run(folder, lease, job, screen, carrier, notice_sources, exporter, look)
     finally:
         with contextlib.suppress(HoldfastError):
             lease.release()
@@ -172,7 +172,7 @@ def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob 
         return None
 
 
-class Ears(NamedTuple):
+class NoticeSources(NamedTuple):
     """Which sources of notices are listened to, and where they are."""
 
     sources: tuple[Wanted, ...]
@@ -207,19 +207,21 @@ def _run(
     job: Job,
     screen: Screen,
     carrier: Carrier,
-    ears: Ears,
+    notice_sources: NoticeSources,
     exporter: ExportProcess | None,
     look: str,
 ) -> int:
-    journal = controller_journal(lease.epoch)
-    live = job.scratch / Path(journal).stem / journal
+    name = controller_journal(lease.epoch)
+    live = job.scratch / Path(name).stem / name
     live.parent.mkdir(mode=0o700, exist_ok=True)
-    writer = JournalWriter.create(live, Chronicle.identity(folder, lease.epoch, job.incarnation))
-    chronicle = Chronicle(writer)
-    chronicle.booted(_machine_start(folder))
-    supervisor = Supervisor(folder, lease, job, chronicle, screen)
-    supervisor.listener = ears.listener(supervisor, job.grace_ns)
-    for one in ears.sources:
+    writer = JournalWriter.create(
+        live, ControllerJournal.identity(folder, lease.epoch, job.incarnation)
+    )
+    journal = ControllerJournal(writer)
+    journal.booted(_machine_start(folder))
+    supervisor = Supervisor(folder, lease, job, journal, screen)
+    supervisor.listener = notice_sources.listener(supervisor, job.grace_ns)
+    for one in notice_sources.sources:
         screen.say("info", f"Listening for notices from {one.name}: {one.why}")
     supervisor.upkeep.add(
         LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)])
@@ -245,7 +247,7 @@ def _run(
     with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
         lease.release(LastWords(finish.exit_code, finish.words))
     if finish.settled:
-        ears.settle(finish.settled, screen)
+        notice_sources.settle(finish.settled, screen)
     if exporter is not None:
         exporter.close()  # not before: while the lease is held its last look sees a run that runs
     screen.close()

@@ -9,7 +9,7 @@ from itertools import count
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.seen import Paused, Restoring, Stepped
-from holdfast.convert.voices import Judged, Voices
+from holdfast.convert.writers import Judged, LogWriters
 from holdfast.core.durations import in_words
 from holdfast.core.facts import DONE
 
@@ -21,7 +21,7 @@ class Attempt:
     number: int
     floor_ns: int | None  # known start, or the end of the attempt before
     start_ns: int | None  # as far as the log says it
-    voices: Voices = field(default_factory=Voices)
+    writers: LogWriters = field(default_factory=LogWriters)
     whats: dict[str, int | None] = field(default_factory=dict)
     rows: list[Stepped] = field(default_factory=list)
     paused: list[Paused] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Attempt:
     @property
     def has_steps(self) -> bool:
         """Whether a step of it was told."""
-        return self.voices.last is not None
+        return self.writers.last is not None
 
     @property
     def over_ns(self) -> int | None:

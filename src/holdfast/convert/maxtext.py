@@ -97,7 +97,7 @@ class _Reader:
 
     def _line(self, place: Place, line: str, at_ns: int | None) -> Iterator[Seen]:
         if "completed " in line and (found := _STEP.search(line) or _HIDDEN.search(line)):
-            yield from self._step(place, found, voice_of(line), at_ns)
+            yield from self._step(place, found, writer_of(line), at_ns)
         elif "completed step:" in line:
             self._notes.odd(place, "a step line that breaks off or is mixed with another: left out")
         elif found := _SAVED.search(line):
@@ -118,11 +118,11 @@ class _Reader:
             yield from self._other(place, line, at_ns)
 
     def _step(
-        self, place: Place, found: re.Match[str], voice: str | None, at_ns: int | None
+        self, place: Place, found: re.Match[str], writer: str | None, at_ns: int | None
     ) -> Iterator[Seen]:
         step = int(found[1]) + 1
         took_ns = _ns(found[2]) if found.re is _STEP else None
-        yield Stepped(place, step, at_ns, took_ns, step, voice)
+        yield Stepped(place, step, at_ns, took_ns, step, writer)
         if self._steps is not None and step >= self._steps:
             yield Ended(place, at_ns, DONE)
 
@@ -178,7 +178,7 @@ def unpacked(text: str) -> tuple[str, str]:
     return line, stamp if isinstance(stamp, str) else line
 
 
-def voice_of(line: str) -> str | None:
+def writer_of(line: str) -> str | None:
     """What tells the process that wrote it from the others: a rank, a pod, a thread's number."""
     if found := _VOICE.match(line):
         return next(group for group in found.groups() if group is not None)

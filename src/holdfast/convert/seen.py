@@ -24,7 +24,7 @@ class Stepped:
     """Step `last` was over at `at_ns`, or before: the line may have been written later.
 
     The row began with step `first`; None: after the row before it. `took_ns` is what the whole row
-    took. `voice` tells processes apart whose lines are mixed.
+    took. `writer` tells processes apart whose lines are mixed.
     """
 
     place: Place
@@ -32,7 +32,7 @@ class Stepped:
     at_ns: int | None = None
     took_ns: int | None = None
     first: int | None = None
-    voice: str | None = None
+    writer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

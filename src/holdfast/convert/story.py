@@ -24,7 +24,7 @@ from holdfast.convert.seen import (
     Seen,
     Stepped,
 )
-from holdfast.convert.voices import Judged
+from holdfast.convert.writers import Judged
 from holdfast.core.facts import Fact, RestoreFact, RunFact, SpanFact
 from holdfast.core.word import MAX_STEP
 from holdfast.errors import ConfigurationError
@@ -145,7 +145,7 @@ class Story:
             self._notes.odd(step.place, "a step or a time that cannot be: the line is left out")
             return
         attempt = self._attempts.now or self._attempts.open(None)
-        judged = attempt.voices.judge(step.last, step.voice)
+        judged = attempt.writers.judge(step.last, step.writer)
         if judged is Judged.AGAIN:
             judged = Judged.RESTART if attempt.was_repeated(step) else Judged.ECHO
         if judged is Judged.ECHO:
@@ -157,7 +157,7 @@ class Story:
             start_ns = attempt.silent_until_ns
             yield from self._attempts.close(attempt)
             attempt = self._attempts.open(start_ns)
-            attempt.voices.judge(step.last, step.voice)
+            attempt.writers.judge(step.last, step.writer)
         timed = self._in_order(attempt, step)
         if timed is None:
             return
@@ -196,7 +196,7 @@ class Story:
             return None
         if at_ns == step.at_ns:
             return step
-        return Stepped(step.place, step.last, at_ns, step.took_ns, step.first, step.voice)
+        return Stepped(step.place, step.last, at_ns, step.took_ns, step.first, step.writer)
 
     def _take(self, attempt: Attempt, step: Stepped) -> None:
         if step.at_ns is not None:

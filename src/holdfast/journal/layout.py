@@ -172,6 +172,7 @@ class NoteType(IntEnum):
     FACT = 1  # {"fact": ...}: an event of the history format; times are CLOCK_BOOTTIME ns
     INPUT = 2  # an input that the controller fed to the core, in the order fed
     MESSAGE = 3  # for people: a warning, a traceback
+    CONTROLLER = 4  # by which policy the controller decides; a checksum of what it decided
 
 
 SPAN_KINDS: tuple[str, ...] = ("startup", "compile", "save", "data", "restore")

@@ -204,7 +204,7 @@ class Conductor:
         readings = {0: own, **self._others.readings()}
         for rank, reading in readings.items():
             self._hear(at_ns, rank, reading, with_progress=with_progress or rank > 0)
-        self._bury(at_ns)
+        self._hear_of_the_gone(at_ns)
         if stop_asked is not None:
             self._begin_stop(at_ns, stop_asked)
         for rank, reading in readings.items():
@@ -234,7 +234,7 @@ class Conductor:
         for event in news.changes(at_ns, rank, before, now):
             self._do(self._saving.hear(event))
 
-    def _bury(self, at_ns: int) -> None:
+    def _hear_of_the_gone(self, at_ns: int) -> None:
         """Ranks that are gone: nobody waits for them, and what waits must hear of it."""
         if not self._stop_begun and not any(words.loop_ended for words in self._before):
             self._waited_since_ns = None

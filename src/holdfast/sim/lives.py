@@ -14,8 +14,8 @@ from typing import NamedTuple
 from holdfast.sim.cohort import Cohort
 from holdfast.sim.faults import Cause
 from holdfast.sim.laws import Law
-from holdfast.sim.luck import Luck
 from holdfast.sim.model import Failures, Notices
+from holdfast.sim.split_mix import SplitMix
 
 NS_PER_S = 1_000_000_000
 FAR_NS = 2**63  # 292 years: what lies beyond does not happen
@@ -81,24 +81,24 @@ class Lives:
         self._alarms = self._host_share * recall * (1 / precision - 1)
         self._ahead_ns = _ns(self._notices.lead.age_at_s(RAREST_LEAD)) if recall else 0
         name = f"{seed} early" if early else f"{seed} {cause}"
-        self._luck = Luck(f"{name} later")
+        self._random = SplitMix(f"{name} later")
         self._cohort = Cohort(law, members, self._alarms)
-        self._cohort_luck = Random(name)  # noqa: S311 - chance, no secret
+        self._cohort_random = Random(name)  # noqa: S311 - chance, no secret
         self.known_ns = -self._ahead_ns  # all that first lives bring until then was given
 
     def first(self) -> list[Due]:
         """What first lives bring next, and `known_ns` later."""
-        due = self._next(self._cohort, self._cohort_luck, FIRST, 0)
+        due = self._next(self._cohort, self._cohort_random, FIRST, 0)
         self.known_ns = due[-1].at_ns - self._ahead_ns if due else FAR_NS
         return due
 
     def later(self, place: int, life: Life) -> list[Due]:
         """All that another life brings."""
-        self._luck.sow(place, life.number)
+        self._random.sow(place, life.number)
         cohort = Cohort(self._law, 1, self._alarms)
-        found = due = self._next(cohort, self._luck, life, place)
+        found = due = self._next(cohort, self._random, life, place)
         while due and due[-1].lost_ns is not None:
-            due = self._next(cohort, self._luck, life, place)
+            due = self._next(cohort, self._random, life, place)
             found += due
         return found
 

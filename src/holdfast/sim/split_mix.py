@@ -8,14 +8,14 @@ _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
-class Luck(Random):
+class SplitMix(Random):
     """SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 
     The standard generator needs as long to be sown as a hundred draws take.
     """
 
     def __init__(self, kind: str) -> None:
-        """`kind` tells this luck from others'."""
+        """`kind` tells this sequence from others'."""
         super().__init__(kind)
         self._kind = self._state = self.getrandbits(64)
 

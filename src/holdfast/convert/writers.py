@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 YOUNG_ROWS = 3
-MAX_VOICES = 100_000
+MAX_WRITERS = 100_000
 
 
 class Judged(Enum):
@@ -30,17 +30,17 @@ def _of_known(step: int, own: int) -> Judged:
 
 
 @dataclass(slots=True)
-class Voices:
+class LogWriters:
     """The processes of one attempt, and how far each has been."""
 
     last: int | None = None
     first: int = 0
     rows: int = 0
-    _by_voice: dict[str | None, int] = field(default_factory=dict)
+    _by_writer: dict[str | None, int] = field(default_factory=dict)
 
-    def judge(self, step: int, voice: str | None) -> Judged:
+    def judge(self, step: int, writer: str | None) -> Judged:
         """Take note of a step line, and say what it is."""
-        own = self._by_voice.get(voice)
+        own = self._by_writer.get(writer)
         if self.last is None or step > self.last:
             self.first = step if self.last is None else self.first
             self.last = step
@@ -52,6 +52,8 @@ class Voices:
             verdict = Judged.ECHO
         else:
             verdict = Judged.RESTART
-        if verdict is not Judged.RESTART and (own is not None or len(self._by_voice) < MAX_VOICES):
-            self._by_voice[voice] = step
+        if verdict is not Judged.RESTART and (
+            own is not None or len(self._by_writer) < MAX_WRITERS
+        ):
+            self._by_writer[writer] = step
         return verdict

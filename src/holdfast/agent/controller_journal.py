@@ -29,7 +29,7 @@ LONGEST_BOOT_NS = 86_400 * 1_000_000_000  # beyond, somebody has set the clock
 BOOT = "boot"
 
 
-class Chronicle:
+class ControllerJournal:
     """Written by the loop's thread alone. A full disk costs records, never the run."""
 
     def __init__(self, writer: JournalWriter) -> None:
@@ -59,8 +59,8 @@ class Chronicle:
 
     def policy(self, policy: RunPolicy, version: str) -> None:
         """What the run's machine decides by, in this version of Holdfast."""
-        fact = {"fact": "policy", "version": version, "policy": policy_json.encode(policy)}
-        self.fact(fact)
+        payload = {"version": version, "policy": policy_json.encode(policy)}
+        self._writer.note(NoteType.CONTROLLER, payload)
 
     def booted(self, started_unix_ns: int | None) -> None:
         """When the machine began to get ready, made for the run; None: it was there before."""
@@ -102,7 +102,7 @@ class Chronicle:
 
     def close(self) -> None:
         """Write down the last decisions' checksum too, and let go of the file."""
-        self.fact({"fact": "decided", "decided": self._decided})
+        self._writer.note(NoteType.CONTROLLER, {"decided": self._decided})
         self._writer.close()
 
 
