@@ -19,7 +19,7 @@ computed once each. Ranks are interchangeable, so worlds that differ in their nu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from holdfast.core.agree_rank import (
     between_steps,
     while_waiting,
 )
+from holdfast.core.agree_state import Ranks
 from holdfast.core.buffers import Buffers, Kept
 from holdfast.core.word import Agreed, Order, buffer_of, pack, unpack
 
@@ -148,7 +149,7 @@ class House:
         self._rank_ids: dict[Rank, int] = {}
         self._rank_moves: list[list[tuple[str, int]] | None] = []
         self._controls: list[Control] = []
-        self._control_ids: dict[Control, int] = {}
+        self._control_ids: dict[tuple[object, ...], int] = {}
         self._looked: dict[tuple[int, int, int], tuple[tuple[str, int, int, Stores], ...]] = {}
         self._copy = ev.SaveAsked(0, "every 2 steps", lead=save_lead, in_memory=True)
         self._unheard_ids: dict[int, int] = {}
@@ -158,8 +159,8 @@ class House:
         rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
         agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
         for number in range(ranks):
-            agreement, _ = agree.step(agreement, ev.Progress(0, number, 1))
-        control = Control(agreement, Buffers((buffers,) * ranks))
+            agree.step(agreement, ev.Progress(0, number, 1))
+        control = Control(agreement, Buffers(buffers))
         rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains, repeats)
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
@@ -176,17 +177,18 @@ class House:
         return known
 
     def _control_id(self, control: Control) -> int:
-        agreement = control.agreement._replace(free_buffers=())
+        """From then on that state stays as it is: whoever goes on from it takes a copy."""
+        agreement = replace(control.agreement, free_buffers=())
         if not agreement.why.startswith("no step"):  # words do not decide, but tell ranks apart
-            agreement = agreement._replace(why="")
+            agreement.why = ""
         if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
-            fresh = Agreement.start(len(agreement.ranks), 0)
-            agreement = fresh._replace(phase=Phase.OVER, why=agreement.why)
-        control = control._replace(agreement=agreement)
-        known = self._control_ids.get(control)
+            fresh = Agreement.start(len(agreement.ranks.steps), 0)
+            agreement = replace(fresh, phase=Phase.OVER, why=agreement.why)
+        key = (frozen(agreement), control.buffers, control.drained)
+        known = self._control_ids.get(key)
         if known is None:
-            known = self._control_ids[control] = len(self._controls)
-            self._controls.append(control)
+            known = self._control_ids[key] = len(self._controls)
+            self._controls.append(control._replace(agreement=agreement))
         return known
 
     def _world(self, ids: tuple[int, ...], control: int, rest: Rest) -> World:
@@ -200,7 +202,7 @@ class House:
         permuted = self._permuted.get(key)
         if permuted is None:
             old = self._controls[control].agreement
-            new = old._replace(ranks=tuple(old.ranks[i] for i in order))
+            new = replace(old, ranks=renumbered(old.ranks, order))
             changed = self._controls[control]._replace(agreement=new)
             permuted = self._permuted[key] = self._control_id(changed)
         return World(tuple(ids[i] for i in order), permuted, rest)
@@ -340,7 +342,7 @@ class House:
         if not rank.joined:
             yield f"{number} shows itself", self._rank_id(_shown(rank, self.delays)), control, ()
             return
-        if known.phase is Phase.OVER or known.ranks[number].gone:
+        if known.phase is Phase.OVER or number in known.ranks.gone:
             return
         for index in range(1, len(rank.out)):
             read = self._rank_id(rank._replace(out=rank.out[index:]))
@@ -355,7 +357,7 @@ class House:
         ids, control, rest = world
         rank = self._ranks[ids[number]]
         known = self._controls[control].agreement
-        is_heard = rank.joined and known.phase is not Phase.OVER and not known.ranks[number].gone
+        is_heard = rank.joined and known.phase is not Phase.OVER and number not in known.ranks.gone
         if rest.repeats and is_heard:
             events = ev.changes(0, number, ev.RankWords(), rank.out[0])
             after, stores = self._decide(control, *events)
@@ -502,10 +504,11 @@ class House:
         """What the real controller makes of it, and what it stores in the ranks' words."""
         stores: list[tuple[str, int]] = []
         for event in events:
-            agreement, buffers, _ = known = self._controls[control_id]
+            known = self._controls[control_id]
+            agreement, buffers = known.agreement.copy(), known.buffers
             if buffers.in_all:
-                agreement = agreement._replace(free_buffers=buffers.free(known.pinned))
-            agreement, actions = agree.step(agreement, event)
+                agreement.free_buffers = buffers.free(known.pinned)
+            actions = agree.step(agreement, event)
             for action in actions:
                 if isinstance(action, ev.Seal):
                     buffers = buffers.copied(Kept(0, action.epoch, action.step, action.buffer))
@@ -619,6 +622,35 @@ def _is_awaited(agreement: Agreement, kept: Kept) -> bool:
 
 
 def answer_due_ns(control: Agreement) -> int:
-    due = agree.wake_at_ns(control._replace(stop=replace(control.stop, leave_by_ns=None)))  # type: ignore[type-var]
+    assert control.stop is not None
+    due = agree.wake_at_ns(replace(control, stop=replace(control.stop, leave_by_ns=None)))
     assert due is not None
     return due
+
+
+SCALARS = [one.name for one in fields(Agreement) if one.name != "ranks"]
+
+
+def frozen(agreement: Agreement) -> tuple[object, ...]:
+    """All that it knows, to be compared and looked up: what is counted follows from it."""
+    return *(getattr(agreement, name) for name in SCALARS), views(agreement.ranks)
+
+
+def views(ranks: Ranks) -> tuple[tuple[object, ...], ...]:
+    """Of each rank: step, ended, gone, answer, durable."""
+    return tuple(
+        (step, n in ranks.ended, n in ranks.gone, ranks.answers.get(n), n in ranks.durable)
+        for n, step in enumerate(ranks.steps)
+    )
+
+
+def renumbered(ranks: Ranks, order: tuple[int, ...]) -> Ranks:
+    """The same ranks, of which number `order[n]` is now number n."""
+    numbers = {before: after for after, before in enumerate(order)}
+    named = ("ended", "gone", "durable", "settled", "early", "late")
+    return replace(
+        ranks,
+        steps=[ranks.steps[before] for before in order],
+        answers={numbers[before]: step for before, step in ranks.answers.items()},
+        **{name: {numbers[before] for before in getattr(ranks, name)} for name in named},
+    )

@@ -53,10 +53,10 @@ SAVE = SaveAsked(0, "every 41 s")
 
 
 def feed(state: Agreement, *events: Event) -> tuple[Agreement, list[object]]:
-    said: list[object] = []
+    """What becomes of a state that stays as it is, and what was said."""
+    state, said = state.copy(), list[object]()
     for event in events:
-        state, actions = step(state, event)
-        said += actions
+        said += step(state, event)
     return state, said
 
 
@@ -66,11 +66,11 @@ def at_step(*steps: int, committed: int = 0) -> Agreement:
 
 
 def all_answer(state: Agreement, at_ns: int = 0) -> list[Event]:
-    return [Snapped(at_ns, rank, state.epoch, state.step) for rank in range(len(state.ranks))]
+    return [Snapped(at_ns, rank, state.epoch, state.step) for rank in range(len(state.ranks.steps))]
 
 
 def all_durable(state: Agreement) -> list[Event]:
-    return [Durable(0, rank, state.epoch, state.step) for rank in range(len(state.ranks))]
+    return [Durable(0, rank, state.epoch, state.step) for rank in range(len(state.ranks.steps))]
 
 
 # --- the usual course ---------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_rank_that_is_past_the_step_moves_it_under_a_new_epoch():
     assert said[1:] == [Abort(1, 8, why), PublishOrder(2, 10, 0, "every 41 s")]
     state, said = feed(state, Snapped(0, 0, 1, 8), Durable(0, 0, 1, 8))
     assert said == []  # late news of a dead epoch
-    assert state.ranks[0].answer is None
+    assert state.ranks.answers == {}
 
 
 def test_each_further_miss_doubles_the_lead():
@@ -419,8 +419,8 @@ def test_no_news_however_absurd_breaks_it(news):
             if isinstance(action, PublishOrder | PublishVerdict):
                 pack(action.epoch, action.step, action.flags)
             if isinstance(action, Commit):
-                assert all(rank.durable for rank in state.ranks)
-                assert {rank.answer for rank in state.ranks} == {action.step}
+                assert state.ranks.durable == {0, 1}
+                assert set(state.ranks.answers.values()) == {action.step}
         assert not over or state.phase is Phase.OVER
         over = state.phase is Phase.OVER
 

@@ -19,6 +19,7 @@ from holdfast.core import agree
 from holdfast.core import agree_events as ev
 from holdfast.core import agree_moves as moves
 from holdfast.core.agree_rank import Answer
+from holdfast.core.agree_state import Ranks
 from holdfast.core.buffers import Buffers
 from holdfast.core.word import Order, unpack
 
@@ -228,11 +229,11 @@ agree_model_at_boundary = agree_model.at_boundary
 def test_finds_a_controller_that_does_not_compare_the_steps(monkeypatch):
     """Ranks that answer from S on, and a controller that trusts them: a set of two steps."""
 
-    def judge(state, at_ns):
-        if any(rank.answer is None for rank in state.ranks):
-            return state, ()
-        step = state.ranks[0].answer
-        return moves.written(state._replace(step=step))
+    def judge(state, rank, at_ns):
+        if not state.ranks.have_answered:
+            return ()
+        state.step = state.ranks.answers[0]
+        return moves.written(state)
 
     monkeypatch.setattr(agree_model, "at_boundary", rank_rule("n >= S"))
     monkeypatch.setattr(moves, "judge", judge)
@@ -244,8 +245,8 @@ def test_finds_a_stop_that_is_written_into_a_save_under_way(monkeypatch):
     """The same epoch and step with STOP added: one rank waits for ever, or leaves its peer."""
 
     def in_place(state, event):
-        state = state._replace(is_stop=True, stop=event)
-        return state, (ev.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
+        state.is_stop, state.stop = True, event
+        return (ev.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
 
     row = {**agree.TABLE[ev.StopAsked], agree.Phase.COLLECTING: in_place}
     monkeypatch.setitem(agree.TABLE, ev.StopAsked, row)
@@ -263,14 +264,14 @@ def test_finds_a_rank_that_leaves_before_the_commit(monkeypatch):
 
 def test_finds_a_controller_that_never_gives_up_on_a_step(monkeypatch):
     """Without the NACK a rank that missed S waits in a collective for those that wait at S."""
-    monkeypatch.setattr(moves, "miss", lambda state, reason: (state, ()))
+    monkeypatch.setattr(moves, "miss", lambda state, reason: ())
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1)
 
 
 def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monkeypatch):
     """One rank answers before its next step, the other is in it already and waits for the first."""
-    monkeypatch.setattr(moves, "is_early_answered", lambda state: False)
+    monkeypatch.setattr(Ranks, "is_one_late", property(lambda ranks: bool(ranks.late)))
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1, polls=True)
 
@@ -304,9 +305,11 @@ def test_finds_the_newest_set_overwritten(monkeypatch):
 
 
 def test_finds_a_controller_that_seals_what_not_all_have_copied(monkeypatch):
-    def judge(state, at_ns):
-        answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-        return moves.agreed(state._replace(step=answers[0]), at_ns) if answers else (state, ())
+    def judge(state, rank, at_ns):
+        if rank not in state.ranks.answers:
+            return ()
+        state.step = state.ranks.answers[rank]
+        return moves.agreed(state, at_ns)
 
     monkeypatch.setattr(moves, "judge", judge)
     with pytest.raises(Broken, match="is sealed, and a buffer holds"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ C = Kept(0, 3, 30, 2)
 
 
 def three() -> Buffers:
-    return Buffers((3, 3))
+    return Buffers(3)
 
 
 def sealed(buffers: Buffers, *kept: Kept) -> Buffers:
@@ -27,10 +29,17 @@ def sealed(buffers: Buffers, *kept: Kept) -> Buffers:
 
 
 def test_a_rank_without_buffers_means_no_memory_tier() -> None:
-    assert Buffers.start(2).free() == ()
-    assert Buffers.start(2).has(0, 3).in_all == 0
-    assert Buffers.start(2).has(0, 3).has(1, 2).in_all == 2
-    assert Buffers.start(1).has(0, 99).in_all == 3
+    tier = MemoryTier(2)
+    in_all = []
+    for rank, count in ((0, 3), (1, 2), (1, 99), (0, -1), (0, 1)):
+        tier.has(rank, count)
+        in_all.append((tier.buffers.in_all, tier.is_there, tier.is_lost))
+    there, lost = (True, False), (False, True)
+    assert in_all == [(0, False, False), (2, *there), (3, *there), (0, *lost), (1, *there)]
+    tier.begin(0, 1, ev.Resume(None, 0, None))
+    assert (tier.free, tier.is_there) == ((), False)
+    tier.has(0, 3)
+    assert not tier.is_there
 
 
 def test_the_newest_sealed_set_is_kept_and_so_is_what_waits_for_its_seal() -> None:
@@ -45,18 +54,18 @@ def test_the_newest_sealed_set_is_kept_and_so_is_what_waits_for_its_seal() -> No
 
 
 def test_a_drain_takes_one_more_and_with_two_buffers_it_pauses_the_saves() -> None:
-    two = sealed(Buffers((2,)), A, B)
+    two = sealed(Buffers(2), A, B)
     assert two.free(pinned=(0,)) == ()
     assert two.free(pinned=(1,)) == (0,)
     assert sealed(three(), A, B).free(pinned=(0,)) == (2,)
 
 
 def test_a_single_buffer_is_overwritten_unless_somebody_reads_it() -> None:
-    one = sealed(Buffers((1,)), A)
+    one = sealed(Buffers(1), A)
     assert one.free() == (0,)
     assert one.free(pinned=(0,)) == ()
-    assert one.begin(A).has(0, 1).free() == ()
-    assert one.begin(A).has(0, 1).restored().free() == (0,)
+    assert one.begin(A)._replace(in_all=1).free() == ()
+    assert one.begin(A)._replace(in_all=1).restored().free() == (0,)
     assert one.ordered(0).newest is None
 
 
@@ -70,8 +79,8 @@ def test_an_attempt_keeps_what_it_starts_from_and_nothing_else() -> None:
     buffers = sealed(three(), A, B).begin(A)
     assert buffers.sealed == (A,)
     assert buffers.in_all == 0
-    assert buffers.has(0, 3).has(1, 3).free() == (1, 2)
-    assert three().ordered(2).copied(C).begin(None).has(0, 3).has(1, 3).free() == (0, 1)
+    assert buffers._replace(in_all=3).free() == (1, 2)
+    assert three().ordered(2).copied(C).begin(None)._replace(in_all=3).free() == (0, 1)
 
 
 # --- drains -------------------------------------------------------------------------------------
@@ -82,33 +91,37 @@ def committed(kept: Kept) -> ev.DrainCommitted:
 
 
 def test_one_drain_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
-    drains, actions = Drains(1).want(Wanted(A, "every 10 steps"))
+    drains = Drains(1)
+    actions = drains.want(Wanted(A, "every 10 steps"))
     assert actions == (act.Drain(0, 1, 10, 0, "every 10 steps", False),)
-    drains, actions = drains.want(Wanted(B, "later"))
-    assert actions == ()
-    drains, _ = drains.want(Wanted(C, "SIGTERM", is_urgent=True))
+    assert drains.want(Wanted(B, "later")) == ()
+    drains.want(Wanted(C, "SIGTERM", is_urgent=True))
     assert drains.pinned == (0, 2)
-    drains, actions = drains.drained(ev.Drained(5, 0, 0, 1, 10))
-    assert actions == (act.CommitDrained(0, 1, 10),)
-    drains, over, actions = drains.ended(committed(A))
+    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (act.CommitDrained(0, 1, 10),)
+    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (), "it is told again"
+    over, actions = drains.ended(committed(A))
     assert over is not None
     assert (over.kept, over.why_not) == (A, "")
     assert actions == (act.Drain(0, 3, 30, 2, "SIGTERM", True),)
 
 
 def test_a_drain_that_becomes_urgent_is_hurried_once() -> None:
-    drains, _ = Drains(1).want(Wanted(A, "every 10 steps"))
-    drains, actions = drains.want(Wanted(A, "SIGTERM", is_urgent=True))
+    drains = Drains(1)
+    drains.want(Wanted(A, "every 10 steps"))
+    actions = drains.want(Wanted(A, "SIGTERM", is_urgent=True))
     assert actions == (act.Drain(0, 1, 10, 0, "SIGTERM", True),)
-    assert drains.want(Wanted(A, "SIGTERM", is_urgent=True))[1] == ()
+    assert drains.want(Wanted(A, "SIGTERM", is_urgent=True)) == ()
     elsewhere = Kept(0, 7, 10, 2)  # a copy of the same step: what is under way will do
-    assert drains.want(Wanted(elsewhere, "the last step", is_urgent=True))[1] == ()
+    assert drains.want(Wanted(elsewhere, "the last step", is_urgent=True)) == ()
 
 
 def test_news_of_another_drain_changes_nothing() -> None:
-    drains, _ = Drains(2).want(Wanted(B, "now"))
-    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (drains, ())
-    assert drains.ended(committed(A)) == (drains, None, ())
+    drains = Drains(2)
+    drains.want(Wanted(B, "now"))
+    before = replace(drains)
+    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == ()
+    assert drains.ended(committed(A)) == (None, ())
+    assert drains == before
 
 
 def test_a_drain_that_fails_is_tried_later_and_later() -> None:

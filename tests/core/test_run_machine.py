@@ -160,7 +160,7 @@ def test_a_dead_attempts_last_words_count_for_nothing(event: ev.Event) -> None:
     run = in_state(State.RUNNING)
     assert run.handle(event) == ()
     assert run.state is State.RUNNING
-    assert run.saving.joined == ()
+    assert run.saving.joined == set()
     assert run.saving.fastest_step == 0
 
 
@@ -172,8 +172,8 @@ def test_a_rank_that_shows_itself_before_the_last_is_started_is_not_forgotten() 
     run.handle(ev.Joined(2, 0, 0))
     run.handle(ev.Heard(2, 0, news.LoopEnded(2, 0, 0)))
     run.handle(ev.Launched(3, 0))
-    assert run.saving.joined == (0,)
-    assert run.saving.agreement.ranks[0].ended
+    assert run.saving.joined == {0}
+    assert run.saving.agreement.ranks.ended == {0}
     answer = run.handle(ev.StopAsked(5, "SIGTERM", None, notice=True))
     assert not [action for action in answer if isinstance(action, act.Relay)]
 

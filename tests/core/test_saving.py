@@ -163,7 +163,7 @@ def test_what_the_last_save_cost_is_measured() -> None:
         saving.join(rank)
         saving.join(rank)
         saving.hear(news.Progress(SECOND, rank, 1))
-    assert saving.joined == (0, 1)
+    assert saving.joined == {0, 1}
     assert orders(saving.ask(SECOND, "holdfast save")) == [2]
     assert saving.is_active
     for rank in (0, 1):
@@ -217,7 +217,7 @@ def test_an_attempt_begins_without_the_last_ones_ranks_and_with_what_was_measure
     saving.end(4 * SECOND)
     saving.begin(5 * SECOND, 2)
     assert (saving.joined, saving.is_ended, saving.fastest_step, saving.slowest_step) == (
-        (),
+        set(),
         False,
         2,
         2,

@@ -63,20 +63,21 @@ def _steps_are_not_compared() -> Patches:
             return Answer.SNAPSHOT, "from S on"
         return agree_rank.at_boundary(n, order, answered, at_loop_end)
 
-    def judge(state: Any, at_ns: int) -> Any:
-        answers = [rank.answer for rank in state.ranks]
-        return (
-            (state, ()) if None in answers else moves.agreed(state._replace(step=answers[0]), at_ns)
-        )
+    def judge(state: Any, rank: int, at_ns: int) -> Any:
+        if not state.ranks.have_answered:
+            return ()
+        state.step = state.ranks.answers[0]
+        return moves.agreed(state, at_ns)
 
     return [(virtual_ranks, "at_boundary", at_boundary), (moves, "judge", judge)]
 
 
 def _commits_when_the_first_is_durable() -> Patches:
     def written(state: Any) -> Any:
-        if not any(rank.durable for rank in state.ranks):
-            return state, ()
-        return state.at(Phase.COMMITTING), (news.Commit(state.epoch, state.step),)
+        if not state.ranks.durable:
+            return ()
+        state.phase = Phase.COMMITTING
+        return (news.Commit(state.epoch, state.step),)
 
     return [(moves, "written", written)]
 
@@ -86,7 +87,7 @@ def _ranks_leave_before_the_commit() -> Patches:
 
 
 def _never_orders_again() -> Patches:
-    return [(moves, "miss", lambda state, reason: (state, ()))]
+    return [(moves, "miss", lambda state, reason: ())]
 
 
 def _an_epoch_is_used_twice() -> Patches:
@@ -113,7 +114,7 @@ def _gives_the_newest_away() -> Patches:
 
 def _drains_another_branch() -> Patches:
     def begin(self: Buffers, restored: Any) -> Buffers:
-        return self._replace(ready=(0,) * len(self.ready), opened=None)
+        return self._replace(in_all=0, opened=None)
 
     return [(Buffers, "begin", begin)]
 
@@ -154,10 +155,7 @@ def _budget_is_one_too_large() -> Patches:
 
 
 def _the_fastest_rank_is_progress() -> Patches:
-    def note_steps(self: Saving) -> None:
-        self.fastest_step = self.slowest_step = self.agreement.fastest_step
-
-    return [(Saving, "_note_steps", note_steps)]
+    return [(Saving, "slowest_step", Saving.fastest_step)]
 
 
 def _a_wish_is_granted_twice() -> Patches:

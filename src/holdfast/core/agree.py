@@ -1,7 +1,7 @@
 """The controller's side of an agreed save: one state, one table of transitions.
 
     state = Agreement.start(ranks=2, committed_step=0)
-    state, actions = step(state, SaveAsked(now, "every 41 s"))
+    actions = step(state, SaveAsked(now, "every 41 s"))
 
 The controller orders a step S that no rank has passed. A rank that reaches boundary S copies its
 state; that copy is its vote. All copied: the set is written, committed, and the verdict published.
@@ -30,7 +30,6 @@ from typing import Any
 
 from holdfast.core import agree_moves as moves
 from holdfast.core.agree_events import (
-    Action,
     CommitFailed,
     Committed,
     Durable,
@@ -49,14 +48,14 @@ from holdfast.core.agree_events import (
     StopMoved,
     Tick,
 )
-from holdfast.core.agree_moves import MAX_LEAD, Result
+from holdfast.core.agree_moves import MAX_LEAD, Actions
 from holdfast.core.agree_state import Agreement as Agreement
 from holdfast.core.agree_state import Phase as Phase
 from holdfast.core.word import Order
 
 
-def step(state: Agreement, event: Event) -> tuple[Agreement, tuple[Action, ...]]:
-    """One transition: the new state, and what the edge does now, in this order."""
+def step(state: Agreement, event: Event) -> Actions:
+    """One transition, of the state itself; what the edge does now, in this order."""
     return TABLE[type(event)][state.phase](state, event)
 
 
@@ -87,12 +86,12 @@ def lead_steps(step_time_ns: int, reaction_ns: int) -> int:
 # --- requests ------------------------------------------------------------------------------------
 
 
-def _save(state: Agreement, event: SaveAsked) -> Result:
+def _save(state: Agreement, event: SaveAsked) -> Actions:
     if event.in_memory:
         if not state.free_buffers:
-            return state, (Refuse("no buffer is free"),)
+            return (Refuse("no buffer is free"),)
     elif _is_vain(state, event):
-        return state, (Refuse(moves.nothing_new(state)),)
+        return (Refuse(moves.nothing_new(state)),)
     in_memory, lead = event.in_memory, event.lead
     return moves.order(state, event.why, is_stop=False, in_memory=in_memory, lead=lead)
 
@@ -101,11 +100,11 @@ def _is_vain(state: Agreement, event: SaveAsked) -> bool:
     return state.is_saved and not event.in_step
 
 
-def _busy(state: Agreement, _: SaveAsked) -> Result:
-    return state, (Refuse(f"the save of step {state.step} is under way ({state.phase.value})"),)
+def _busy(state: Agreement, _: SaveAsked) -> Actions:
+    return (Refuse(f"the save of step {state.step} is under way ({state.phase.value})"),)
 
 
-def _save_instead(state: Agreement, event: SaveAsked) -> Result:
+def _save_instead(state: Agreement, event: SaveAsked) -> Actions:
     """Somebody wants a durable save, and another is ordered: in memory, or far ahead. It can wait.
 
     As with a stop, the new order may name an earlier step than the old one: nobody waits there.
@@ -113,30 +112,30 @@ def _save_instead(state: Agreement, event: SaveAsked) -> Result:
     can_wait = state.in_memory or (event.in_step and state.is_far)
     if event.in_memory or not can_wait or _is_vain(state, event):
         return _busy(state, event)
-    state, aborted = moves.call_off(state, f"superseded by a save: {event.why}")
-    state, actions = _save(state._replace(step=0), event)
-    return state, (*aborted, *actions)
+    aborted = moves.call_off(state, f"superseded by a save: {event.why}")
+    state.step = 0
+    return (*aborted, *_save(state, event))
 
 
-def _no_more(state: Agreement, _: SaveAsked) -> Result:
-    return state, (Refuse(f"no more saves in this attempt: {state.why}"),)
+def _no_more(state: Agreement, _: SaveAsked) -> Actions:
+    return (Refuse(f"no more saves in this attempt: {state.why}"),)
 
 
-def _stop_instead(state: Agreement, event: StopAsked) -> Result:
+def _stop_instead(state: Agreement, event: StopAsked) -> Actions:
     """Turn a save that is not yet agreed into a stop: under a new epoch, never in place.
 
     In place, a rank that had read the order without STOP would go on into a step whose collective
     its peers, which read it with STOP, never enter. The new order may name an earlier step than the
     old one, which may have been ordered far ahead: nobody waits at that one, it was no stop.
     """
-    if state.is_stop or all(rank.ended for rank in state.ranks):
+    if state.is_stop or state.ranks.have_ended:
         return _stop_later(state, event)
-    state, aborted = moves.call_off(state, f"superseded by a stop: {event.why}")
-    state, actions = moves.stop(state._replace(step=0), event)
-    return state, (*aborted, *actions)
+    aborted = moves.call_off(state, f"superseded by a stop: {event.why}")
+    state.step = 0
+    return (*aborted, *moves.stop(state, event))
 
 
-def _stop_later(state: Agreement, event: StopAsked) -> Result:
+def _stop_later(state: Agreement, event: StopAsked) -> Actions:
     """Finish the save under way first: its copies are taken, so something good is soon durable.
 
     A stop that is under way only gets its deadline tightened: repeated requests (Slurm sends two)
@@ -144,90 +143,109 @@ def _stop_later(state: Agreement, event: StopAsked) -> Result:
     """
     earlier = state.stop
     if earlier is None:
-        return state._replace(stop=event), ()
+        state.stop = event
+        return ()
     deadlines = [d for d in (earlier.leave_by_ns, event.leave_by_ns) if d is not None]
-    return state._replace(stop=replace(earlier, leave_by_ns=min(deadlines, default=None))), ()
+    state.stop = replace(earlier, leave_by_ns=min(deadlines, default=None))
+    return ()
 
 
-def _stop_moved(state: Agreement, event: StopMoved) -> Result:
+def _stop_moved(state: Agreement, event: StopMoved) -> Actions:
     """Only its deadline: a stop that was not asked for does not begin."""
-    if state.stop is None:
-        return state, ()
-    return state._replace(stop=replace(state.stop, leave_by_ns=event.leave_by_ns)), ()
+    if state.stop is not None:
+        state.stop = replace(state.stop, leave_by_ns=event.leave_by_ns)
+    return ()
 
 
 # --- what the ranks do ---------------------------------------------------------------------------
 
 
-def _note(state: Agreement, event: Progress | LoopEnded) -> Result:
-    rank = state.ranks[event.rank].at(event.step)
-    if isinstance(event, LoopEnded):
-        rank = rank._replace(ended=True)
-    return moves.with_rank(state, event.rank, rank), ()
+def _note(state: Agreement, event: Progress) -> Actions:
+    state.ranks.at(event.rank, event.step)
+    return ()
 
 
-def _note_end(state: Agreement, event: LoopEnded) -> Result:
-    return moves.rest(_note(state, event)[0], event.at_ns)
+def _judge_note(state: Agreement, event: Progress) -> Actions:
+    state.ranks.at(event.rank, event.step)
+    return moves.judge(state, event.rank, event.at_ns)
 
 
-def _judge_note(state: Agreement, event: Progress | LoopEnded) -> Result:
-    return moves.judge(_note(state, event)[0], event.at_ns)
+def _note_end(state: Agreement, event: LoopEnded) -> Actions:
+    state.ranks.at(event.rank, event.step)
+    state.ranks.end(event.rank)
+    return ()
 
 
-def _answered(state: Agreement, event: Snapped) -> Result:
-    rank = state.ranks[event.rank]
-    if event.epoch != state.epoch or rank.answer is not None:
-        return state, ()
-    reached = max(rank.step, event.step)  # it stored STEP before SNAP
-    rank = rank._replace(answer=event.step, step=reached)
-    return moves.judge(moves.with_rank(state, event.rank, rank), event.at_ns)
+def _judge_end(state: Agreement, event: LoopEnded) -> Actions:
+    _note_end(state, event)
+    return moves.judge(state, event.rank, event.at_ns)
 
 
-def _durable(state: Agreement, event: Durable) -> Result:
+def _end_idle(state: Agreement, event: LoopEnded) -> Actions:
+    _note_end(state, event)
+    return moves.rest(state, event.at_ns)
+
+
+def _answered(state: Agreement, event: Snapped) -> Actions:
+    ranks = state.ranks
+    if event.epoch != state.epoch or event.rank in ranks.answers:
+        return ()
+    if event.step > ranks.steps[event.rank]:
+        ranks.at(event.rank, event.step)  # it stored STEP before SNAP
+    ranks.answer(event.rank, event.step)
+    return moves.judge(state, event.rank, event.at_ns)
+
+
+def _durable(state: Agreement, event: Durable) -> Actions:
     """A durable shard implies its copy, whose own news may come later or never."""
     if event.epoch != state.epoch:
-        return state, ()
-    state = moves.with_rank(state, event.rank, state.ranks[event.rank].written(event.step))
+        return ()
+    state.ranks.answer(event.rank, event.step)
+    state.ranks.durable.add(event.rank)
     if state.phase is Phase.COLLECTING:
-        return moves.judge(state, event.at_ns)
+        return moves.judge(state, event.rank, event.at_ns)
     return moves.written(state)
 
 
-def _save_failed(state: Agreement, event: SaveFailed) -> Result:
+def _save_failed(state: Agreement, event: SaveFailed) -> Actions:
     if event.epoch != state.epoch:
-        return state, ()
+        return ()
     return moves.fail(state, event.at_ns, f"rank {event.rank} could not save step {event.step}")
 
 
-def _gone_idle(state: Agreement, event: RankGone) -> Result:
-    return moves.end(moves.without(state, event.rank), f"rank {event.rank} is gone"), ()
+def _gone_idle(state: Agreement, event: RankGone) -> Actions:
+    state.ranks.gone.add(event.rank)
+    moves.end(state, f"rank {event.rank} is gone")
+    return ()
 
 
-def _gone(state: Agreement, event: RankGone) -> Result:
+def _gone(state: Agreement, event: RankGone) -> Actions:
     """A death aborts the agreement, unless that rank's part of an agreed set is already durable."""
-    state = moves.without(state, event.rank)
+    state.ranks.gone.add(event.rank)
     if state.phase is Phase.COMMITTING:
-        return state, ()
+        return ()
     if state.phase is Phase.WRITING and (
-        state.ranks[event.rank].durable or state.buffer is not None
+        event.rank in state.ranks.durable or state.buffer is not None
     ):
-        return state, ()  # what is in a buffer outlives the rank
+        return ()  # what is in a buffer outlives the rank
     reason = f"rank {event.rank} is gone"
     if state.is_stop:  # it may have done its last step, which was made durable beside this save
         return moves.leave(state, moves.nothing_new(state) if state.is_saved else reason)
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
-    state, aborted = moves.call_off(state, reason)
-    return moves.end(state, reason), (*aborted, verdict)
+    aborted = moves.call_off(state, reason)
+    moves.end(state, reason)
+    return (*aborted, verdict)
 
 
-def _note_gone(state: Agreement, event: RankGone) -> Result:
-    return moves.without(state, event.rank), ()
+def _note_gone(state: Agreement, event: RankGone) -> Actions:
+    state.ranks.gone.add(event.rank)
+    return ()
 
 
 # --- the commit, and time ------------------------------------------------------------------------
 
 
-def _committed(state: Agreement, event: Committed) -> Result:
+def _committed(state: Agreement, event: Committed) -> Actions:
     """The set is complete: say so, then do what waited for it.
 
     One that was copied into a buffer is committed by whoever drains it, while it is being written.
@@ -238,68 +256,70 @@ def _committed(state: Agreement, event: Committed) -> Result:
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
     words = f"step {event.step} is durable on all ranks"
     verdict = PublishVerdict(state.epoch, event.step, flags, words)
+    state.committed_step, state.tries = event.step, 0
     if state.is_stop:
-        known = state._replace(committed_step=event.step, tries=0)
-        return moves.end(known, words), (verdict,)
-    state, actions = moves.rest(state, event.at_ns, committed_step=event.step)
-    return state, (verdict, *actions)
+        moves.end(state, words)
+        return (verdict,)
+    return (verdict, *moves.rest(state, event.at_ns))
 
 
-def _noted(state: Agreement, event: Committed | DurableBeside) -> Result:
-    return state._replace(committed_step=max(state.committed_step, event.step)), ()
+def _noted(state: Agreement, event: Committed | DurableBeside) -> Actions:
+    state.committed_step = max(state.committed_step, event.step)
+    return ()
 
 
-def _not_written(state: Agreement, event: NotWritten) -> Result:
+def _not_written(state: Agreement, event: NotWritten) -> Actions:
     if event.epoch != state.epoch or state.buffer is None:
-        return state, ()
+        return ()
     return moves.fail(state, event.at_ns, event.why, is_sealed=event.is_sealed)
 
 
-def _commit_failed(state: Agreement, event: CommitFailed) -> Result:
+def _commit_failed(state: Agreement, event: CommitFailed) -> Actions:
     return moves.fail(state, event.at_ns, f"the manifest of step {event.step}: {event.why}")
 
 
-def _tick(state: Agreement, event: Tick) -> Result:
+def _tick(state: Agreement, event: Tick) -> Actions:
     stop = state.stop
     if stop is None:
-        return state, ()
+        return ()
     if stop.leave_by_ns is not None and stop.leave_by_ns <= event.at_ns:
         return moves.leave(state, f"the deadline came before step {state.step} was durable")
     late_since_ns = state.late_since_ns
     if late_since_ns is not None and event.at_ns - late_since_ns >= moves.answer_limit_ns(state):
         why = f"a rank is at step {state.step} and has not copied it"
-        if moves.is_early_answered(state):
+        if state.ranks.is_early_answered:
             why = "a rank was between two steps, and another was not"
-        return moves.miss(state._replace(is_early=False), why)
-    return state, ()
+        state.is_early = False
+        return moves.miss(state, why)
+    return ()
 
 
-def _try_again(state: Agreement, event: Tick) -> Result:
+def _try_again(state: Agreement, event: Tick) -> Actions:
     """The last step, which could not be saved; for as long as it is held."""
     if not state.is_held or event.at_ns < (state.hold.again_ns or 0):
-        return state, ()
+        return ()
     return moves.order(state, "the last step", is_stop=False)
 
 
-def _ignore(state: Agreement, _: Event) -> Result:
-    return state, ()
+def _ignore(_: Agreement, __: Event) -> Actions:
+    return ()
 
 
 _PHASES = tuple(Phase)  # IDLE, COLLECTING, WRITING, COMMITTING, OVER: the columns of the table
 
 
-def _row(*handlers: Callable[[Agreement, Any], Result]) -> dict[Phase, Callable[..., Result]]:
+def _row(*handlers: Callable[[Agreement, Any], Actions]) -> dict[Phase, Callable[..., Actions]]:
     return dict(zip(_PHASES, handlers, strict=True))
 
 
 # fmt: off
-TABLE: dict[type[Event], dict[Phase, Callable[..., Result]]] = {
+TABLE: dict[type[Event], dict[Phase, Callable[..., Actions]]] = {
     #                  IDLE        COLLECTING     WRITING       COMMITTING      OVER
     SaveAsked:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
     StopAsked:    _row(moves.stop, _stop_instead, _stop_later,  _stop_later,    _ignore),
     StopMoved:    _row(_stop_moved, _stop_moved,  _stop_moved,  _stop_moved,    _ignore),
     Progress:     _row(_note,      _judge_note,   _note,        _note,          _note),
-    LoopEnded:    _row(_note_end,  _judge_note,   _note,        _note,          _note),
+    LoopEnded:    _row(_end_idle,  _judge_end,    _note_end,    _note_end,      _note_end),
     Snapped:      _row(_ignore,    _answered,     _ignore,      _ignore,        _ignore),
     Durable:      _row(_ignore,    _durable,      _durable,     _ignore,        _ignore),
     SaveFailed:   _row(_ignore,    _save_failed,  _save_failed, _ignore,        _ignore),

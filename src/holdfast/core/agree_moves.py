@@ -1,6 +1,6 @@
 """The moves of the controller of an agreed save, of which its answers (`core.agree`) are made.
 
-Each takes the agreement to where it stands next, and says what is to be done for that.
+Each moves the agreement on to where it stands next, and says what is to be done for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.core.agree_events import (
     Seal,
     StopAsked,
 )
-from holdfast.core.agree_state import Agreement, HoldState, Phase, RankView
+from holdfast.core.agree_state import Agreement, HoldState, Phase
 from holdfast.core.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
@@ -28,7 +28,7 @@ EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answe
 MAX_SAVE_TRIES = 2  # a stop's save is tried again once, and so is the last step's before it is held
 FIRST_AGAIN_NS, LAST_AGAIN_NS = 2_000_000_000, 30_000_000_000
 
-Result = tuple[Agreement, tuple[Action, ...]]
+Actions = tuple[Action, ...]
 
 
 # --- orders, and what the ranks' answers to them come to -----------------------------------------
@@ -41,169 +41,155 @@ def order(
     *,
     in_memory: bool = False,
     lead: int | None = None,
-) -> Result:
+) -> Actions:
     """Order a step that no rank is known to have reached, later than any ordered before.
 
     `lead` is a new request's, whose tries and misses count from 0; None: it is the last one's.
     What could not be written once is not tried through memory again: the ranks write it.
     """
-    ends = [rank.step for rank in state.ranks if rank.ended]
-    if len(ends) == len(state.ranks) and min(ends) != max(ends):
-        return leave(state, f"the ranks' loops ended at different steps: {min(ends)}, {max(ends)}")
-    tries, misses = (state.tries, state.misses) if lead is None else (0, 0)
-    lead = state.lead if lead is None else lead
-    buffer = state.free_buffers[0] if state.free_buffers and not tries else None
-    ordered = Agreement(  # in the order of the fields: `_replace` takes three times as long
-        Phase.COLLECTING,
-        tuple([_asked_anew(rank) for rank in state.ranks]),
-        state.committed_step,
-        _after(state.epoch),
-        max(state.step, state.fastest_step) + min(lead << max(0, misses - 1), MAX_LEAD),
-        is_stop,
-        state.is_early,
-        state.stop,
-        why,
-        lead,
-        misses,
-        tries,
-        None,
-        state.free_buffers,
-        buffer,
-        in_memory,
-        state.hold,
-    )
+    ranks = state.ranks
+    first, last = ranks.slowest_step, ranks.fastest_step
+    if ranks.have_ended and first != last:
+        return leave(state, f"the ranks' loops ended at different steps: {first}, {last}")
+    if lead is not None:
+        state.lead, state.tries, state.misses = lead, 0, 0
+    state.phase = Phase.COLLECTING
+    state.epoch = _after(state.epoch)
+    state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
+    state.late_since_ns = None
+    state.buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
+    ranks.ask(state.step)
     flags = 0
     if is_stop:
         flags = Order.STOP | Order.EARLY if state.is_early else int(Order.STOP)
-    if buffer is not None:
-        flags = with_buffer(flags if in_memory else flags | Order.DURABLE, buffer)
-    return ordered, (PublishOrder(ordered.epoch, ordered.step, flags, why),)
+    if state.buffer is not None:
+        flags = with_buffer(flags if in_memory else flags | Order.DURABLE, state.buffer)
+    return (PublishOrder(state.epoch, state.step, flags, why),)
 
 
-def judge(state: Agreement, at_ns: int) -> Result:
-    """Have all answered alike, has one missed S, does one keep others waiting at it."""
-    answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-    if len(answers) == len(state.ranks):
-        if min(answers) != max(answers):
-            why = f"ranks answered with steps {min(answers)} and {max(answers)}"
-            return miss(state._replace(is_early=False), why)
-        if state.step != answers[0] or state.late_since_ns is not None:
-            state = state._replace(step=answers[0], late_since_ns=None)
-        return agreed(state, at_ns)
-    for number, rank in enumerate(state.ranks):
-        if rank.answer is None and rank.step > state.step:
-            return miss(state, f"rank {number} was past step {state.step} already")
+def judge(state: Agreement, rank: int, at_ns: int) -> Actions:
+    """Have all answered alike, has this one missed S, does one keep others waiting at it.
+
+    Of the others that was asked when they were heard: none that has not answered is past S.
+    """
+    ranks = state.ranks
+    if ranks.have_answered:
+        return _all_answered(state, at_ns)
+    if ranks.steps[rank] > state.step and rank not in ranks.answers:
+        return miss(state, f"rank {rank} was past step {state.step} already")
     # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
     # or one that has answered before S. One that has ended its loop answers in any case.
-    early = is_early_answered(state)
-    blocked = (
-        state.is_stop
-        and bool(answers)
-        and any(
-            r.answer is None and not r.ended and (early or r.step == state.step)
-            for r in state.ranks
-        )
-    )
-    if blocked == (state.late_since_ns is not None):
-        return state, ()
-    return state._replace(late_since_ns=at_ns if blocked else None), ()
+    blocked = state.is_stop and bool(ranks.answers) and ranks.is_one_late
+    if blocked != (state.late_since_ns is not None):
+        state.late_since_ns = at_ns if blocked else None
+    return ()
 
 
-def agreed(state: Agreement, at_ns: int) -> Result:
+def _all_answered(state: Agreement, at_ns: int) -> Actions:
+    answers = state.ranks.answers.values()
+    first, last = min(answers), max(answers)
+    if first != last:
+        state.is_early = False
+        return miss(state, f"ranks answered with steps {first} and {last}")
+    state.step, state.late_since_ns = first, None
+    return agreed(state, at_ns)
+
+
+def agreed(state: Agreement, at_ns: int) -> Actions:
     """Every rank has copied the same step."""
     if state.buffer is None:
         return written(state)
     seal = Seal(state.epoch, state.step, state.buffer)
-    others = tuple(b for b in state.free_buffers if b != state.buffer)
-    state = state._replace(free_buffers=others)
-    is_last = all(rank.ended for rank in state.ranks) and state.fastest_step == state.step
+    state.free_buffers = tuple(b for b in state.free_buffers if b != state.buffer)
+    is_last = state.ranks.have_ended and state.fastest_step == state.step
     if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
-        return state._replace(phase=Phase.WRITING, in_memory=False), (seal,)
-    state, actions = rest(state, at_ns)
-    return state, (seal, *actions)
+        state.phase, state.in_memory = Phase.WRITING, False
+        return (seal,)
+    return (seal, *rest(state, at_ns))
 
 
-def miss(state: Agreement, reason: str) -> Result:
+def miss(state: Agreement, reason: str) -> Actions:
     """Some rank did not get the order in time: a later step, under a new epoch."""
-    state, aborted = call_off(state._replace(misses=state.misses + 1), reason)
-    state, actions = order(state, state.why, state.is_stop, in_memory=state.in_memory)
-    return state, (*aborted, *actions)
+    state.misses += 1
+    aborted = call_off(state, reason)
+    return (*aborted, *order(state, state.why, state.is_stop, in_memory=state.in_memory))
 
 
-def written(state: Agreement) -> Result:
+def written(state: Agreement) -> Actions:
     """Every rank has copied: all shards are durable, or some are still being written."""
-    for rank in state.ranks:
-        if not rank.durable:
-            return state.at(Phase.WRITING), ()
-    return state.at(Phase.COMMITTING), (Commit(state.epoch, state.step),)
+    if not state.ranks.are_durable:
+        state.phase = Phase.WRITING
+        return ()
+    state.phase = Phase.COMMITTING
+    return (Commit(state.epoch, state.step),)
 
 
 # --- the ways on and out -------------------------------------------------------------------------
 
 
-def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) -> Result:
+def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) -> Actions:
     """Saving itself failed. Training goes on; what is the last chance is tried once more.
 
     The last step is then held. If it is sealed in memory, nobody needs the ranks for that.
     """
+    ranks = state.ranks
+    state.tries += 1
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
-    state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
-    answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-    aborted = (*aborted, MakeRoom(min(answers, default=state.step)))
-    has_ended = all(rank.ended for rank in state.ranks) and not state.in_memory
-    if not state.is_stop and not has_ended:
-        state, actions = rest(state, at_ns)
-        return state, (*aborted, verdict, *actions)
-    if any(rank.gone for rank in state.ranks):
-        state, actions = leave(state, reason)
-    elif is_sealed and not state.is_stop and state.step == state.fastest_step:
-        why = f"step {state.step} is in memory, and not yet durable: {reason}"
-        state, actions = end(state, why), (Release(at_ns, state.step, reason),)
-    elif state.tries < MAX_SAVE_TRIES:
-        state, actions = order(state, state.why, state.is_stop)
-    elif state.is_stop:
-        state, actions = leave(state, reason)
-    else:
-        state, actions = hold(state, at_ns, reason)
-    return state, (*aborted, *actions)
+    room = MakeRoom(min(ranks.answers.values(), default=state.step))
+    aborted = (*call_off(state, reason), room)
+    if not state.is_stop and not (ranks.have_ended and not state.in_memory):
+        return (*aborted, verdict, *rest(state, at_ns))
+    return (*aborted, *_after_failure(state, at_ns, reason, is_sealed=is_sealed))
 
 
-def hold(state: Agreement, at_ns: int, reason: str) -> Result:
+def _after_failure(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool) -> Actions:
+    """What comes of a stop's save, or of the last step's."""
+    if state.ranks.gone:
+        return leave(state, reason)
+    if is_sealed and not state.is_stop and state.step == state.fastest_step:
+        end(state, f"step {state.step} is in memory, and not yet durable: {reason}")
+        return (Release(at_ns, state.step, reason),)
+    if state.tries < MAX_SAVE_TRIES:
+        return order(state, state.why, state.is_stop)
+    return leave(state, reason) if state.is_stop else hold(state, at_ns, reason)
+
+
+def hold(state: Agreement, at_ns: int, reason: str) -> Actions:
     """The last step waits for a store that can take it, and the ranks with it."""
     limit_ns, since_ns, _ = state.hold
     until_ns = (at_ns if since_ns is None else since_ns) + limit_ns
     if at_ns >= until_ns:
         return leave(state, reason)
     delay_ns = min(FIRST_AGAIN_NS << min(state.tries - MAX_SAVE_TRIES, 6), LAST_AGAIN_NS)
-    held = HoldState(limit_ns, until_ns - limit_ns, min(at_ns + delay_ns, until_ns))
-    step, state = state.fastest_step, state.at_rest(state.committed_step, state.tries)
-    return state._replace(hold=held), (Hold(at_ns, step, reason, until_ns),)
+    _to_rest(state)
+    state.hold = HoldState(limit_ns, until_ns - limit_ns, min(at_ns + delay_ns, until_ns))
+    return (Hold(at_ns, state.fastest_step, reason, until_ns),)
 
 
-def rest(state: Agreement, at_ns: int, *, committed_step: int | None = None) -> Result:
-    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest.
-
-    `committed_step`: that step has become durable, so that nothing is tried again.
-    """
-    if committed_step is None:
-        state = state.at_rest(state.committed_step, state.tries)
-    else:
-        state = state.at_rest(committed_step, 0)
-    have_ended = True
-    for number, rank in enumerate(state.ranks):
-        if rank.gone:
-            return end(state, f"rank {number} is gone"), ()
-        have_ended = have_ended and rank.ended
+def rest(state: Agreement, at_ns: int) -> Actions:
+    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest."""
+    _to_rest(state)
+    ranks = state.ranks
+    if ranks.gone:
+        end(state, f"rank {min(ranks.gone)} is gone")
+        return ()
     if state.stop is not None:
         return stop(state, replace(state.stop, at_ns=at_ns))
-    if have_ended and not state.is_saved:
+    if ranks.have_ended and not state.is_saved:
         return order(state, "the last step", is_stop=False, lead=1)
-    return state, ()
+    return ()
 
 
-def stop(state: Agreement, event: StopAsked) -> Result:
+def _to_rest(state: Agreement) -> None:
+    state.phase, state.is_stop, state.late_since_ns = Phase.IDLE, False, None
+    if state.hold.again_ns is not None:
+        state.hold = state.hold._replace(again_ns=None)
+
+
+def stop(state: Agreement, event: StopAsked) -> Actions:
     """Begin the stop's own save, if there is something to save and time to do it."""
-    state = state._replace(stop=event, is_early=True)
+    state.stop, state.is_early = event, True
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
         return leave(state, "the deadline is at hand")
     if state.is_saved:
@@ -211,26 +197,25 @@ def stop(state: Agreement, event: StopAsked) -> Result:
     return order(state, event.why, is_stop=True, lead=event.lead)
 
 
-def call_off(state: Agreement, reason: str) -> Result:
+def call_off(state: Agreement, reason: str) -> Actions:
     """Nothing will come of what is under way, if anything is."""
     if state.phase in (Phase.IDLE, Phase.OVER):
-        return state, ()
-    return state.at(Phase.IDLE), (Abort(state.epoch, state.step, reason),)
+        return ()
+    state.phase = Phase.IDLE
+    return (Abort(state.epoch, state.step, reason),)
 
 
-def leave(state: Agreement, reason: str) -> Result:
+def leave(state: Agreement, reason: str) -> Actions:
     """Give up what is under way, and tell the ranks to leave with the newest complete set."""
-    state, aborted = call_off(state, reason)
-    state = end(state._replace(epoch=_after(state.epoch)), reason)
-    return state, (
-        *aborted,
-        PublishOrder(state.epoch, state.committed_step, Order.LEAVE, reason),
-    )
+    aborted = call_off(state, reason)
+    state.epoch = _after(state.epoch)
+    end(state, reason)
+    return (*aborted, PublishOrder(state.epoch, state.committed_step, Order.LEAVE, reason))
 
 
-def end(state: Agreement, reason: str) -> Agreement:
+def end(state: Agreement, reason: str) -> None:
     """No more saves in this attempt."""
-    return state._replace(phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
+    state.phase, state.is_stop, state.late_since_ns, state.why = Phase.OVER, False, None, reason
 
 
 def nothing_new(state: Agreement) -> str:
@@ -238,39 +223,12 @@ def nothing_new(state: Agreement) -> str:
     return f"no step completed since the save of step {state.committed_step}"
 
 
-# --- what is known -------------------------------------------------------------------------------
-
-
-def with_rank(state: Agreement, number: int, rank: RankView) -> Agreement:
-    """What is known of one rank by now."""
-    return state.with_ranks((*state.ranks[:number], rank, *state.ranks[number + 1 :]))
-
-
-def without(state: Agreement, number: int) -> Agreement:
-    """One rank is gone."""
-    return with_rank(state, number, state.ranks[number]._replace(gone=True))
-
-
-def is_early_answered(state: Agreement) -> bool:
-    """Whether a rank has answered between two steps, before S."""
-    return any(
-        rank.answer is not None and not rank.ended and rank.answer < state.step
-        for rank in state.ranks
-    )
-
-
 def answer_limit_ns(state: Agreement) -> int:
     """How long ranks may keep others waiting at the ordered step."""
     limit_ns = state.stop.answer_limit_ns if state.stop else DEFAULT_ANSWER_LIMIT_NS
-    if is_early_answered(state):
+    if state.ranks.is_early_answered:
         limit_ns *= EARLY_PATIENCE
     return limit_ns << min(state.misses, 6)  # a copy may really take that long
-
-
-def _asked_anew(rank: RankView) -> RankView:
-    """Its answer to an earlier order says nothing of the next one."""
-    is_new = rank.answer is None and not rank.durable
-    return rank if is_new else rank._replace(answer=None, durable=False)
 
 
 def _after(epoch: int) -> int:

@@ -1,13 +1,17 @@
-"""What the controller's side of an agreed save remembers between two events (`core.agree`)."""
+"""What the controller's side of an agreed save remembers between two events (`core.agree`).
+
+It changes with each event. What is asked of all ranks together is counted as they tell of
+themselves, so that news of one rank costs the same among ten and among ten thousand.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.agree_events import StopAsked
-
-_made = tuple.__new__
+from holdfast.core.extremes import Extremes
 
 
 class Phase(StrEnum):
@@ -28,27 +32,120 @@ class HoldState(NamedTuple):
     again_ns: int | None = None  # nothing is under way: it is tried again then
 
 
-class RankView(NamedTuple):
-    """What the controller knows of a rank. `answer`: the step it copied for the current epoch."""
+@dataclass(slots=True)
+class Ranks:
+    """What the controller knows of all ranks.
 
-    step: int = 0
-    ended: bool = False
-    gone: bool = False
-    answer: int | None = None
-    durable: bool = False
+    `steps`: the last boundary that each has published. `ended`, `gone`: those of which that is
+    known. Of the current epoch: the step S that is `ordered`; `answers`, the step that each has
+    copied for it; `durable`, those whose copy is. The rest follows from these, and is kept so that
+    nobody has to look through them: `settled` have answered or ended, `early` have answered before
+    S and not ended, `late` are at S and have neither answered nor ended.
+    """
 
-    # What nearly every event does is spelled out: `_replace` takes three times as long.
+    steps: list[int]
+    extremes: Extremes  # of the steps
+    ended: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
+    ordered: int = -1
+    answers: dict[int, int] = field(default_factory=dict)
+    durable: set[int] = field(default_factory=set)
+    settled: set[int] = field(default_factory=set)
+    early: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
 
-    def at(self, step: int) -> RankView:
+    @classmethod
+    def start(cls, ranks: int, step: int) -> Ranks:
+        """All begin at that step."""
+        return cls([step] * ranks, Extremes.start(step, ranks))
+
+    def copy(self) -> Ranks:
+        """The same, to go on from apart."""
+        extremes = replace(self.extremes, ranks=dict(self.extremes.ranks))
+        other = replace(self, steps=list(self.steps), extremes=extremes, answers=dict(self.answers))
+        for name in ("ended", "gone", "durable", "settled", "early", "late"):
+            setattr(other, name, set(getattr(self, name)))
+        return other
+
+    def ask(self, ordered: int) -> None:
+        """A step is ordered that no rank has reached: answers to earlier orders say nothing."""
+        self.ordered = ordered
+        self.answers, self.durable, self.settled = {}, set(), set(self.ended)
+        self.early, self.late = set(), set()
+
+    # --- what one rank tells ----------------------------------------------------------------
+
+    def at(self, rank: int, step: int) -> None:
         """It has published that boundary."""
-        return RankView(step, self.ended, self.gone, self.answer, self.durable)
+        before = self.steps[rank]
+        if step == before:
+            return
+        self.steps[rank] = step
+        self.extremes.move(before, step)
+        if step == self.ordered and rank not in self.settled:
+            self.late.add(rank)
+        elif self.late:
+            self.late.discard(rank)
 
-    def written(self, step: int) -> RankView:
-        """That step, which it has copied for the current epoch, is durable."""
-        return RankView(self.step, self.ended, self.gone, step, True)
+    def end(self, rank: int) -> None:
+        """Its loop is over."""
+        self.ended.add(rank)
+        self.settled.add(rank)
+        self.early.discard(rank)
+        self.late.discard(rank)
+
+    def answer(self, rank: int, step: int) -> None:
+        """It has copied that step for the current epoch."""
+        self.answers[rank] = step
+        self.settled.add(rank)
+        self.late.discard(rank)
+        if step < self.ordered and rank not in self.ended:
+            self.early.add(rank)
+        else:
+            self.early.discard(rank)
+
+    # --- what is known of all ---------------------------------------------------------------
+
+    @property
+    def fastest_step(self) -> int:
+        """The largest boundary any rank is known to have published."""
+        return self.extremes.greatest
+
+    @property
+    def slowest_step(self) -> int:
+        """The largest boundary that all ranks are known to have published."""
+        return self.extremes.least
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether every rank's loop is over."""
+        return len(self.ended) == len(self.steps)
+
+    @property
+    def have_answered(self) -> bool:
+        """Whether every rank has copied a step for the current epoch."""
+        return len(self.answers) == len(self.steps)
+
+    @property
+    def are_durable(self) -> bool:
+        """Whether every rank's copy is durable."""
+        return len(self.durable) == len(self.steps)
+
+    @property
+    def is_early_answered(self) -> bool:
+        """Whether a rank has answered between two steps, before S."""
+        return bool(self.early)
+
+    @property
+    def is_one_late(self) -> bool:
+        """Whether a rank keeps others waiting: it is at S, or they answered before S."""
+        if self.early:
+            return len(self.settled) < len(self.steps)
+        return bool(self.late)
 
 
-class Agreement(NamedTuple):
+@dataclass(slots=True)
+class Agreement:
     """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
 
     `committed_step` is the newest durable step. `free_buffers` are those that an order given now
@@ -56,7 +153,7 @@ class Agreement(NamedTuple):
     """
 
     phase: Phase
-    ranks: tuple[RankView, ...]
+    ranks: Ranks
     committed_step: int
     epoch: int = 0
     step: int = 0
@@ -89,59 +186,27 @@ class Agreement(NamedTuple):
         is held for if it cannot be saved.
         """
         step = committed_step if resumed_step is None else resumed_step
-        views = (RankView(step),) * ranks
-        return cls(Phase.IDLE, views, committed_step, epoch, hold=HoldState(hold_ns))
+        known = Ranks.start(ranks, step)
+        return cls(Phase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
 
-    # As above, in the order of the fields.
-
-    def with_ranks(self, ranks: tuple[RankView, ...]) -> Agreement:
-        """That is known of them now."""
-        return _made(Agreement, (self.phase, ranks, *self[2:]))
-
-    def at(self, phase: Phase) -> Agreement:
-        """It stands there now."""
-        return _made(Agreement, (phase, *self[1:]))
-
-    def at_rest(self, committed_step: int, tries: int) -> Agreement:
-        """Nothing is under way any more."""
-        return Agreement(
-            Phase.IDLE,
-            self.ranks,
-            committed_step,
-            self.epoch,
-            self.step,
-            False,
-            self.is_early,
-            self.stop,
-            self.why,
-            self.lead,
-            self.misses,
-            tries,
-            None,
-            self.free_buffers,
-            self.buffer,
-            self.in_memory,
-            self.hold if self.hold.again_ns is None else self.hold._replace(again_ns=None),
-        )
+    def copy(self) -> Agreement:
+        """The same state, to go on from apart."""
+        return replace(self, ranks=self.ranks.copy())
 
     @property
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""
-        return max([rank.step for rank in self.ranks])
-
-    @property
-    def slowest_step(self) -> int:
-        """The largest boundary that all ranks are known to have published."""
-        return min([rank.step for rank in self.ranks])
+        return self.ranks.fastest_step
 
     @property
     def is_far(self) -> bool:
         """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
+        ranks = self.ranks
         return (
             self.phase is Phase.COLLECTING
             and not self.is_stop
-            and self.step > self.fastest_step + 1
-            and all(rank.answer is None and not rank.ended for rank in self.ranks)
+            and self.step > ranks.fastest_step + 1
+            and not (ranks.answers or ranks.ended)
         )
 
     @property
@@ -152,4 +217,4 @@ class Agreement(NamedTuple):
     @property
     def is_saved(self) -> bool:
         """Whether nothing that is known to be completed is missing from the newest set."""
-        return self.fastest_step <= self.committed_step
+        return self.ranks.fastest_step <= self.committed_step

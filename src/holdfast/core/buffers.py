@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.word import MAX_BUFFERS
-
 
 class Kept(NamedTuple):
     """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
@@ -35,16 +33,11 @@ class Kept(NamedTuple):
 class Buffers(NamedTuple):
     """The state of all buffers; every method gives the next one. Sets: the oldest first."""
 
-    ready: tuple[int, ...]  # by rank: how many it has
+    in_all: int = 0  # so many all ranks have; 0: there is no memory tier (yet)
     opened: int | None = None
     sealing: tuple[Kept, ...] = ()
     sealed: tuple[Kept, ...] = ()
     read: int | None = None  # the attempt is restored from this one
-
-    @classmethod
-    def start(cls, ranks: int) -> Buffers:
-        """Nothing is there yet."""
-        return cls((0,) * ranks)
 
     def begin(self, restored: Kept | None) -> Buffers:
         """A new attempt starts from that set, or from none here: all later ones are void.
@@ -52,21 +45,10 @@ class Buffers(NamedTuple):
         A seal that is still under way keeps its buffer until it is over.
         """
         return Buffers(
-            ready=(0,) * len(self.ready),
             sealing=self.sealing,
             sealed=() if restored is None else (restored,),
             read=None if restored is None else restored.buffer,
         )
-
-    def has(self, rank: int, count: int) -> Buffers:
-        """A rank has so many of them."""
-        ready = (*self.ready[:rank], min(max(0, count), MAX_BUFFERS), *self.ready[rank + 1 :])
-        return self._replace(ready=ready)
-
-    @property
-    def in_all(self) -> int:
-        """How many all ranks have; 0: there is no memory tier (yet)."""
-        return min(self.ready)
 
     @property
     def newest(self) -> Kept | None:

@@ -6,6 +6,7 @@ set takes the place of the one that waits. What fails is told, and the set is st
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.core import actions as act
@@ -28,12 +29,13 @@ class Over(NamedTuple):
     why_not: str = ""
 
 
-class Drains(NamedTuple):
-    """The state of them all; every method gives the next one."""
+@dataclass(slots=True)
+class Drains:
+    """The state of them all."""
 
     ranks: int
     under_way: Wanted | None = None
-    durable: tuple[int, ...] = ()  # ranks whose shard is
+    durable: set[int] = field(default_factory=set)  # ranks whose shard is
     waiting: Wanted | None = None
 
     @property
@@ -47,52 +49,49 @@ class Drains(NamedTuple):
         """Whether every shard is durable and the manifest is being written."""
         return len(self.durable) == self.ranks
 
-    def want(self, wanted: Wanted) -> tuple[Drains, tuple[act.Action, ...]]:
+    def want(self, wanted: Wanted) -> tuple[act.Action, ...]:
         """Drain it now, or next; or faster, if it is under way and has become urgent.
 
         A copy of the same step elsewhere in memory is as good as the one under way.
         """
         now = self.under_way
         if now is None:
-            return self._replace(under_way=wanted, durable=()), (_drain(wanted),)
+            self.under_way, self.durable = wanted, set()
+            return (_drain(wanted),)
         if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
-                return self, ()
-            faster = now._replace(why=wanted.why, is_urgent=True)
-            state = self._replace(under_way=faster)
+                return ()
+            self.under_way = now._replace(why=wanted.why, is_urgent=True)
             # Once all shards are written there is nothing left to be faster with.
-            return state, () if self.is_committing else (_drain(faster),)
+            return () if self.is_committing else (_drain(self.under_way),)
         waits = self.waiting
-        if waits is not None and waits.kept == wanted.kept and waits.is_urgent:
-            return self, ()
-        return self._replace(waiting=wanted), ()
+        if waits is None or waits.kept != wanted.kept or not waits.is_urgent:
+            self.waiting = wanted
+        return ()
 
-    def forget(self) -> Drains:
+    def forget(self) -> None:
         """What waits is wanted no more: another attempt begins."""
-        return self if self.waiting is None else self._replace(waiting=None)
+        self.waiting = None
 
-    def drained(self, event: ev.Drained) -> tuple[Drains, tuple[act.Action, ...]]:
+    def drained(self, event: ev.Drained) -> tuple[act.Action, ...]:
         """One rank's shard is durable; after the last, the manifest is due."""
         if not self.is_of(event) or event.rank in self.durable:
-            return self, ()
-        state = self._replace(durable=(*self.durable, event.rank))
-        if not state.is_committing:
-            return state, ()
-        return state, (act.CommitDrained(event.of_attempt, event.epoch, event.step),)
+            return ()
+        self.durable.add(event.rank)
+        if not self.is_committing:
+            return ()
+        return (act.CommitDrained(event.of_attempt, event.epoch, event.step),)
 
     def ended(
         self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
-    ) -> tuple[Drains, Over | None, tuple[act.Action, ...]]:
+    ) -> tuple[Over | None, tuple[act.Action, ...]]:
         """The one under way is over, as the event says, and the one that waits begins."""
         if self.under_way is None or not self.is_of(event):
-            return self, None, ()
+            return None, ()
         why_not = "" if isinstance(event, ev.DrainCommitted) else event.why
-        over = Over(self.under_way.kept, why_not)
-        state = self._replace(under_way=None, durable=(), waiting=None)
-        if self.waiting is None:
-            return state, over, ()
-        state, actions = state.want(self.waiting)
-        return state, over, actions
+        over, next_one = Over(self.under_way.kept, why_not), self.waiting
+        self.under_way, self.durable, self.waiting = None, set(), None
+        return over, () if next_one is None else self.want(next_one)
 
     def is_of(
         self,

@@ -36,7 +36,6 @@ RECENT = 3  # of the last so many failures the distances count: two could be cha
 # Of news: those of a set that has become durable, and those after which a save may be due.
 DURABLE = (news.Committed, news.DurableBeside)
 MOVES = frozenset({news.Progress, news.Snapped})
-STEPS = MOVES | {news.LoopEnded}  # and those that may tell of a rank's step
 
 
 UNDER_WAY = (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
@@ -96,9 +95,8 @@ class Saving:
         self.agreement = Agreement.start(
             self.ranks, committed_step, resumed_step=resume.step, hold_ns=self._hold_ns
         )
-        self._note_steps()
         self.tier.begin(at_ns, attempt, resume)
-        self.joined: tuple[int, ...] = ()
+        self.joined: set[int] = set()
         self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
         self._started_ns = at_ns
         self._resumed_step = resume.step
@@ -128,6 +126,16 @@ class Saving:
         return self.agreement.committed_step
 
     @property
+    def fastest_step(self) -> int:
+        """The largest boundary that any rank has published."""
+        return self.agreement.ranks.extremes.greatest
+
+    @property
+    def slowest_step(self) -> int:
+        """The largest boundary that all ranks have published."""
+        return self.agreement.ranks.extremes.least
+
+    @property
     def reason(self) -> str:
         """Why a save was due when that was last asked, or was not; empty: it never was."""
         if self._asked_last is None:
@@ -141,9 +149,8 @@ class Saving:
         agreement = self.agreement
         if agreement.is_held:
             return False
-        for rank in agreement.ranks:
-            if rank.ended:
-                return True
+        if agreement.ranks.ended:
+            return True
         if agreement.phase is Phase.COLLECTING and agreement.in_memory:
             return False  # nobody waits for it, and the ranks ring when they have copied
         return agreement.phase in UNDER_WAY
@@ -161,7 +168,7 @@ class Saving:
     @property
     def is_ended(self) -> bool:
         """Whether every rank's loop is over: what they still do is not ours to cut short."""
-        return all(rank.ended for rank in self.agreement.ranks)
+        return self.agreement.ranks.have_ended
 
     @property
     def is_over(self) -> bool:
@@ -201,8 +208,7 @@ class Saving:
 
     def join(self, rank: int) -> None:
         """A rank's session showed itself."""
-        if rank not in self.joined:
-            self.joined = (*self.joined, rank)
+        self.joined.add(rank)
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
@@ -237,16 +243,12 @@ class Saving:
         return actions
 
     def _step(self, what: news.Event) -> tuple[news.Action, ...]:
-        before = self.agreement
-        free = self.tier.free if self.tier.is_there else ()
-        if free != before.free_buffers:
-            before = before._replace(free_buffers=free)
-        self.agreement, actions = step(before, what)
-        if type(what) in STEPS:
-            fastest = self.fastest_step
-            self._note_steps()
-            if self.fastest_step > fastest:
-                self._known_ns = what.at_ns
+        agreement, fastest = self.agreement, self.fastest_step
+        misses = agreement.misses
+        agreement.free_buffers = self.tier.free if self.tier.is_there else ()
+        actions = step(agreement, what)
+        if self.fastest_step > fastest:
+            self._known_ns = what.at_ns
         for action in actions:
             if isinstance(action, news.Seal):
                 self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
@@ -255,14 +257,9 @@ class Saving:
                 buffer = buffer_of(action.flags)
                 if buffer is not None:
                     self.tier.ordered(buffer)
-        if self.agreement.in_memory and self.agreement.misses > before.misses:
+        if agreement.in_memory and agreement.misses > misses:
             self._reaction_ns = min(2 * self._reaction_ns, REACTION_NS)
         return actions
-
-    def _note_steps(self) -> None:
-        """The largest boundaries that any rank, and that all ranks have published."""
-        steps = [rank.step for rank in self.agreement.ranks]
-        self.fastest_step, self.slowest_step = max(steps), min(steps)
 
     def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
         if what.step != self.committed_step:

@@ -13,7 +13,9 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.buffers import Buffers, Kept
 from holdfast.core.drains import Drains, Over, Wanted
+from holdfast.core.extremes import Extremes
 from holdfast.core.pace import COSTS, median
+from holdfast.core.word import MAX_BUFFERS
 
 SECOND_NS = 1_000_000_000
 FIRST_RETRY_NS = SECOND_NS
@@ -25,7 +27,9 @@ class MemoryTier:
     """Which sets are in memory, and which of them is on its way to the durable tier."""
 
     def __init__(self, ranks: int) -> None:
-        self.buffers = Buffers.start(ranks)
+        self.buffers = Buffers()
+        self._ready = [0] * ranks  # how many buffers each has
+        self._extremes = Extremes.start(0, ranks)  # of these numbers
         self.is_there = False  # whether every rank has a buffer
         self.is_lost = False  # whether it had one in this attempt, and has none now
         self.drains = Drains(ranks)
@@ -55,8 +59,10 @@ class MemoryTier:
                 ):
                     restored = kept
         self.buffers = self.buffers.begin(restored)
+        ranks = len(self._ready)
+        self._ready, self._extremes = [0] * ranks, Extremes.start(0, ranks)
         self.is_there = self.is_lost = False
-        self.drains = self.drains.forget()
+        self.drains.forget()
 
     @property
     def seal_ns(self) -> int:
@@ -86,7 +92,10 @@ class MemoryTier:
 
     def has(self, rank: int, count: int) -> None:
         """A rank has so many buffers."""
-        self.buffers = self.buffers.has(rank, count)
+        before, after = self._ready[rank], min(max(0, count), MAX_BUFFERS)
+        self._ready[rank] = after
+        self._extremes.move(before, after)
+        self.buffers = self.buffers._replace(in_all=self._extremes.least)
         was_there, self.is_there = self.is_there, self.buffers.in_all > 0
         self.is_lost = not self.is_there and (was_there or self.is_lost)
 
@@ -147,21 +156,20 @@ class MemoryTier:
     def drain(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
         """Drain it now or next."""
         before = self.drains.under_way
-        self.drains, actions = self.drains.want(wanted)
+        actions = self.drains.want(wanted)
         self._note_start(at_ns, before)
         return actions
 
     def drained(self, event: ev.Drained) -> tuple[act.Action, ...]:
         """A rank's shard is durable."""
-        self.drains, actions = self.drains.drained(event)
-        return actions
+        return self.drains.drained(event)
 
     def drain_over(
         self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
     ) -> tuple[Over | None, tuple[act.Action, ...]]:
         """A drain has ended; the next one begins. After a failure the policy's have to wait."""
         before = self.drains.under_way
-        self.drains, over, actions = self.drains.ended(event)
+        over, actions = self.drains.ended(event)
         if over is None:
             return None, ()
         if over.why_not:
