@@ -24,7 +24,7 @@ from holdfast.core.hang import (
     step_limit,
     wait_limit,
 )
-from holdfast.core.hang_judge import Hung, describe, judge, suspect
+from holdfast.core.hang_judge import Hung, _Held, _held_by, _step, describe, judge, suspect
 from holdfast.core.hang_watch import MEMORY_NS, STOPPED_LOOKS, HangWatch
 from holdfast.core.run_state import Timer
 
@@ -281,6 +281,19 @@ def test_what_is_due_is_hung_then_and_not_before(looks: list[ev.RankLook], at_ns
         assert found(due_ns - 1) == []
         assert found(due_ns) != []
         assert set(found(due_ns)) <= set(found(due_ns + at_ns))
+
+
+@given(looks=st.lists(looks, min_size=1, max_size=6), not_before_ns=st.just(0) | times)
+def test_what_holds_up_a_rank_is_found_as_by_asking_all_that_are_no_further(
+    looks: list[ev.RankLook], not_before_ns: int
+) -> None:
+    held_by = _held_by(looks, not_before_ns)
+    for one in looks:
+        held = _Held()
+        for place, other in enumerate(looks):
+            if _step(other) <= _step(one):
+                held = held.beside(other, place, not_before_ns)
+        assert held_by[_step(one)] == held
 
 
 def _fields(look: ev.RankLook) -> dict[str, Any]:

@@ -78,8 +78,9 @@ def judge(
         return (), None
     hung: list[Hung] = []
     due_ns: list[int] = []
+    held_by = _held_by(looks, not_before_ns)
     for look in looks:
-        clock = _clock(look, looks, policy, known, not_before_ns)
+        clock = _clock(look, held_by[_step(look)], policy, known, not_before_ns)
         if look.rank in stopped_ns:
             clock = _clock_of_stopped(look, clock, policy, known, stopped_ns[look.rank])
         if clock is None:
@@ -90,9 +91,38 @@ def judge(
     return tuple(hung), min(due_ns, default=None)
 
 
+class _Held(NamedTuple):
+    """What some ranks are in that others may be waiting for."""
+
+    for_ever: bool = False  # one is in a span without a limit, or under a debugger
+    span_ended_ns: int = 0  # one has last closed a span
+    waits: tuple[int, int] | None = None  # since when the last of them waits, and less its place
+    span: str = ""  # and for what
+
+    def beside(self, look: RankLook, place: int, not_before_ns: int) -> _Held:
+        """The same with one more rank, the one at that place."""
+        is_traced = look.process == TRACED
+        for_ever = self.for_ever or is_traced or bool(look.span and look.span not in WAITS)
+        waits, span = self.waits, self.span
+        if look.span and look.doing in JUDGED:
+            this = (max(not_before_ns, look.span_ns), -place)
+            if waits is None or this > waits:
+                waits, span = this, look.span
+        return _Held(for_ever, max(self.span_ended_ns, look.span_ended_ns), waits, span)
+
+
+def _held_by(looks: Sequence[RankLook], not_before_ns: int) -> dict[int, _Held]:
+    """By step: what holds up a rank there, which may wait for all that are no further."""
+    held, by_step = _Held(), {}
+    for place in sorted(range(len(looks)), key=lambda place: _step(looks[place])):
+        held = held.beside(looks[place], place, not_before_ns)
+        by_step[_step(looks[place])] = held
+    return by_step
+
+
 def _clock(
     look: RankLook,
-    looks: Sequence[RankLook],
+    held: _Held,
     policy: HangPolicy,
     known: Experience,
     not_before_ns: int,
@@ -100,20 +130,13 @@ def _clock(
     """The clock of one rank; None: it stands still, or nothing is expected of the rank."""
     if look.doing and look.doing not in JUDGED:
         return None
-    since_ns = max(not_before_ns, look.step_ns, look.complete_ns)
-    held_by = [one for one in looks if _step(one) <= _step(look)]
     if look.process == STOPPED:  # it waits for nobody, and whoever waits may do so for it
-        held_by = [look]
-    waiting: list[Clock] = []
-    for one in held_by:
-        if one.process == TRACED or (one.span and one.span not in WAITS):
-            return None
-        since_ns = max(since_ns, one.span_ended_ns)
-        if one.span and one.doing in JUDGED:
-            from_ns = max(not_before_ns, one.span_ns)
-            waiting.append(Clock(from_ns, wait_limit(policy, known), one.span))
-    if waiting:
-        return max(waiting, key=lambda clock: clock.due_ns)
+        held = _Held().beside(look, 0, not_before_ns)
+    if held.for_ever:
+        return None
+    if held.waits is not None:
+        return Clock(held.waits[0], wait_limit(policy, known), held.span)
+    since_ns = max(not_before_ns, look.step_ns, look.complete_ns, held.span_ended_ns)
     limit, what = _limit(look, policy, known)
     host = Clock(since_ns, limit, what)
     if not look.awaited_ns:

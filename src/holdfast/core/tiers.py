@@ -41,6 +41,8 @@ class MemoryTier:
         self.resume = ev.Resume(None, 0, None)
         self._sealing_ns: tuple[tuple[Kept, int], ...] = ()
         self._drain_started_ns = 0
+        self._free: tuple[int, ...] = ()
+        self._free_by: tuple[object, ...] = ()
         self._failures = 0  # of drains, in a row
         self._not_before_ns = 0
 
@@ -83,7 +85,10 @@ class MemoryTier:
     @property
     def free(self) -> tuple[int, ...]:
         """Buffers that an order may name now, the best first."""
-        return self.buffers.free(self.drains.pinned)
+        by = self.buffers, self.drains.under_way, self.drains.waiting
+        if self._free_by != by:  # each news of each rank asks, and hardly one changes it
+            self._free_by, self._free = by, self.buffers.free(self.drains.pinned)
+        return self._free
 
     @property
     def is_sealing(self) -> bool:
