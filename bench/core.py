@@ -70,7 +70,8 @@ class Told:
         answers = self.machine.handle(ev.SaveAsked(self.now_ns, "for the measurement"))
         spent_s = time.process_time() - began_s
         (order,) = (a.what for a in answers if isinstance(a, act.CarryOut))
-        assert isinstance(order, news.PublishOrder) and order.step == self.step + 1
+        assert isinstance(order, news.PublishOrder)
+        assert order.step == self.step + 1
         copied: list[ev.Event] = []
         for rank, stepped in enumerate(list(self.steps())):
             snap = news.Snapped(self.now_ns, rank, order.epoch, order.step)

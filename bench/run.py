@@ -14,6 +14,7 @@ PARTS = {
     "dropin.py": ([], ["--rounds", "2", "--peer-steps", "100000"]),
     "page.py": ([], ["--rounds", "2"]),
     "simulate.py": ([], ["--rounds", "2"]),
+    "core.py": ([], ["--rounds", "2"]),
     "faults.py": ([], ["--rounds", "5"]),
     "notices.py": ([], ["--rounds", "3", "--idle", "10"]),
     "agent.py": ([], ["--idle", "10"]),

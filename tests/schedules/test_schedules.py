@@ -6,10 +6,14 @@ again.
 
 from __future__ import annotations
 
+import random
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+
+from holdfast.core.run import RunMachine
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from generate import schedule
@@ -73,3 +77,16 @@ def test_what_is_found_becomes_a_short_script():
     assert all(len(line.split()) <= 7 for line in lines), text
     assert "failures in a row, and it goes on" in words
     assert trace.splitlines()[-1] == f"!!! {words}"
+
+
+def test_a_run_that_is_copied_goes_on_as_it_would_have():
+    """Nothing that a machine remembers is elsewhere, or shared with its copy."""
+    rng = random.Random(1)
+    for world in (world for seed in range(60) for world in played(schedule(seed)).worlds):
+        machine, inputs = RunMachine(world.policy), world.inputs
+        cut = rng.randrange(len(inputs) + 1)
+        for event in inputs[:cut]:
+            machine.handle(event)
+        other = deepcopy(machine)
+        of_copy = [other.handle(event) for event in inputs[cut:]]
+        assert [machine.handle(event) for event in inputs[cut:]] == of_copy

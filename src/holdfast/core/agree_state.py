@@ -168,7 +168,7 @@ class Agreement:
     free_buffers: tuple[int, ...] = ()
     buffer: int | None = None  # into which the current epoch's copies go
     in_memory: bool = False  # copies there are all that the current epoch is to bring
-    hold: HoldState = HoldState()
+    hold: HoldState = field(default_factory=HoldState)
 
     @classmethod
     def start(

@@ -38,9 +38,10 @@ class Keeping:
         """Take in what became of a seal or a drain. `is_running`: ranks hear what is ordered."""
         answer = HEAR[type(event)](self, event, is_running)
         answer += self.drain_if_due(event.at_ns)
-        if is_running and not isinstance(event, ev.Drained):  # of one rank: no set is over by that
+        if is_running:
             answer += self._carry_out(self._saving.look(event.at_ns))
-            answer += self._announced.news(event.at_ns)
+            if not isinstance(event, ev.Drained):  # one rank's shard: no figure has changed by that
+                answer += self._announced.news(event.at_ns)
         return answer
 
     def tell(self, at_ns: int) -> list[act.Action]:
