@@ -61,11 +61,18 @@ class Ranks:
 
     def copy(self) -> Ranks:
         """The same, to go on from apart."""
-        extremes = replace(self.extremes, ranks=dict(self.extremes.ranks))
-        other = replace(self, steps=list(self.steps), extremes=extremes, answers=dict(self.answers))
-        for name in ("ended", "gone", "durable", "settled", "early", "late"):
-            setattr(other, name, set(getattr(self, name)))
-        return other
+        return Ranks(  # in the order of the fields
+            list(self.steps),
+            self.extremes.copy(),
+            set(self.ended),
+            set(self.gone),
+            self.ordered,
+            dict(self.answers),
+            set(self.durable),
+            set(self.settled),
+            set(self.early),
+            set(self.late),
+        )
 
     def ask(self, ordered: int) -> None:
         """A step is ordered that no rank has reached: answers to earlier orders say nothing."""

@@ -22,6 +22,10 @@ class Extremes:
         """All have that one."""
         return cls({number: ranks}, number, number)
 
+    def copy(self) -> Extremes:
+        """The same, to go on from apart."""
+        return Extremes(dict(self.ranks), self.least, self.greatest)
+
     def move(self, before: int, after: int) -> None:
         """A rank had the one and has the other now."""
         ranks = self.ranks
