@@ -148,10 +148,18 @@ class FolderVault:
             raise
 
     def put_manifest(self, name: str, value: dict[str, Any]) -> None:
-        """The set's own name first, before the manifest can be seen."""
+        """The set's own name first, before the manifest can be seen.
+
+        One that is seen, and perhaps not on disk, goes: the save is tried again.
+        """
         with store_errors("commit a checkpoint", self._root / name):
             sync_folder(self._root)
-        write_sealed(self._root / name / MANIFEST, value)
+        try:
+            write_sealed(self._root / name / MANIFEST, value)
+        except StoreUnavailable:
+            with contextlib.suppress(OSError):
+                (self._root / name / MANIFEST).unlink(missing_ok=True)
+            raise
 
     def delete(self, name: str) -> None:
         """Remove a set, the manifest first and durably."""
