@@ -1,31 +1,43 @@
-"""Which incomplete sets a run leaves in its store."""
+"""What a supervisor does to its run's store: what it completes, deletes, and tells as durable.
+
+What cannot be undone takes three steps: put it in the store, look at the lease again, do it.
+"""
 
 from __future__ import annotations
 
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent import storekeeper
 from holdfast.agent.storekeeper import Storekeeper
+from holdfast.core import actions as act
 from holdfast.core import agree_events as news
-from holdfast.journal.attempts import create_attempt
+from holdfast.core import events as ev
+from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
+from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.removal import Held, is_doomed
 from holdfast.snapshot.sets import commit, list_sets, partial_sets, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
+from holdfast.snapshot.vault_folder import FolderVault
 
 LAST, CUT_OFF = 40, 30
 LIMIT_S = 60.0
 
 
-def write(folder: RunFolder, step: int, *ranks: int) -> None:
+def write(folder: RunFolder, step: int, *ranks: int, attempt: int = 0) -> None:
     """The shards of these, of two ranks."""
     for rank in ranks:
         captured = Staging().capture({"state": step}, rank, 2)
-        place = folder.ckpt_dir / set_name(0, step)
-        write_shard(place, captured, attempt=0, step=step, rank=rank, world_size=2)
+        place = folder.ckpt_dir / set_name(attempt, step)
+        write_shard(place, captured, attempt=attempt, step=step, rank=rank, world_size=2)
         captured.release()
 
 
@@ -39,7 +51,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def keeper_of(folder: RunFolder, lease: Lease) -> tuple[Storekeeper, list[str]]:
+def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
     """A storekeeper, and what it says."""
     said: list[str] = []
     keeper = Storekeeper(
@@ -138,3 +150,253 @@ def test_the_only_checkpoint_is_never_deleted_to_make_room(
     keeper.make_room(0, LAST + 30)
     assert keeper.close(LIMIT_S, is_done=False)
     assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST]
+
+
+# ---- what cannot be undone
+
+
+@dataclass
+class Looked:
+    """A lease, and what happens before each look at it; nothing, once the list is over."""
+
+    lease: Lease
+    before: list[Callable[[], object]] = field(default_factory=list)
+
+    @property
+    def epoch(self) -> int:
+        """Of the lease."""
+        return self.lease.epoch
+
+    def check(self) -> None:
+        """Look."""
+        if self.before:
+            self.before.pop(0)()
+        self.lease.check()
+
+
+class Kept:
+    """A storekeeper, what it says, and what it tells the run's machine."""
+
+    def __init__(self, folder: RunFolder, lease: Held, *, last: int = 3) -> None:
+        self.said: list[str] = []
+        self.told: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self.keeper = Storekeeper(
+            folder,
+            lease,
+            Keep(last),
+            later=lambda job: job(),
+            feed=self.told.put,
+            say=self.said.append,
+        )
+
+    def next(self) -> ev.Event:
+        """What it tells next."""
+        return self.told.get(timeout=LIMIT_S)
+
+    def close(self) -> list[ev.Event]:
+        """End it; what it has told and nobody has heard."""
+        assert self.keeper.close(LIMIT_S, is_done=False)
+        return [self.told.get() for _ in range(self.told.qsize())]
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+def away() -> None:
+    """The store does not answer."""
+    raise StoreUnavailable("cannot check the lease: no answer")
+
+
+def take_over(folder: RunFolder, lease: Lease) -> Lease:
+    """Another supervisor takes the run of one that it holds for dead."""
+    lease.release()
+    return acquire(folder)
+
+
+def steps(folder: RunFolder) -> list[int]:
+    """Of the complete sets."""
+    return [one.step for one in list_sets(folder.ckpt_dir)[0]]
+
+
+@pytest.fixture
+def run(folder: RunFolder) -> RunFolder:
+    """An attempt is on record, and the shards of a newer step than the last are durable."""
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=1)
+    write(folder, LAST + 10, 0, 1)
+    return folder
+
+
+def test_there_is_no_choice_without_what_is_whole(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The predecessor died before the manifest. Where it cannot be written, the store is away."""
+    kept = Kept(run, acquire(run))
+
+    def full(*_: object) -> None:
+        raise StoreUnavailable("cannot write manifest.json: no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderVault, "put_manifest", full)
+        kept.keeper.choose(None)
+        failed = kept.next()
+    assert isinstance(failed, ev.ChoiceFailed)
+    assert (failed.is_away, failed.exit_code) == (True, EXIT_UNAVAILABLE)
+    assert "no space left" in failed.words
+    assert partial_sets(run.ckpt_dir) == (set_name(0, LAST + 10),)  # whole: never deleted
+    kept.keeper.choose(None)
+    chosen = kept.next()
+    assert isinstance(chosen, ev.Chosen)
+    assert chosen.resume.step == LAST + 10
+    assert kept.close() == []
+
+
+def test_what_never_will_be_whole_makes_room_for_a_manifest(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = FolderVault.put_manifest
+
+    def full(vault: FolderVault, name: str, value: dict[str, object]) -> None:
+        if set_name(0, CUT_OFF) in vault.look():
+            raise StoreUnavailable("cannot write manifest.json: no space left")
+        put(vault, name, value)
+
+    monkeypatch.setattr(FolderVault, "put_manifest", full)
+    kept = Kept(run, acquire(run))
+    kept.keeper.choose(None)
+    chosen = kept.next()
+    assert isinstance(chosen, ev.Chosen)
+    assert chosen.resume.step == LAST + 10
+    assert kept.close() == []
+
+
+def test_a_set_that_is_whole_is_completed_and_not_dropped(run: RunFolder) -> None:
+    """Its manifest could not be written. A later step of the same attempt has no room."""
+    kept = Kept(run, acquire(run))
+    kept.keeper.make_room(0, LAST + 20)
+    assert kept.close() == []
+    assert steps(run) == [LAST, LAST + 10]
+    assert partial_sets(run.ckpt_dir) == ()
+
+
+def test_a_run_that_was_taken_over_after_the_manifest_tells_no_verdict(run: RunFolder) -> None:
+    """Its successor may have chosen before. Nothing is deleted either."""
+    lease = acquire(run)
+    kept = Kept(run, Looked(lease, [nothing, lambda: take_over(run, lease)]), last=1)
+    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    (told,) = kept.close()
+    assert isinstance(told, ev.Heard)
+    assert isinstance(told.news, news.CommitFailed)
+    assert "was taken over" in told.news.why
+    assert steps(run) == [LAST, LAST + 10]
+    assert partial_sets(run.ckpt_dir) == (set_name(0, CUT_OFF),)
+
+
+@pytest.mark.parametrize("is_from_memory", [False, True])
+def test_while_nobody_knows_whose_the_run_is_nothing_is_told(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, is_from_memory: bool
+) -> None:
+    monkeypatch.setattr(storekeeper, "LOOK_AGAIN_S", 0.0)
+    there: list[list[int]] = []
+
+    def gone() -> None:
+        there.append(steps(run))
+        away()
+
+    kept = Kept(run, Looked(acquire(run), [nothing, gone, gone, gone]), last=1)
+    if is_from_memory:
+        kept.keeper.commit_drained(act.CommitDrained(0, 1, LAST + 10), 2)
+        assert isinstance(kept.next(), ev.DrainCommitted)
+    else:
+        kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+        told = kept.next()
+        assert isinstance(told, ev.Heard)
+        assert isinstance(told.news, news.Committed)
+    assert there == [[LAST, LAST + 10]] * 3  # the manifest was there, and the older set too
+    assert kept.close() == []
+    assert len(kept.said) == 1
+    assert "does not count yet" in kept.said[0]
+    assert steps(run) == [LAST + 10]
+
+
+def test_a_slow_deletion_does_not_meet_a_rollback(run: RunFolder) -> None:
+    """Taken over between the marks and the look: what the successor has chosen is not deleted."""
+    first = acquire(run)
+    other: list[Lease] = []
+
+    def roll_back() -> None:
+        """The successor goes back to the set that is about to be deleted, and marked by now."""
+        other.append(take_over(run, first))
+        create_attempt(
+            run, 1, parent=0, resume_step=LAST, restore_set=set_name(0, LAST), epoch=other[0].epoch
+        )
+
+    looks = [nothing, nothing, nothing, nothing, roll_back]
+    kept = Kept(run, Looked(first, looks), last=1)
+    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    kept.close()
+    assert looks == []
+    assert "was taken over" in kept.said[-1]
+    (old, _) = list_sets(run.ckpt_dir)[0]
+    assert (old.step, old.doomed_by) == (LAST, 1)
+    assert not is_doomed(
+        old.name, old.doomed_by, attempts(run).records
+    )  # the mark came too late: it is void
+    kept = Kept(run, other[0], last=1)
+    kept.keeper.choose(None)
+    chosen = kept.next()
+    assert isinstance(chosen, ev.Chosen)
+    assert chosen.resume.step == LAST
+    kept.close()
+    assert steps(run) == [LAST, LAST + 10]
+
+
+def test_a_set_that_is_being_removed_is_not_chosen_and_the_next_supervisor_removes_it(
+    run: RunFolder,
+) -> None:
+    """The first one was killed between the mark and the deletion."""
+    commit(run.ckpt_dir / set_name(0, LAST + 10), 2)
+    (run.ckpt_dir / set_name(0, LAST + 10) / "doomed-000001").touch()
+    (run.ckpt_dir / set_name(0, CUT_OFF) / "doomed-000001").touch()
+    take_over(run, acquire(run)).release()
+    kept = Kept(run, acquire(run))
+    kept.keeper.choose(None)
+    chosen = kept.next()
+    assert isinstance(chosen, ev.Chosen)
+    assert chosen.resume.step == LAST
+    assert kept.close() == []
+    assert kept.said == []
+    assert left(run) == (1, 0)
+
+
+def test_nothing_is_deleted_while_nobody_knows_whose_the_run_is(run: RunFolder) -> None:
+    looks = [nothing, nothing, nothing, nothing, away]
+    kept = Kept(run, Looked(acquire(run), looks), last=1)
+    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    (told,) = kept.close()
+    assert isinstance(told, ev.Heard)
+    assert isinstance(told.news, news.Committed)
+    assert looks == []
+    assert kept.said == ["Old checkpoints could not be removed: cannot check the lease: no answer"]
+    assert steps(run) == [LAST, LAST + 10]
+
+
+def test_a_mark_that_comes_too_late_does_not_take_what_the_successor_writes(
+    run: RunFolder,
+) -> None:
+    """Between two attempts the first one cleans up, and finds the successor's first shards."""
+    first = acquire(run)
+    second = take_over(run, first)
+    name = set_name(1, LAST + 20)
+    create_attempt(
+        run, 1, parent=0, resume_step=LAST, restore_set=set_name(0, LAST), epoch=second.epoch
+    )
+    write(run, LAST + 20, 0, 1, attempt=1)
+    (run.ckpt_dir / name / "doomed-000001").touch()
+    second.release()
+    kept = Kept(run, acquire(run))
+    kept.keeper.choose(None)  # its manifest is missing still
+    chosen = kept.next()
+    assert isinstance(chosen, ev.Chosen)
+    assert chosen.resume.set_name == name
+    kept.close()

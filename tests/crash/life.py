@@ -114,7 +114,7 @@ class Life:
         mine = scratch / f"attempt-{attempt:04d}"
         mine.mkdir()
         writer = self._writer(folder, attempt, mine)
-        catalog = Catalog(folder)
+        catalog = Catalog(folder, lease=lease)
         catalog.tidy()
         resume, _ = catalog.choose()
         state = state_at(0)
@@ -156,6 +156,8 @@ class Life:
                 self._save(folder, attempt, step, state)
                 lease.check()
                 catalog.commit(attempt, step, 1)
+                lease.check()
+                catalog.pin_tagged()
                 told("committed", (attempt, step))
                 if step in self.tags:
                     told("pinned", (self.tags[step], set_name(attempt, step)))

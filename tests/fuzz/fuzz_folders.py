@@ -113,10 +113,9 @@ def _read_request(data: bytes, place: Path) -> None:
 
 
 def _read_report(data: bytes, place: Path) -> None:
-    folder = run_at(place)
-    put(folder.ranks_dir(0) / "rank-00000.json", data)
+    put(place / "rank-00000.report", data)
     ended: Any = SimpleNamespace(phase=lambda _rank: None)
-    found = Postmortem(folder, 0, ended, []).exit_of(
+    found = Postmortem(place, ended, []).exit_of(
         {"rank": 0, "code": 1, "signal": None}, asked_to_stop=False
     )
     assert found.report is None or isinstance(found.report, RankReport)

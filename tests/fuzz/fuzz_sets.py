@@ -6,6 +6,8 @@ import json
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from fuzz_mutate import mutate_bytes, mutate_json
 from fuzz_seeds import RUN, good_run
@@ -16,11 +18,14 @@ from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.layout import decode_facts
 from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.receipt import Receipt
+from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.retention import collect, read_pins
 from holdfast.snapshot.sealed import checksum, read_sealed
-from holdfast.snapshot.sets import collect_partial, finish_commits, list_sets, quick_check, set_name
+from holdfast.snapshot.sets import finish_commits, list_sets, quick_check, set_name
 from holdfast.snapshot.verify import verify
+
+HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)
 
 SET = set_name(0, 3)
 _SHARD = "rank-00000.safetensors"
@@ -93,10 +98,9 @@ def _read_receipt(data: bytes, place: Path) -> None:
     folder = a_set(place, **{_RECEIPT: sealed(data)})
     (folder / "manifest.json").unlink()
     with documented():
-        finish_commits(folder.parent)
-    use(folder)
-    with documented():
-        collect_partial(folder.parent)
+        found = finish_commits(folder.parent)
+        use(folder)
+        remove(folder.parent, found.lacking, HELD)
     try:
         said = json.loads(data)
     except (ValueError, RecursionError):
@@ -155,7 +159,7 @@ def _read_pins(data: bytes, place: Path) -> None:
         for name in read_pins(path).values():
             assert "/" not in name
     with documented():
-        collect(a_set(place).parent, path, Keep(last=1))
+        collect(a_set(place).parent, path, Keep(last=1), HELD)
 
 
 TARGETS = [

@@ -168,7 +168,8 @@ def everything(world: World) -> None:
 def _with_folder(folder: RunFolder, world: World) -> None:
     now = iter(range(0, 1000, 5)).__next__
     ended: Any = SimpleNamespace(phase=lambda _rank: None)
-    catalog = Catalog(folder)
+    held: Any = SimpleNamespace(epoch=1, check=lambda: None)
+    catalog = Catalog(folder, lease=held)
     name = "rank-00000"
     live = world.scratch / "attempt-0000"
     jobs: tuple[Callable[[], object], ...] = (
@@ -177,7 +178,7 @@ def _with_folder(folder: RunFolder, world: World) -> None:
         lambda: request(folder, "save"),
         lambda: ControlInbox(folder, 1).take(),
         lambda: evidence_of(folder, (0, 1)),
-        lambda: Postmortem(folder, 0, ended, []).exit_of(
+        lambda: Postmortem(live, ended, []).exit_of(
             {"rank": 0, "code": 1, "signal": None}, asked_to_stop=False
         ),
         lambda: read_keep(folder.ranks_dir(0) / "keep.json"),

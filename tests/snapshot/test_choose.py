@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from holdfast.errors import ConfigurationError, NoGoodCheckpoint, StoreUnavailab
 from holdfast.snapshot.choose import choose, newest_sound
 from holdfast.snapshot.retention import Keep, collect, pin, plan, read_pins, unpin
 from holdfast.snapshot.sets import SetInfo, set_name
+
+HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)  # a lease that nobody else takes
 
 
 def info(attempt: int, step: int) -> SetInfo:
@@ -157,12 +161,12 @@ def test_pins_and_collecting(tmp_path: Path, save: object) -> None:
     pin(pins, "best", made[1].name)  # a tag moves
     assert unpin(pins, "release")
     assert not unpin(pins, "release")
-    gone = collect(ckpt, pins, Keep(last=2), in_use=[made[2].name])
+    gone = collect(ckpt, pins, Keep(last=2), HELD, in_use=[made[2].name])
     assert gone == (made[0].name,)
-    assert collect(ckpt, pins, Keep(last=2)) == (made[2].name,)
+    assert collect(ckpt, pins, Keep(last=2), HELD) == (made[2].name,)
     pins.write_text("{ nonsense")
     with pytest.raises(StoreUnavailable, match="no checkpoint will be deleted"):
-        collect(ckpt, pins, Keep(last=1))
+        collect(ckpt, pins, Keep(last=1), HELD)
     assert sorted(one.name for one in ckpt.iterdir() if one.is_dir()) == [
         made[n].name for n in (1, 3, 4)
     ]

@@ -239,7 +239,7 @@ def test_retention_leaves_what_somebody_wants_to_go_back_to(
         made = save({"w": step}, step=step)
         made.path.rename(folder.ckpt_dir / made.name)
     request(folder, "rollback", to=2)
-    Catalog(folder).collect(Keep(last=1), [])
+    Catalog(folder, lease=acquire(folder)).collect(Keep(last=1), [])
     left = sorted(path.name for path in folder.ckpt_dir.iterdir() if path.is_dir())
     assert left == [set_name(0, 2), set_name(0, 4)]
 

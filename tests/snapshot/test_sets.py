@@ -21,7 +21,6 @@ from holdfast.snapshot import manifest, sets, vault_folder
 from holdfast.snapshot.manifest import tiles
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
-    collect_partial,
     commit,
     delete_set,
     finish_commits,
@@ -158,9 +157,11 @@ def test_a_predecessor_that_died_before_the_manifest(tmp_path: Path) -> None:
     for rank in range(2):
         write(whole, rank, 2)
     write(half, 0, 2)
-    assert [info.step for info in finish_commits(tmp_path)] == [5]
-    assert collect_partial(tmp_path, in_use=[half.name]) == ()
-    assert collect_partial(tmp_path) == (half.name,)
+    assert finish_commits(tmp_path, [whole.name, half.name]) == ((), (), None, ())
+    found = finish_commits(tmp_path)
+    assert [info.step for info in found.done] == [5]
+    assert found.lacking == (half.name,)
+    assert finish_commits(tmp_path, older_than=(0, 6)).lacking == ()
     assert [one.name for one in list_sets(tmp_path)[0]] == [whole.name]
 
 

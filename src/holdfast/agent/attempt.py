@@ -57,7 +57,7 @@ class LiveAttempt:
             output.log_to(self.scratch / log_name(output.rank))
         journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
         self.pages = RankPages(attempt, go.step, journals)
-        self.postmortem = Postmortem(folder, attempt, self.pages, self.outputs)
+        self.postmortem = Postmortem(self.scratch, self.pages, self.outputs)
         self.pids: dict[int, int] = {}
         self._folder = folder
         self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)

@@ -13,6 +13,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.tree import RankCommand, StandbyCommand
 from holdfast.config import IMPORTS_VARIABLE, RankEnvironment
 from holdfast.core.events import Resume
+from holdfast.journal.layout import REPORT_SUFFIX
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.buffers import buffer_name
 
@@ -83,6 +84,11 @@ def _first_given_port() -> int:
 def journal_name(rank: int) -> str:
     """The file name of a rank's journal."""
     return f"rank-{rank:05d}.hfj"
+
+
+def report_name(rank: int) -> str:
+    """The file name of what a rank that failed said about it."""
+    return f"rank-{rank:05d}{REPORT_SUFFIX}"
 
 
 def log_name(rank: int) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
+from holdfast.agent.launch import report_name
 from holdfast.agent.oom import OomWatch
 from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
@@ -14,18 +16,17 @@ from holdfast.core import actions as act
 from holdfast.core.exits import Exit, ExitCause, RankReport
 from holdfast.journal.incidents import stacks_name, story_of
 from holdfast.journal.layout import Phase
-from holdfast.journal.rank_reports import read_report, report_path
-from holdfast.journal.store import RunFolder
+from holdfast.journal.rank_reports import read_report
 
 
 class Postmortem:
-    """Collects the ends of one attempt's ranks."""
+    """Collects the ends of one attempt's ranks, whose live files are in `scratch`.
 
-    def __init__(
-        self, folder: RunFolder, attempt: int, pages: RankPages, outputs: list[RankOutput]
-    ) -> None:
-        self._folder = folder
-        self._attempt = attempt
+    Nothing is read from the run store: that may hang, and the loop waits for what is said here.
+    """
+
+    def __init__(self, scratch: Path, pages: RankPages, outputs: list[RankOutput]) -> None:
+        self._scratch = scratch
         self._pages = pages
         self._outputs = {output.rank: output for output in outputs}
         self._oom = OomWatch()
@@ -43,7 +44,7 @@ class Postmortem:
         rank, code, number = fields["rank"], fields["code"], fields["signal"]
         self._codes[rank] = -number if number is not None else code
         phase = self._pages.phase(rank)
-        report = read_report(report_path(self._folder, self._attempt, rank))
+        report = read_report(self._scratch / report_name(rank))
         if report is not None:
             self._reports[rank] = report
         return Exit(

@@ -1,11 +1,19 @@
-"""What the controller wants of the run store, done by one worker thread, in order."""
+"""What the controller wants of the run store, done by one worker thread, in order.
+
+What cannot be undone takes three steps: put it in the store, look at the lease again, do it. So a
+set is told as durable, and gives reason to delete older ones, only when nobody had taken over the
+run after its manifest was written; else the successor may have chosen without it. (Deleting has its
+own three steps: `snapshot.removal`.)
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +22,17 @@ from holdfast.core import actions as act
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.rollback import Wish
-from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, StoreUnavailable
+from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import write_incident, write_restart, write_stacks
-from holdfast.journal.lease import Lease
 from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
 from holdfast.snapshot.keep import Keep, read_keep
-from holdfast.snapshot.sets import collect_partial
+from holdfast.snapshot.removal import Held
 
+LOOK_AGAIN_S = 1.0
 Later = Callable[[Callable[[], None]], None]
 
 
@@ -34,7 +42,7 @@ class Storekeeper:
     def __init__(
         self,
         folder: RunFolder,
-        lease: Lease,
+        lease: Held,
         keep: Keep,
         *,
         memory: Path | None = None,
@@ -45,7 +53,7 @@ class Storekeeper:
         self._folder = folder
         self._lease = lease
         self._keep = keep
-        self._catalog = Catalog(folder, memory)
+        self._catalog = Catalog(folder, memory, lease)
         self._resumed = ev.Resume(None, 0, None)
         self._draining: str | None = None  # the set that is on its way from memory to the store
         self._later = later
@@ -59,8 +67,8 @@ class Storekeeper:
 
         def job() -> None:
             self._record_ends()
-            self._tidy()
             try:
+                self._tidy()
                 resume, words = self._catalog.choose(wish)
             except HoldfastError as error:
                 is_away = isinstance(error, StoreUnavailable)
@@ -71,12 +79,11 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def _tidy(self) -> None:
-        """No process of an earlier attempt is left: what is not complete by now never will be."""
-        try:
-            self._catalog.tidy([self._draining] if self._draining is not None else [])
-        except HoldfastError as error:
-            self._say(f"Old checkpoint files could not be cleaned up: {error}")
+    def _tidy(self, older_than: tuple[int, int] | None = None) -> None:
+        """Complete whole sets, remove those that never will be; raises as `Catalog.tidy`."""
+        in_use = [self._draining] if self._draining is not None else []
+        if told := self._catalog.tidy(in_use, older_than):
+            self._say(told)
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
@@ -110,22 +117,12 @@ class Storekeeper:
     def commit(self, attempt: int, what: news.Commit, world_size: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""
 
-        def job() -> None:
-            outcome: news.Event
-            try:
-                self._lease.check()
-                self._catalog.commit(attempt, what.step, world_size)
-            except HoldfastError as error:
-                self._say(f"The checkpoint of step {what.step} could not be completed: {error}")
-                outcome = news.CommitFailed(now_ns(), what.epoch, what.step, str(error))
-            else:
-                outcome = news.Committed(now_ns(), what.epoch, what.step)
-            self._tell(ev.Heard(now_ns(), attempt, outcome))
-            if isinstance(outcome, news.Committed):
-                self._drop_partial((attempt, what.step))
-                self._collect(attempt)
+        def told(why: str) -> ev.Event:
+            at_ns, of = now_ns(), (what.epoch, what.step)
+            outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
+            return ev.Heard(at_ns, attempt, outcome)
 
-        self._worker.submit(job)
+        self._commit(attempt, what.step, world_size, told)
 
     def make_room(self, attempt: int, step: int) -> None:
         """The store did not take that step: delete now what is of no use once it had."""
@@ -147,19 +144,50 @@ class Storekeeper:
 
     def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
         """The same for a set that was taken from memory to the store."""
+        of = (action.attempt, action.epoch, action.step)
+
+        def told(why: str) -> ev.Event:
+            at_ns = now_ns()
+            return ev.DrainCommitFailed(at_ns, *of, why) if why else ev.DrainCommitted(at_ns, *of)
+
+        self._commit(action.attempt, action.step, world_size, told)
+
+    def _commit(
+        self, attempt: int, step: int, world_size: int, told: Callable[[str], ev.Event]
+    ) -> None:
+        """`told(why)`: the event that tells it; `why` is empty when the set is durable."""
 
         def job() -> None:
-            of = (action.attempt, action.epoch, action.step)
             try:
                 self._lease.check()
-                self._catalog.commit(action.attempt, action.step, world_size)
+                self._catalog.commit(attempt, step, world_size)
             except HoldfastError as error:
-                self._say(f"The checkpoint of step {action.step} could not be completed: {error}")
-                self._tell(ev.DrainCommitFailed(now_ns(), *of, str(error)))
+                failed(error)
             else:
-                self._tell(ev.DrainCommitted(now_ns(), *of))
-                self._drop_partial((action.attempt, action.step))
-                self._collect(action.attempt)
+                look_again()
+
+        def look_again(*, is_first: bool = True) -> None:
+            try:
+                self._lease.check()
+            except RunHeld as error:
+                failed(error)
+                return
+            except StoreUnavailable as error:  # whose the run is now, nobody knows: wait
+                if is_first:
+                    self._say(f"The checkpoint of step {step} does not count yet: {error}")
+                again = partial(self._worker.submit, partial(look_again, is_first=False))
+                timer = threading.Timer(LOOK_AGAIN_S, again)
+                timer.daemon = True
+                timer.start()
+                return
+            self._catalog.pin_tagged()
+            self._tell(told(""))
+            self._drop_partial((attempt, step))
+            self._collect(attempt)
+
+        def failed(error: HoldfastError) -> None:
+            self._say(f"The checkpoint of step {step} could not be completed: {error}")
+            self._tell(told(str(error)))
 
         self._worker.submit(job)
 
@@ -243,10 +271,8 @@ class Storekeeper:
 
         Where one rank could not write its shard, the shards of the others would take up room.
         """
-        in_use = [self._draining] if self._draining is not None else []
         try:
-            self._lease.check()
-            collect_partial(self._folder.ckpt_dir, in_use, older_than=older_than)
+            self._tidy(older_than)
         except HoldfastError as error:
             self._say(f"Incomplete checkpoints could not be removed: {error}")
 

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
     from holdfast.snapshot.sets import SetInfo
 
+REMOVED = "being removed"
+
 set_argument = click.argument("checkpoint", metavar="[SET]", required=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One checkpoint of the list. `state` is good, damaged, or abandoned (not on the lineage).
+    """One checkpoint of the list.
+
+    `state` is good, damaged, abandoned (not on the lineage), or being removed: never chosen again.
 
     `tier`: the run's store, or memory of this host, which outlives its processes and no reboot.
     """
@@ -142,6 +146,7 @@ def unpin(run: str, tag: str, store: str | None) -> None:
 def look_at(folder: RunFolder) -> list[Row]:
     """All checkpoints of a run, the newest first; raises StoreUnavailable."""
     from holdfast.snapshot.choose import on_chain
+    from holdfast.snapshot.removal import is_doomed
     from holdfast.snapshot.sets import list_sets, parse_set_name
 
     sets, damage = list_sets(folder.ckpt_dir)
@@ -151,6 +156,9 @@ def look_at(folder: RunFolder) -> list[Row]:
     rows = []
     for one in sets:
         counts = on_chain(chain, one.attempt, one.step)
+        if is_doomed(one.name, one.doomed_by, records):
+            rows.append(_row(one, REMOVED, "the next supervisor finishes it", tags))
+            continue
         why = "" if counts else _why_abandoned(one, records)
         rows.append(_row(one, "good" if counts else "abandoned", why, tags))
     for name, why in damage.items():
@@ -210,7 +218,7 @@ def find(folder: RunFolder, which: str | None) -> str:
     """
     from holdfast.snapshot.retention import read_pins
 
-    rows = look_at(folder)
+    rows = [row for row in look_at(folder) if row.state != REMOVED]
     if not rows:
         raise ConfigurationError(f"run {folder.name!r} has no checkpoints yet")
     names = {row.name for row in rows}
@@ -263,7 +271,7 @@ def _table(rows: list[Row]) -> Table:
     for heading in ("made (UTC)", "tier", "state", "tags"):
         table.add_column(heading, no_wrap=True)
     table.add_column("")
-    styles = {"good": "green", "damaged": "bold red", "abandoned": "yellow"}
+    styles = {"good": "green", "damaged": "bold red", "abandoned": "yellow", REMOVED: "dim"}
     for row in rows:
         table.add_row(
             row.name,

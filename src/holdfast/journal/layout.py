@@ -28,6 +28,7 @@ VERSION = 1
 
 JOURNAL_SUFFIX = ".hfj"
 SIDECAR_SUFFIX = ".jsonl"
+REPORT_SUFFIX = ".report"  # beside a live journal: how the process failed, for its supervisor
 STACKS_SUFFIX = ".stacks"  # beside a live journal: what the process writes when asked for stacks
 
 WORD_BYTES = 8

@@ -123,12 +123,7 @@ class Alone(Attachment):
     def _catalog(self) -> Catalog:
         from holdfast.snapshot.catalog import Catalog
 
-        catalog = Catalog(self.folder)
-        try:
-            catalog.tidy()
-        except HoldfastError as error:
-            say(f"Old checkpoint files could not be cleaned up: {error}")
-        return catalog
+        return Catalog(self.folder, lease=self._lease)
 
     @functools.cached_property
     def _replicator(self) -> Replicator:
@@ -154,6 +149,8 @@ class Alone(Attachment):
                 say(sentence)
         self._rollbacks.add(standing_wishes(self.folder))
         wish, _ = self._rollbacks.take_up()
+        if told := self._catalog.tidy():
+            say(told)
         self._chosen, words = self._catalog.choose(wish)
         if wish is not None:
             say(f"{wish_words(wish)}; {words}")
@@ -280,6 +277,8 @@ class Alone(Attachment):
     def _commit(self, step: int) -> None:
         self._lease.check()
         self._catalog.commit(self.attempt, step, self.world_size)
+        self._lease.check()  # nothing is told as durable, nor deleted, before this second look
+        self._catalog.pin_tagged()
         self._saved = True
         try:
             self._catalog.collect(self._keep, self._in_use)

@@ -81,9 +81,9 @@ class Attachment(ABC):
         return self.ckpt_dir / (resume.set_name or "")
 
     @property
-    def report_path(self) -> Path | None:
-        """Where an uncaught exception of this rank is described; None: nobody would look there."""
-        return report_path(self.folder, self.attempt, self.rank)
+    def report_paths(self) -> tuple[Path, ...]:
+        """Where an uncaught exception of this rank is described; none: nobody would look there."""
+        return (report_path(self.folder, self.attempt, self.rank),)
 
     def come_in(self) -> None:  # noqa: B027 - most were started when their attempt began
         """The script wants to know what it starts from: wait here until the attempt has begun."""
@@ -145,9 +145,11 @@ class Attachment(ABC):
             return  # the first word counts
         self.has_given_up = True
         declared = {"declared": True, "rollback_to": to, "skip_batches": skip_batches}
-        path = self.report_path
-        if path is not None and not write_report(path, describe(failure, here()) | declared):
-            say(f"{path} cannot be written: the reason why the script gave up is not recorded")
+        report = describe(failure, here()) | declared
+        paths = self.report_paths
+        written = [write_report(path, report) for path in paths]
+        if paths and not any(written):
+            say(f"{paths[-1]} cannot be written: the reason why the script gave up is not recorded")
         say(f"The script gave up: {failure}")
         self.failed(failure)
 

@@ -1,8 +1,8 @@
 """How this rank ended, in its own words: for the supervisor's verdict and the incident.
 
-An uncaught exception is written to `attempts/NNNN/ranks/rank-00000.json` before Python prints it.
-That makes "the same failure at the same place" something that can be compared, and puts the
-traceback into the report.
+An uncaught exception is written to `attempts/NNNN/ranks/rank-00000.json` before Python prints it,
+and under a supervisor first to a file on this host. That makes "the same failure at the same place"
+something that can be compared, and puts the traceback into the report.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def write_report(path: Path, data: dict[str, Any]) -> bool:
 
 
 def install(
-    find_path: Callable[[], Path | None],
+    find_paths: Callable[[], tuple[Path, ...]],
     on_failure: Callable[[BaseException], None],
     is_told: Callable[[], bool],
 ) -> None:
     """Have uncaught exceptions reported before whatever hook was there shows them.
 
-    `find_path` is asked then: a rank may learn late which attempt it belongs to. `is_told`: the
+    `find_paths` is asked then: a rank may learn late which attempt it belongs to. `is_told`: the
     script has said itself why it fails; what follows from that is not the reason.
     """
     before = sys.excepthook
@@ -98,9 +98,9 @@ def install(
             before(kind, error, trace)
             return
         if not is_told():
-            path = find_path()
-            if path is not None and not issubclass(kind, KeyboardInterrupt):
-                write_report(path, describe(error))
+            if not issubclass(kind, KeyboardInterrupt):
+                for path in find_paths():
+                    write_report(path, describe(error))
             on_failure(error)
         before(kind, error, trace)
 

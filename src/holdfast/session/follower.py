@@ -72,9 +72,9 @@ class Follower(Attachment):
         self._mirror.attach()
 
     @property
-    def report_path(self) -> Path | None:
+    def report_paths(self) -> tuple[Path, ...]:
         """Nowhere as long as this rank does not know its attempt."""
-        return None if self.attempt == UNKNOWN_ATTEMPT else super().report_path
+        return () if self.attempt == UNKNOWN_ATTEMPT else super().report_paths
 
     # --- one choice for all -----------------------------------------------------------------
 

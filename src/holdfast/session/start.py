@@ -66,7 +66,7 @@ def start(
     attachment = _attach(name, store, keep)
     claim_rank()
     crash.install(
-        lambda: attachment.report_path,
+        lambda: attachment.report_paths,
         attachment.failed,
         is_told=lambda: attachment.has_given_up,
     )

@@ -19,7 +19,7 @@ from holdfast.errors import (
     HoldfastError,
 )
 from holdfast.journal import doorbell, gate
-from holdfast.journal.layout import Phase, Word
+from holdfast.journal.layout import REPORT_SUFFIX, Phase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import ahead, imports, signals
@@ -58,6 +58,7 @@ class Supervised(Attachment):
         )
         if environment.cache is not None:
             self.programs = Programs(Path(environment.cache))
+        self._report = Path(environment.journal).with_suffix(REPORT_SUFFIX)
         self._bell = str(Path(environment.journal).with_name(doorbell.NAME))
         self.hurry()
         self._resume = Resume(
@@ -112,9 +113,12 @@ class Supervised(Attachment):
         imports.tell(self._imports, restores=self.restores)
 
     @property
-    def report_path(self) -> Path | None:
-        """Before its attempt a rank's end is no word of that attempt's."""
-        return None if self._gate is not None else super().report_path
+    def report_paths(self) -> tuple[Path, ...]:
+        """On this host, where the supervisor looks without waiting for the store; and in the store.
+
+        Before its attempt a rank's end is no word of that attempt's.
+        """
+        return () if self._gate is not None else (self._report, *super().report_paths)
 
     def before_save(self) -> bool:
         """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from holdfast.core.events import Resume
@@ -26,11 +28,11 @@ from holdfast.journal.store import RunFolder
 from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 from holdfast.snapshot.choose import Chain, choose, choose_back, newest_first
 from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.removal import REMOVED, Held, is_doomed, remove
 from holdfast.snapshot.retention import collect, pin_tagged, read_pins
 from holdfast.snapshot.room import free_in
 from holdfast.snapshot.sets import (
     SetInfo,
-    collect_partial,
     commit,
     finish_commits,
     list_sets,
@@ -44,25 +46,56 @@ BESIDE_BYTES = 1 << 20  # what comes to the disk beside the shards: receipts, ma
 class Catalog:
     """Everything that is decided about a run's sets. All methods may block on the store.
 
-    `memory`: the run's folder of the memory tier on this host, where sealed buffers are.
+    `memory`: the run's folder of the memory tier on this host, where sealed buffers are. `lease`:
+    of whoever holds the run; without it nothing can be removed or completed.
     """
 
-    def __init__(self, folder: RunFolder, memory: Path | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, memory: Path | None = None, lease: Held | None = None
+    ) -> None:
         self._folder = folder
         self._memory = memory
+        self._lease = lease
         self._pins_behind = True  # sets may have tags that are not pinned yet
         self._is_short = False  # the store has no room for what is kept and one more set
         self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
         self.bad_in_memory: dict[str, str] = {}  # the same for its copy in memory
 
-    def tidy(self, in_use: Collection[str] = ()) -> None:
-        """For a controller that starts: complete whole sets, delete those that never will be.
+    def tidy(self, in_use: Collection[str] = (), older_than: tuple[int, int] | None = None) -> str:
+        """Complete the sets of which only the manifest is missing; remove those that lack a shard.
 
-        Those `in_use` are still being written, from memory, and are left alone.
+        And those whose removal an earlier supervisor has begun. Due before each choice: no process
+        of an attempt is left then that could write more. While one lives, `older_than` leaves out
+        what its ranks may still write. Those `in_use` are being written from memory. Returns what
+        people are to be told of sets that could not be removed.
+
+        Raises RunHeld, or StoreUnavailable: a whole set could not be completed, so nothing may be
+        chosen now.
         """
-        finish_commits(self._folder.ckpt_dir, in_use)
-        self._pin_tagged()
-        collect_partial(self._folder.ckpt_dir, in_use)
+        ckpt_dir, lease = self._folder.ckpt_dir, self._held
+        lease.check()
+        records = functools.cache(lambda: attempts(self._folder).records)
+        complete = partial(finish_commits, ckpt_dir, in_use, older_than=older_than, records=records)
+        found = complete()
+        told = ""
+        try:
+            begun = found.doomed if older_than is None else ()
+            remove(ckpt_dir, [*found.lacking, *begun], lease)
+        except StoreUnavailable as error:
+            told = f"Incomplete checkpoints could not be removed: {error}"
+        if found.trouble is not None and found.lacking:  # the disk may have been full
+            found = complete()
+        if found.trouble is not None:
+            raise found.trouble
+        self._pins_behind = self._pins_behind or any(one.tags for one in found.done)
+        self.pin_tagged()
+        return told
+
+    @property
+    def _held(self) -> Held:
+        if self._lease is None:
+            raise RuntimeError("only who holds the run's lease may change its checkpoints")
+        return self._lease
 
     def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
         """What the next attempt restores, and why; with a `wish`, what that comes to.
@@ -77,7 +110,7 @@ class Catalog:
             self._folder.attempts_dir.stat()
             self._folder.ckpt_dir.stat()
         records = attempts(self._folder).records
-        sets, damage = list_sets(self._folder.ckpt_dir)
+        sets, damage = self._usable(records)
         buffers, passed_over = self._buffers()
         newest = next_number(self._folder) - 1
         if (sets or damage or buffers) and newest not in {record.attempt for record in records}:
@@ -110,6 +143,12 @@ class Catalog:
         if strangers:  # never silently from step 0
             raise self._lineage_lost(max(strangers))
         return Resume(None, 0, None, skip), words
+
+    def _usable(self, records: Sequence[AttemptRecord]) -> tuple[list[SetInfo], dict[str, str]]:
+        """The complete sets, and what is wrong with others: that they are being removed, too."""
+        sets, damage = list_sets(self._folder.ckpt_dir)
+        doomed = {one.name: REMOVED for one in sets if is_doomed(one.name, one.doomed_by, records)}
+        return [one for one in sets if one.name not in doomed], damage | doomed
 
     def _buffers(self) -> tuple[dict[str, SealedBuffer], str]:
         """The sets in memory that may be trusted, by name; and words on those that may not."""
@@ -147,9 +186,10 @@ class Catalog:
 
     def at_step(self, step: int | None) -> str | None:
         """The name of the lineage's set of that step (None: the newest), if there is one."""
-        sets, damage = list_sets(self._folder.ckpt_dir)
+        records = attempts(self._folder).records
+        sets, damage = self._usable(records)
         wanted = sets if step is None else [one for one in sets if one.step == step]
-        chain = _chain(attempts(self._folder).records)
+        chain = _chain(records)
         chosen, _ = choose(wanted, chain, damage if step is None else {})
         return chosen.name if chosen else None
 
@@ -158,20 +198,24 @@ class Catalog:
         (self.bad_in_memory if in_memory else self.bad)[name] = why
 
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
-        """All shards are durable: write the manifest; raises StoreUnavailable."""
+        """All shards are durable: write the manifest; raises StoreUnavailable.
+
+        Look at the lease again before the set is told as durable, pinned, or reason to remove
+        another one.
+        """
         info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
         self._pins_behind = self._pins_behind or bool(info.tags)
-        with contextlib.suppress(StoreUnavailable):  # it is durable; `collect` catches up, or waits
-            self._catch_up()
         return info
+
+    def pin_tagged(self) -> None:
+        """Pin the sets that were saved with tags; what cannot be written now, `collect` does."""
+        with contextlib.suppress(StoreUnavailable):
+            self._catch_up()
 
     def _catch_up(self) -> None:
         if self._pins_behind:
-            self._pin_tagged()
-
-    def _pin_tagged(self) -> None:
-        pin_tagged(self._folder.pins_path, list_sets(self._folder.ckpt_dir)[0])
-        self._pins_behind = False
+            pin_tagged(self._folder.pins_path, list_sets(self._folder.ckpt_dir)[0])
+            self._pins_behind = False
 
     def collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what retention does not keep; returns the names of the deleted sets.
@@ -201,8 +245,15 @@ class Catalog:
         self._catch_up()
         known = attempts(self._folder)
         in_use = {*in_use, *self._wished_for(known)}
-        chain = _chain(known.records)
-        return collect(self._folder.ckpt_dir, self._folder.pins_path, keep, in_use, chain)
+        return collect(
+            self._folder.ckpt_dir,
+            self._folder.pins_path,
+            keep,
+            self._held,
+            in_use,
+            _chain(known.records),
+            known.records,
+        )
 
     def _collect_ahead(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         """Delete what `collect` would once another set is there, as large as the newest.

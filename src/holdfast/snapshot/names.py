@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from holdfast.errors import StoreUnavailable
 
 FIRST_COMMIT = "first-commit.json"
+_DOOMED = re.compile(r"doomed-([0-9]{6,12})")
 _NAME = re.compile(r"([0-9]{4,9})-([0-9]{12,13})")
 
 
@@ -22,6 +24,20 @@ def parse_set_name(name: str) -> tuple[int, int] | None:
         return None
     attempt, step = int(found.group(1)), int(found.group(2))
     return (attempt, step) if set_name(attempt, step) == name else None
+
+
+def doomed_name(epoch: int) -> str:
+    """The file in a set that says: the holder of that lease is removing it. It is empty.
+
+    Its name is all, so that a full disk takes it too.
+    """
+    return f"doomed-{epoch:06d}"
+
+
+def doomed_by(files: Iterable[str]) -> int | None:
+    """The newest lease that is removing the set of these files; None: none is."""
+    epochs = [int(found[1]) for name in files if (found := _DOOMED.fullmatch(name))]
+    return max(epochs, default=None)
 
 
 def doing(name: str) -> str:

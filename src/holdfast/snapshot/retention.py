@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
+from holdfast.journal.attempts import AttemptRecord
 from holdfast.journal.fields import load_json, printable
 from holdfast.journal.regular import read_regular
 from holdfast.snapshot.choose import Chain, newest_first
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.sets import SetInfo, delete_set, list_sets, parse_set_name
+from holdfast.snapshot.removal import Held, is_doomed, remove
+from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name
 
 MAX_PINS_BYTES = 16 << 20
 
@@ -143,18 +145,26 @@ def collect(
     ckpt_dir: Path,
     pins_path: Path,
     keep: Keep,
+    lease: Held,
     in_use: Collection[str] = (),
     chain: Chain | None = None,
+    records: Sequence[AttemptRecord] = (),
 ) -> tuple[str, ...]:
-    """Delete what `plan` says; the names of the sets that are gone.
+    """Delete what `plan` says, and what is being removed already; the names of the deleted sets.
 
     Raises:
-        StoreUnavailable: pins or folder cannot be read (nothing was deleted), or a deletion failed.
+        StoreUnavailable: pins or folder cannot be read, or the run may be another's by now (nothing
+            was deleted), or a deletion failed.
 
     """
     pins = read_pins(pins_path)
     sets, _ = list_sets(ckpt_dir)
-    doomed, _ = plan(sets, pins, keep, in_use, chain)
-    for one in doomed:
-        delete_set(one.path)
-    return tuple(one.name for one in doomed)
+    begun = [
+        one
+        for one in sets
+        if is_doomed(one.name, one.doomed_by, records) and one.name not in in_use
+    ]
+    doomed, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
+    names = tuple(one.name for one in (*begun, *doomed))
+    remove(ckpt_dir, names, lease)
+    return names

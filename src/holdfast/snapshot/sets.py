@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.manifest import Manifest, compose
 from holdfast.snapshot.names import FIRST_COMMIT, parse_set_name, set_name
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
+from holdfast.snapshot.removal import is_doomed
 from holdfast.snapshot.vault import Files, Vault, open_vault
 
 __all__ = [
     "FIRST_COMMIT",
+    "Finished",
     "SetInfo",
     "check_size",
-    "collect_partial",
     "commit",
     "delete_set",
     "finish_commits",
@@ -55,6 +57,7 @@ class SetInfo:
     nbytes: int  # of all shards
     created_unix_ns: int
     tags: tuple[str, ...]
+    doomed_by: int | None = None  # the newest lease whose holder is removing it
 
     @property
     def name(self) -> str:
@@ -196,7 +199,9 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
 
 def sound_set(vault: Vault, files: Files, name: str, ckpt_dir: Path) -> SetInfo:
     """A set of which every shard has its size; raises as `read_manifest`."""
-    return info(ckpt_dir / name, _sound_manifest(vault, files, name))
+    found = info(ckpt_dir / name, _sound_manifest(vault, files, name))
+    epoch = files.doomed_by()
+    return found if epoch is None else replace(found, doomed_by=epoch)
 
 
 def vanished(vault: Vault) -> dict[str, str]:
@@ -228,40 +233,57 @@ def partial_sets(ckpt_dir: Path) -> tuple[str, ...]:
     return tuple(name for name, files in sets.items() if not files.has(MANIFEST))
 
 
-def finish_commits(ckpt_dir: Path, in_use: Collection[str] = ()) -> tuple[SetInfo, ...]:
-    """Commit the partial sets of which every rank's receipt is there: only the manifest is missing.
+class Finished(NamedTuple):
+    """What became of the sets without a manifest, and what is left of an earlier supervisor."""
+
+    done: tuple[SetInfo, ...]  # every shard is durable: complete now
+    lacking: tuple[str, ...]  # they lack a shard or are being removed: they never will be whole
+    trouble: StoreUnavailable | None  # why one of which every shard is durable is not complete
+    doomed: tuple[str, ...]  # complete sets that are being removed
+
+
+def finish_commits(
+    ckpt_dir: Path,
+    in_use: Collection[str] = (),
+    *,
+    older_than: tuple[int, int] | None = None,
+    records: Callable[[], Sequence[AttemptRecord]] = tuple,
+) -> Finished:
+    """Complete the sets of which every rank's receipt is there: only the manifest is missing.
 
     For a controller that starts: its predecessor died between the last acknowledgement and the
-    manifest, and the set is whole. Left alone are those `in_use`, and those that cannot be.
+    manifest. Left alone are those `in_use`, and those that are not before that (attempt, step).
+    `records`: of the run's attempts, by which marks are judged.
     """
-    done = []
+    done, lacking, doomed, trouble = [], [], [], None
     vault = open_vault(ckpt_dir)
-    for name in partial_sets(ckpt_dir):
-        if name in in_use:
+    for name, files in vault.look().items():
+        epoch = files.doomed_by()
+        is_marked = epoch is not None and is_doomed(name, epoch, records())
+        is_old = older_than is None or (parse_set_name(name) or older_than) < older_than
+        if files.has(MANIFEST):
+            doomed += [name] if is_marked else []
+            continue
+        if name in in_use or not is_old:
             continue
         try:
-            world_size = _receipt(vault, name, 0).world_size
-            if 1 <= world_size <= MAX_RANKS:
-                done.append(commit(ckpt_dir / name, world_size))
+            if is_marked:
+                raise CorruptCheckpoint(f"{vault.where(name)} is being removed")
+            done.append(commit(ckpt_dir / name, _world_size(vault, name)))
         except CorruptCheckpoint:
-            continue
-    return tuple(done)
+            if not vault.files(name).has(MANIFEST):  # else its writer was faster than we
+                lacking.append(name)
+        except StoreUnavailable as error:
+            trouble = trouble or error
+    return Finished(tuple(done), tuple(lacking), trouble, tuple(doomed))
 
 
-def collect_partial(
-    ckpt_dir: Path, in_use: Collection[str] = (), *, older_than: tuple[int, int] | None = None
-) -> tuple[str, ...]:
-    """Delete sets that were never committed, except those `in_use`; returns their names.
-
-    `older_than`: only those before that (attempt, step).
-    """
-    gone = []
-    for name in partial_sets(ckpt_dir):
-        is_old = older_than is None or (parse_set_name(name) or older_than) < older_than
-        if is_old and name not in in_use:
-            delete_set(ckpt_dir / name)
-            gone.append(name)
-    return tuple(gone)
+def _world_size(vault: Vault, name: str) -> int:
+    """How many ranks write a set without a manifest; CorruptCheckpoint where rank 0's is none."""
+    world_size = _receipt(vault, name, 0).world_size
+    if not 1 <= world_size <= MAX_RANKS:
+        raise CorruptCheckpoint(f"{vault.where(name)} cannot be of {world_size} ranks")
+    return world_size
 
 
 def delete_set(set_dir: Path) -> None:

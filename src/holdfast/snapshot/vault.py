@@ -33,6 +33,9 @@ class Files(Protocol):
     def size(self, file: str) -> int | None:
         """Bytes; None when it is not there, or no file. Raises StoreUnavailable."""
 
+    def doomed_by(self) -> int | None:
+        """The newest lease whose holder is removing the set; None: none is. StoreUnavailable."""
+
 
 class OpenShard(Protocol):
     """A shard that can be read in parts, by several threads."""
@@ -92,8 +95,14 @@ class Vault(Protocol):
     def put_manifest(self, name: str, value: dict[str, Any]) -> None:
         """Make a set visible; durable on return. StoreUnavailable, CorruptCheckpoint."""
 
+    def doom(self, name: str, epoch: int) -> None:
+        """Mark a set: the holder of that lease is removing it. StoreUnavailable."""
+
     def delete(self, name: str) -> None:
-        """Remove a set: first its manifest, so that it is never half visible. StoreUnavailable."""
+        """Remove a set: its manifest first, so that it is never half visible; its marks last.
+
+        Raises StoreUnavailable.
+        """
 
 
 def open_vault(place: Path | str) -> Vault:

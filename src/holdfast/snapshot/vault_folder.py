@@ -20,7 +20,14 @@ from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import make_part, store_errors, sync_folder
 from holdfast.journal.flow import Flow
 from holdfast.journal.regular import is_real_folder, open_regular
-from holdfast.snapshot.names import doing, given_up, is_committed, parse_set_name
+from holdfast.snapshot.names import (
+    doing,
+    doomed_by,
+    doomed_name,
+    given_up,
+    is_committed,
+    parse_set_name,
+)
 from holdfast.snapshot.receipt import MANIFEST, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import read_sealed, write_sealed
 
@@ -45,6 +52,12 @@ class FolderFiles:
             return path.lstat().st_size if path.is_file() and not path.is_symlink() else None
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be looked at: {error.strerror}") from error
+
+    def doomed_by(self) -> int | None:
+        """The newest lease whose holder is removing the set; None: none is. StoreUnavailable."""
+        with store_errors("list a checkpoint", self.path), contextlib.suppress(FileNotFoundError):
+            return doomed_by(os.listdir(self.path))  # noqa: PTH208 - names are all we need
+        return None
 
 
 class FolderShard:
@@ -161,13 +174,23 @@ class FolderVault:
                 (self._root / name / MANIFEST).unlink(missing_ok=True)
             raise
 
+    def doom(self, name: str, epoch: int) -> None:
+        """Mark a set. Not synced: the mark is for supervisors of now, not for after a power cut."""
+        path = self._root / name / doomed_name(epoch)
+        what = "mark a checkpoint as being removed"
+        with store_errors(what, path), contextlib.suppress(FileNotFoundError):
+            os.close(open_regular(path, os.O_WRONLY | os.O_CREAT))
+
     def delete(self, name: str) -> None:
-        """Remove a set, the manifest first and durably."""
+        """Remove a set, the manifest first and durably, the marks last."""
         set_dir = self._root / name
         with store_errors("delete a checkpoint", set_dir):
             (set_dir / MANIFEST).unlink(missing_ok=True)
             if set_dir.exists():
                 sync_folder(set_dir)
+                for path in set_dir.iterdir():
+                    if doomed_by([path.name]) is None and not is_real_folder(path):
+                        path.unlink()
                 try:
                     shutil.rmtree(set_dir)
                 except RecursionError:  # folders in folders, a thousand deep: none of ours

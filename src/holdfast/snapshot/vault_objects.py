@@ -15,7 +15,14 @@ from typing import Any
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, Entry, Gone
-from holdfast.snapshot.names import doing, given_up, is_committed, parse_set_name
+from holdfast.snapshot.names import (
+    doing,
+    doomed_by,
+    doomed_name,
+    given_up,
+    is_committed,
+    parse_set_name,
+)
 from holdfast.snapshot.receipt import CHUNK_BYTES, MANIFEST, Receipt, receipt_name, shard_name
 from holdfast.snapshot.sealed import MAX_SEALED_BYTES, seal, unseal
 
@@ -38,6 +45,10 @@ class ObjectFiles:
         """Its bytes; None when it is not there."""
         found = self.entries.get(file)
         return None if found is None else found.nbytes
+
+    def doomed_by(self) -> int | None:
+        """The newest lease whose holder was removing the set; None: none was."""
+        return doomed_by(self.entries)
 
 
 class ObjectShard:
@@ -171,10 +182,17 @@ class ObjectVault:
                 f"cannot {doing(name)}: {self.where(name)} was committed by another process"
             ) from error
 
+    def doom(self, name: str, epoch: int) -> None:
+        """Mark a set."""
+        self._bucket.put(_key(name, doomed_name(epoch)), b"")
+
     def delete(self, name: str) -> None:
-        """Remove a set, the manifest first."""
+        """Remove a set, the manifest first, the marks last."""
         self._bucket.delete([_key(name, MANIFEST)])
-        self._bucket.delete([_key(name, file) for file in self.files(name).entries])
+        files = self.files(name).entries
+        marks = [file for file in files if doomed_by([file]) is not None]
+        for part in ([file for file in files if file not in marks], marks):
+            self._bucket.delete([_key(name, file) for file in part])
 
 
 def _key(name: str, file: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.snapshot import vault as vaults
 from holdfast.snapshot.receipt import Receipt
+from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
-    collect_partial,
     commit,
     delete_set,
     finish_commits,
@@ -36,6 +37,7 @@ from holdfast.snapshot.verify import verify
 
 MIB = 1 << 20
 FLOATS_PER_MIB = MIB // 4
+HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)  # a lease that nobody else takes
 
 
 @pytest.fixture(autouse=True)
@@ -123,9 +125,10 @@ def test_a_partial_set_is_no_set(ckpt: Path) -> None:
     assert list_sets(ckpt) == ((), {})
     assert partial_sets(ckpt) == (set_name(0, 1),)
     write(ckpt, big(1), rank=1, ranks=2)
-    assert [one.step for one in finish_commits(ckpt)] == [1]
+    assert [one.step for one in finish_commits(ckpt).done] == [1]
     write(ckpt, big(1), step=2)
-    assert collect_partial(ckpt) == (set_name(0, 2),)
+    assert finish_commits(ckpt).lacking == (set_name(0, 2),)
+    remove(ckpt, [set_name(0, 2)], HELD)
     assert [one.step for one in list_sets(ckpt)[0]] == [1]
 
 
