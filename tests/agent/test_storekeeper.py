@@ -339,9 +339,7 @@ def test_a_slow_deletion_does_not_meet_a_rollback(run: RunFolder) -> None:
     assert "was taken over" in kept.said[-1]
     (old, _) = list_sets(run.ckpt_dir)[0]
     assert (old.step, old.doomed_by) == (LAST, 1)
-    assert not is_doomed(
-        old.name, old.doomed_by, attempts(run).records
-    )  # the mark came too late: it is void
+    assert not is_doomed(old.name, old.doomed_by, attempts(run).records)
     kept = Kept(run, other[0], last=1)
     kept.keeper.choose(None)
     chosen = kept.next()

@@ -159,12 +159,8 @@ def collect(
     """
     pins = read_pins(pins_path)
     sets, _ = list_sets(ckpt_dir)
-    begun = [
-        one
-        for one in sets
-        if is_doomed(one.name, one.doomed_by, records) and one.name not in in_use
-    ]
-    doomed, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
-    names = tuple(one.name for one in (*begun, *doomed))
+    begun = [one for one in sets if is_doomed(one.name, one.doomed_by, records)]
+    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
+    names = tuple(one.name for one in (*begun, *others) if one.name not in in_use)
     remove(ckpt_dir, names, lease)
     return names
