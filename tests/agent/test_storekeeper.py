@@ -285,9 +285,9 @@ def test_a_run_that_was_taken_over_after_the_manifest_tells_no_verdict(run: RunF
     kept = Kept(run, Looked(lease, [nothing, lambda: take_over(run, lease)]), last=1)
     kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
     (told,) = kept.close()
-    assert isinstance(told, ev.Heard)
-    assert isinstance(told.news, news.CommitFailed)
-    assert "was taken over" in told.news.why
+    assert isinstance(told, ev.StopNowAsked)
+    assert told.exit_code == EXIT_UNAVAILABLE
+    assert "was taken over" in told.source
     assert steps(run) == [LAST, LAST + 10]
     assert partial_sets(run.ckpt_dir) == (set_name(0, CUT_OFF),)
 

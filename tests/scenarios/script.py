@@ -51,6 +51,7 @@ class Script:
         self.shape = Shape()
         self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         self.delays = Delays()
+        self.keep = 0  # so many sets; 0: all
         self.worlds: list[World] = []  # of one run
         self._watch_anew = partial(Watch, most_events, as_text=as_text)
         self.watch = self._watch_anew()
@@ -100,6 +101,7 @@ class Script:
         if not again:
             self.close()
             self.shape, self.delays, self.worlds = Shape(), Delays(), []
+            self.keep = 0
             self.watch, self._command_exists = self._watch_anew(), True
         elif not self.live.is_over:
             self.lines.append("held by a supervisor that lives")
@@ -136,6 +138,7 @@ class Script:
         if old:
             world.failures, world.seals_fail = old.failures, old.seals_fail
         world.command_exists = self._command_exists
+        world.store.keep = self.keep
         self.worlds.append(world)
         world.open()
 
@@ -144,6 +147,8 @@ class Script:
         for key, value in (word.split("=") for word in arguments.split()):
             if key == "in_memory":
                 policy = replace(policy, save_in_memory=_save_policy(value))
+            elif key == "keep":
+                self.keep = int(value)
             elif key in ("ranks", "until", "buffers"):
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
@@ -405,6 +410,7 @@ def _save_policy(text: str) -> saves.SavePolicy:
 DELAYS = {
     "store": "store_ns", "spawn": "spawn_ns", "reap": "reap_ns", "bell": "bell_ns",
     "words": "words_ns", "seals": "seal_ns", "looks": "looks_ns",
+    "look": "look_ns",
 }  # fmt: skip
 COMMANDS: dict[str, Callable[..., None]] = {
     r"start elsewhere(?: noticed in (\S+))?": Script.start_elsewhere,

@@ -33,6 +33,8 @@ class Delays:
 
     `words_ns`: until a rank sees what was stored for it, by rank. `looks_ns`: between two looks at
     the ranks' pages, when a save is under way and else. `seal_ns` empty: as long as the shape says.
+    `look_ns`: between what is put in the store and the look at the lease that follows, and between
+    that and what it is done for.
     """
 
     store_ns: tuple[int, ...] = (10 * MS,)
@@ -41,6 +43,7 @@ class Delays:
     bell_ns: tuple[int, ...] = (1 * MS,)
     words_ns: tuple[int, ...] = (0,)
     seal_ns: tuple[int, ...] = ()
+    look_ns: tuple[int, ...] = (0,)
     looks_ns: tuple[int, int] = (2 * MS, 50 * MS)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from virtual_memory import Memory
 from virtual_ranks import Barrier, Surroundings, VirtualRank
@@ -11,9 +13,13 @@ from virtual_ranks import Barrier, Surroundings, VirtualRank
 from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.rollback import Wish
+from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.journal.attempts import AttemptRecord, lineage, skip_from
 from holdfast.snapshot.choose import choose, choose_back, newest_first
-from holdfast.snapshot.sets import SetInfo
+from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.removal import REMOVED, is_doomed
+from holdfast.snapshot.retention import plan
+from holdfast.snapshot.sets import SetInfo, set_name
 
 
 @dataclass
@@ -24,6 +30,9 @@ class Store:
     sets: list[SetInfo] = field(default_factory=list)
     shards: set[tuple[int, int, int]] = field(default_factory=set)  # (attempt, step, rank)
     unreadable: dict[str, str] = field(default_factory=dict)  # as a rank finds out
+    doomed: dict[str, int] = field(default_factory=dict)  # set → the newest lease that marked it
+    removed: set[tuple[int, int]] = field(default_factory=set)  # sets of which shards were removed
+    keep: int = 0  # so many sets are kept; 0: all
     rejected: dict[str, str] = field(default_factory=dict)  # as the controller knows
     spoilt: dict[str, str] = field(default_factory=dict)  # sets whose copy in memory is bad
     spoiling: dict[str, str] = field(default_factory=dict)  # the same, and nobody knows yet
@@ -38,16 +47,71 @@ class Store:
     failures: int = 0  # that are on record, and of them those that took memory along
     memory_lost: int = 0
 
+    def complete(self) -> list[SetInfo]:
+        """As `Catalog.tidy` does: whole sets get their manifest, shards of others are removed."""
+        made = {(one.attempt, one.step) for one in self.sets}
+        ranks = {one.attempt: one.ranks for one in self.attempts}
+        done = []
+        for attempt, step in sorted({shard[:2] for shard in self.shards} - made):
+            mine = {(attempt, step, rank) for rank in range(ranks.get(attempt, 0))}
+            if mine and mine <= self.shards and not self.is_doomed(set_name(attempt, step)):
+                done.append(self.add(attempt, step, len(mine)))
+            else:
+                self.remove(set_name(attempt, step))
+        return done
+
+    def has_lost(self, attempt: int, step: int, ranks: int) -> bool:
+        """Whether somebody has removed shards of that set, and they were not written again."""
+        mine = {(attempt, step, rank) for rank in range(ranks)}
+        return (attempt, step) in self.removed and not mine <= self.shards
+
+    def add(self, attempt: int, step: int, ranks: int) -> SetInfo:
+        """Write a manifest, if it is not there."""
+        place = Path(set_name(attempt, step))
+        found = next((one for one in self.sets if one.name == place.name), None)
+        if found is None:
+            found = SetInfo(place, attempt, step, ranks, 0, 0, ())
+            self.sets.append(found)
+        return found
+
+    def remove(self, name: str) -> None:
+        """Delete a set."""
+        self.sets = [one for one in self.sets if one.name != name]
+        gone = {one for one in self.shards if set_name(*one[:2]) == name}
+        self.shards -= gone
+        self.removed |= {one[:2] for one in gone}
+
+    def is_doomed(self, name: str) -> bool:
+        """Whether it is being removed."""
+        return is_doomed(name, self.doomed.get(name), self.attempts)
+
+    def usable(self) -> list[SetInfo]:
+        """The sets that are not being removed."""
+        return [one for one in self.sets if not self.is_doomed(one.name)]
+
+    def superfluous(self, resume: ev.Resume | None) -> list[str]:
+        """As `retention.collect` finds them."""
+        in_use = {resume.set_name} if resume and resume.set_name else set()
+        for wish in self.standing():
+            with contextlib.suppress(NoGoodCheckpoint, NoSuchCheckpoint):
+                in_use.add(self.choose(wish, Memory(1, 0))[0].set_name)
+        usable = self.usable()
+        gone, _ = plan(usable, {}, Keep(self.keep), in_use - {None}, self.chain())
+        begun = [one.name for one in self.sets if one not in usable and one.name not in in_use]
+        return [*begun, *(one.name for one in gone)]
+
     def choose(self, wish: Wish | None, memory: Memory) -> tuple[ev.Resume, str]:
         """As `snapshot.catalog` does: a set in memory goes before the same one on disk."""
         chain = self.chain()
         buffers = {one.name: b for b, one in memory.sets() if one.name not in self.spoilt}
-        durable = {one.name for one in self.sets}
+        usable = self.usable()
+        durable = {one.name for one in usable}
         known = [
-            *self.sets,
+            *usable,
             *(one for _, one in memory.sets() if one.name in buffers.keys() - durable),
         ]
-        lost = {name: why for name, why in self.rejected.items() if name not in buffers}
+        bad = self.rejected | {one.name: REMOVED for one in self.sets if one.name not in durable}
+        lost = {name: why for name, why in bad.items() if name not in buffers}
         if wish is None:
             chosen, words = choose(known, chain, lost)
         else:
@@ -59,7 +123,7 @@ class Store:
         resume = ev.Resume(chosen.name, chosen.step, chosen.attempt, skip)
         if chosen.name not in buffers:
             return resume, words
-        good = [one for one in self.sets if one.name not in self.rejected]
+        good = [one for one in usable if one.name not in self.rejected]
         steps = (one.step for one in newest_first(good, chain) if one.step <= chosen.step)
         return replace(resume, buffer=buffers[chosen.name], committed_step=next(steps, 0)), words
 

@@ -26,6 +26,7 @@ from holdfast.core.ledger.plain import account
 from holdfast.core.rollback import Wish
 from holdfast.core.run import RunMachine
 from holdfast.core.word import MAX_EPOCH
+from holdfast.snapshot.sets import set_name
 
 EXIT_CODES = (0, 1, 69, 75, 78)
 FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
@@ -65,6 +66,8 @@ class Books:
         self.has_gone_back = False  # then progress is counted anew, and this book is closed
         self.chosen: ev.Resume | None = None
         self.finish_by_ns: int | None = None
+        # What was put in the store, and whether the lease was seen to be ours since.
+        self.put: dict[str, bool] = {}
 
 
 class Watch:
@@ -73,6 +76,7 @@ class Watch:
     def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
         """`as_text`: what is replayed has been text, as in a journal, and not only plain data."""
         self._books: list[Books] = []
+        self._told: set[tuple[int, int]] = set()  # sets that were told as durable
         self._most_events, self._as_text = most_events, as_text
 
     def _of(self, world: World) -> Books:
@@ -184,7 +188,7 @@ class Watch:
         self._of(world).chosen = resume
         good = {
             (one.attempt, one.step)
-            for one in store.sets
+            for one in store.usable()
             if one.name not in store.rejected and is_on_lineage(store, one.attempt, one.step)
         }
         good |= {
@@ -196,6 +200,10 @@ class Watch:
             newest = max(good, default=None)
             found = None if resume.set_name is None else (resume.parent, resume.step)
             require(found == newest, f"{found} was chosen, and {newest} is the newest")
+            for told in sorted(self._told):
+                if is_on_lineage(store, *told) and set_name(*told) not in store.rejected:
+                    is_kept = newest is not None and newest >= told
+                    require(is_kept, f"{told} was told as durable, and {found} is chosen")
         elif resume.set_name is not None:
             require((resume.parent, resume.step) in good, f"{resume} is no set of the lineage")
         if resume.set_name is not None and resume.buffer is None:
@@ -209,6 +217,8 @@ class Watch:
             return
         if resume.buffer is None:
             require(resume.set_name not in world.store.unreadable, "it trains on a corrupt set")
+            is_there = any(one.name == resume.set_name for one in world.store.sets)
+            require(is_there, f"{resume.set_name} was deleted while it is restored")
             return
         require(resume.set_name not in world.store.spoiling, "it trains on a corrupt set in memory")
         here = world.memory.shards.get((resume.buffer, rank.rank))
@@ -221,6 +231,29 @@ class Watch:
     def commits(self, world: World, attempt: int, step: int) -> None:
         """A set has the same step of every rank."""
         self._is_complete(world.store, world.shape.ranks, attempt, step)
+
+    def put(self, world: World, what: str) -> None:
+        """A manifest, or a mark: the lease must be looked at before it is made use of."""
+        self._of(world).put.setdefault(what, False)
+
+    def looked(self, world: World, *, is_ours: bool) -> None:
+        """What was put before counts, or never will."""
+        if is_ours:
+            put = self._of(world).put
+            put.update(dict.fromkeys(put, True))
+
+    def tells(self, world: World, attempt: int, step: int) -> None:
+        """Only what nobody can have passed over."""
+        name = set_name(attempt, step)
+        is_ours = self._of(world).put.get(f"manifest of {name}")
+        require(is_ours, f"{name} is told as durable without a look")
+        self._told.add((attempt, step))
+
+    def deletes(self, world: World, name: str) -> None:
+        """Only what nobody can have chosen."""
+        require(world.store.is_doomed(name), f"{name} is deleted without a mark that counts")
+        is_ours = self._of(world).put.pop(f"mark of {name}", False)
+        require(is_ours, f"{name} is deleted without a look")
 
     def _is_complete(self, store: Store, ranks: int, attempt: int, step: int) -> None:
         lacking = [rank for rank in range(ranks) if (attempt, step, rank) not in store.shards]
@@ -257,8 +290,8 @@ class Watch:
             require(late_s <= 0, f"a stop took {late_s:.3f} s too long")
         until = world.shape.until
         if finish.exit_code == 0 and world.machine.saving.joined and until:
-            is_saved = any(one.step == until for one in world.store.sets)
-            require(is_saved, "done, and the last step is not saved")
+            kept = {one.step for one in world.store.sets} | {step for _, step in self._told}
+            require(until in kept, "done, and the last step is not saved")
         starts = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_start"]
         ends = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_end"]
         require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from virtual_loop import Delays, Inputs, Source, Taking
@@ -36,7 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.choose import newest_first
-from holdfast.snapshot.sets import SetInfo, set_name
+from holdfast.snapshot.sets import set_name
 
 PROGRESS_NS = 250 * MS
 REAP_NS = 1 * MS
@@ -68,6 +67,18 @@ class Watcher(Protocol):
     def commits(self, world: World, attempt: int, step: int) -> None:
         """A manifest is about to be written."""
 
+    def put(self, world: World, what: str) -> None:
+        """A manifest was written, or a set was marked as being removed."""
+
+    def looked(self, world: World, *, is_ours: bool) -> None:
+        """The store has said whose the run is."""
+
+    def tells(self, world: World, attempt: int, step: int) -> None:
+        """A set is told as durable."""
+
+    def deletes(self, world: World, name: str) -> None:
+        """A set is about to be deleted."""
+
     def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
         """A rank leaves, because its step is durable."""
 
@@ -84,7 +95,7 @@ class Unwatched:
     """Nobody looks."""
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 class World:
@@ -148,6 +159,7 @@ class World:
         self._store_free_ns = self._seal_free_ns = 0
         self._interrupts = 0
         self._polls = 0
+        self._is_collecting = False
         self._is_touched = True  # some page has changed since the last look
         self._rests: Rests | None = None
 
@@ -648,8 +660,57 @@ class World:
 
         self.heard.give(Source.INBOX, feed_all)
 
+    def _look_again(self, then: Callable[[bool], None]) -> None:
+        """Something is in the store now; `then` is told whether the lease is still ours."""
+
+        def look() -> None:
+            store = self.store
+            if self.died_ns is not None:
+                return
+            if store.is_away or store.is_hung:  # whose the run is, nobody knows: wait
+                self.clock.later(SECOND, look)
+                return
+            is_ours = store.epoch == self.epoch
+            self.watch.looked(self, is_ours=is_ours)
+            self._after_look(lambda: then(is_ours))
+
+        self._after_look(look)
+
+    def _after_look(self, do: Callable[[], None]) -> None:
+        wait_ns = self.taking.next_ns("look_ns")
+        if wait_ns:
+            self.clock.later(wait_ns, lambda: do() if self.died_ns is None else None)
+        else:
+            do()
+
+    def _collect(self) -> None:
+        """Retention: mark, look again, delete one after the other."""
+        store = self.store
+        if not store.keep or self._is_collecting:  # one at a time, by one thread
+            return
+        names = store.superfluous(self._launch.resume if self._launch else None)
+        self._is_collecting = bool(names)
+
+        def mark() -> None:
+            for name in names:
+                store.doomed[name] = max(self.epoch, store.doomed.get(name, 0))
+                self.watch.put(self, f"mark of {name}")
+            self._look_again(lambda is_ours: delete(names if is_ours else []))
+
+        def delete(left: list[str]) -> None:
+            self._is_collecting = bool(left)
+            if left:
+                self.watch.deletes(self, left[0])
+                store.remove(left[0])
+                self._after_look(lambda: delete(left[1:]))
+
+        if names:
+            self._after_look(mark)
+
     def _do_choose(self, action: act.Choose) -> None:
         def job(_: bool) -> None:
+            if not self.store.is_away and not self.store.is_full:
+                self.store.complete()
             if self.store.is_away:
                 words = "the run store cannot be read"
                 self._answer(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
@@ -719,24 +780,43 @@ class World:
                 self._store_words(rank)
 
     def _commit(self, attempt: int, what: news.Commit, is_ours: bool) -> None:
-        outcome: news.Event = news.Committed(self.now_ns, what.epoch, what.step)
-        why = self._write_manifest(attempt, what.step, is_ours)
-        if why:
-            outcome = news.CommitFailed(self.now_ns, what.epoch, what.step, why)
-        self._answer(ev.Heard(self.now_ns, attempt, outcome))
+        def told(why: str) -> None:
+            at_ns, of = self.now_ns, (what.epoch, what.step)
+            outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
+            self._answer(ev.Heard(at_ns, attempt, outcome))
 
-    def _write_manifest(self, attempt: int, step: int, is_ours: bool) -> str:
-        """Make the shards of that step a set; why not, or why nobody knows: empty, it is one."""
-        if self.store.is_full:
-            return "no space left"
+        self._write_manifest(attempt, what.step, is_ours, told)
+
+    def _write_manifest(
+        self, attempt: int, step: int, is_ours: bool, told: Callable[[str], None]
+    ) -> None:
+        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is."""
         if not is_ours:
-            return "the run was taken over"
+            self._taken_over()
+            return
+        if self.store.is_full or self.store.has_lost(attempt, step, self.shape.ranks):
+            told("no space left" if self.store.is_full else "a shard is missing")
+            return
         self.watch.commits(self, attempt, step)
-        place = Path(set_name(attempt, step))
-        if all(one.name != place.name for one in self.store.sets):
-            one = SetInfo(place, attempt, step, self.shape.ranks, 0, 0, ())
-            self.store.sets.append(one)
-        return "the store did not answer" if self.store.is_mute else ""
+        self.store.add(attempt, step, self.shape.ranks)
+        self.watch.put(self, f"manifest of {set_name(attempt, step)}")
+        if self.store.is_mute:
+            told("the store did not answer")
+            return
+
+        def looked(is_ours: bool) -> None:
+            if not is_ours:
+                self._taken_over()
+                return
+            self.watch.tells(self, attempt, step)
+            told("")
+            self._collect()
+
+        self._look_again(looked)
+
+    def _taken_over(self) -> None:
+        words = "another supervisor holds the run"
+        self._answer(ev.StopNowAsked(self.now_ns, words, EXIT_UNAVAILABLE))
 
     def _do_seal(self, action: act.Seal) -> None:
         shard, buffer = Shard(action.attempt, action.epoch, action.step), action.buffer
@@ -827,12 +907,13 @@ class World:
     def _do_commit_drained(self, action: act.CommitDrained) -> None:
         names = (action.attempt, action.epoch, action.step)
 
-        def job(is_ours: bool) -> None:
-            why = self._write_manifest(action.attempt, action.step, is_ours)
+        def told(why: str) -> None:
             failed = ev.DrainCommitFailed(self.now_ns, *names, why)
             self._answer(failed if why else ev.DrainCommitted(self.now_ns, *names))
 
-        self._in_store(job)
+        self._in_store(
+            lambda is_ours: self._write_manifest(action.attempt, action.step, is_ours, told)
+        )
 
     def _do_publish_committed(self, action: act.PublishCommitted) -> None:
         live = self.live

@@ -25,12 +25,13 @@ FAILURES = ("ValueError train.py:41", "OSError train.py:9")
 
 def schedule(seed: int) -> Lines:
     """The commands that follow from a seed."""
-    return _Draw(random.Random(seed)).lines()
+    return _Draw(random.Random(seed), random.Random(f"store {seed}")).lines()
 
 
 class _Draw:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, of_store: random.Random) -> None:
         self._rng = rng
+        self._of_store = of_store  # of its own, so that what follows from a seed stays as it was
         self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._hangs = rng.random() < 0.3
@@ -82,6 +83,10 @@ class _Draw:
             words += [f"pause={step}:{one(WAITS)}", f"poll={one(('0', '5ms', '30ms'))}"]
         if self._maybe(0.1):
             words.append(f"span={rng.randint(1, self._until)}:custom:{one(WAITS)}")
+        if self._of_store.random() < 0.5:
+            words.append(f"keep={self._of_store.choice((1, 1, 2, 3))}")
+        if self._of_store.random() < 0.3:
+            words.append(f"look={','.join(self._of_store.sample(TIMES, 3))}")
         if self._hangs:
             words.append(f"hang={one(('1s', '2s', '5s'))}")
             words += ["ready=yes"] if self._maybe(0.3) else []

@@ -165,6 +165,25 @@ def test_a_predecessor_that_died_before_the_manifest(tmp_path: Path) -> None:
     assert [one.name for one in list_sets(tmp_path)[0]] == [whole.name]
 
 
+def test_a_manifest_that_is_seen_and_not_yet_on_disk_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the save would count as failed, and every other try of that step as a second one."""
+    place = tmp_path / set_name(0, 5)
+    write(place)
+    put, tries = vault_folder.write_sealed, []
+
+    def fail_once(path: Path, value: Any) -> None:
+        put(path, value)
+        tries.append(path.name)
+        if tries == ["manifest.json"]:
+            raise StoreUnavailable("cannot write manifest.json: Input/output error")
+
+    monkeypatch.setattr(vault_folder, "write_sealed", fail_once)
+    assert commit(place, 1).step == 5
+    assert tries == ["manifest.json", "manifest.json"]
+
+
 def test_rubbish_in_the_folder_is_reported_and_harmless(tmp_path: Path, save: Any) -> None:
     good = save({"w": np.ones(3)}, attempt=2, step=7)
     ckpt = good.path.parent

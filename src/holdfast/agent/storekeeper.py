@@ -71,7 +71,7 @@ class Storekeeper:
                 self._tidy()
                 resume, words = self._catalog.choose(wish)
             except HoldfastError as error:
-                is_away = isinstance(error, StoreUnavailable)
+                is_away = isinstance(error, StoreUnavailable) and not isinstance(error, RunHeld)
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))
             else:
                 self._resumed = resume
@@ -186,6 +186,9 @@ class Storekeeper:
             self._collect(attempt)
 
         def failed(error: HoldfastError) -> None:
+            if isinstance(error, RunHeld):  # no verdict: that is the other supervisor's now
+                self._tell(ev.StopNowAsked(now_ns(), str(error), EXIT_UNAVAILABLE))
+                return
             self._say(f"The checkpoint of step {step} could not be completed: {error}")
             self._tell(told(str(error)))
 

@@ -99,6 +99,7 @@ class Alone(Attachment):
             self._saving(policy),
             Duties(
                 commit=self._commit,
+                confirm=self._confirm,
                 upkeep=self._upkeep,
                 note_stop=self._note_stop,
                 overdue=self._overdue,
@@ -277,7 +278,9 @@ class Alone(Attachment):
     def _commit(self, step: int) -> None:
         self._lease.check()
         self._catalog.commit(self.attempt, step, self.world_size)
-        self._lease.check()  # nothing is told as durable, nor deleted, before this second look
+
+    def _confirm(self) -> None:
+        self._lease.check()
         self._catalog.pin_tagged()
         self._saved = True
         try:

@@ -19,7 +19,7 @@ from holdfast.core import agree_events as news
 from holdfast.core.asked import Asked
 from holdfast.core.saving import Saving
 from holdfast.core.word import Agreed, Order, pack, unpack
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RunHeld
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import RankWords, WordsPage
@@ -33,13 +33,15 @@ PROGRESS_NS = 250_000_000  # progress is weighed (is a save due?) four times a s
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What the conductor does to the world: `commit` raises, the others must not.
+    """What the conductor does to the world: `commit` and `confirm` raise, the others must not.
 
-    `overdue`: the deadline is over, and the script has not left. `make_room`: a step could not be
-    saved. `hold`: nor the last one, which is tried again.
+    `commit` writes a manifest, and `confirm` looks whether the run is still ours: only then the set
+    counts. `overdue`: the deadline is over, and the script has not left. `make_room`: a step could
+    not be saved. `hold`: nor the last one, which is tried again.
     """
 
     commit: Callable[[int], None]
+    confirm: Callable[[], None]
     upkeep: Callable[[], None]
     note_stop: Callable[[str, int | None], None]
     overdue: Callable[[], None]
@@ -117,6 +119,7 @@ class Conductor:
         self._wake = threading.Event()
         self._ending = False
         self._asked = Asked()
+        self._unconfirmed: news.Commit | None = None  # its manifest is there
         self._waited_since_ns: int | None = None
         self._conducting = False
         self._next_upkeep_ns = 0
@@ -187,6 +190,7 @@ class Conductor:
         if at_ns >= self._next_upkeep_ns:
             self._next_upkeep_ns = at_ns + UPKEEP_NS
             self._duties.upkeep()
+            self._confirm(is_first=False)
         _, deadline_ns = self._stop_asked or ("", None)
         if deadline_ns is not None and at_ns > deadline_ns and not self._ending:
             self._duties.overdue()
@@ -288,15 +292,35 @@ class Conductor:
                 self._duties.hold(action)
 
     def _commit(self, action: news.Commit) -> None:
-        outcome: news.Event
         try:
             self._duties.commit(action.step)
         except (HoldfastError, OSError) as error:
-            say(f"The checkpoint of step {action.step} could not be completed: {error}")
-            outcome = news.CommitFailed(now_ns(), action.epoch, action.step, str(error))
+            self._commit_failed(action, error)
         else:
-            outcome = news.Committed(now_ns(), action.epoch, action.step)
-        self._do(self._saving.hear(outcome))
+            self._unconfirmed = action
+            self._confirm(is_first=True)
+
+    def _confirm(self, *, is_first: bool) -> None:
+        """Tell a set as durable once the run is known to be ours after its manifest was written."""
+        action = self._unconfirmed
+        if action is None:
+            return
+        try:
+            self._duties.confirm()
+        except RunHeld as error:
+            self._commit_failed(action, error)
+        except (HoldfastError, OSError) as error:  # whose the run is now, nobody knows: wait
+            if is_first:
+                say(f"The checkpoint of step {action.step} does not count yet: {error}")
+        else:
+            self._unconfirmed = None
+            self._do(self._saving.hear(news.Committed(now_ns(), action.epoch, action.step)))
+
+    def _commit_failed(self, action: news.Commit, error: Exception) -> None:
+        self._unconfirmed = None
+        say(f"The checkpoint of step {action.step} could not be completed: {error}")
+        failed = news.CommitFailed(now_ns(), action.epoch, action.step, str(error))
+        self._do(self._saving.hear(failed))
 
 
 def _store_verdict(page: WordsPage, packed: int) -> None:

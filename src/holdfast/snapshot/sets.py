@@ -94,7 +94,14 @@ def commit(
             f"{vault.where(name)} holds step {manifest.step} of attempt {manifest.attempt}; "
             "a set may not be moved to another name"
         )
-    vault.put_manifest(name, manifest.to_json())
+    value = manifest.to_json()
+    try:
+        vault.put_manifest(name, value)
+    except StoreUnavailable:
+        if not vault.files(name).has(MANIFEST):
+            raise
+        # Readers see it, and so no rank can write its shard again; perhaps it is not on disk yet.
+        vault.put_manifest(name, value)
     # The set is durable: what fails from here on must not be told as if it were not. The next
     # commit writes this again.
     with contextlib.suppress(StoreUnavailable):
