@@ -190,7 +190,7 @@ class FolderVault:
                 sync_folder(set_dir)
                 for path in set_dir.iterdir():
                     if doomed_by([path.name]) is None and not is_real_folder(path):
-                        path.unlink()
+                        path.unlink(missing_ok=True)
                 try:
                     shutil.rmtree(set_dir)
                 except RecursionError:  # folders in folders, a thousand deep: none of ours
