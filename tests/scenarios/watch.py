@@ -200,10 +200,10 @@ class Watch:
             newest = max(good, default=None)
             found = None if resume.set_name is None else (resume.parent, resume.step)
             require(found == newest, f"{found} was chosen, and {newest} is the newest")
-            for told in sorted(self._told):
-                if is_on_lineage(store, *told) and set_name(*told) not in store.rejected:
-                    is_kept = newest is not None and newest >= told
-                    require(is_kept, f"{told} was told as durable, and {found} is chosen")
+            told = max((one for one in self._told if is_on_lineage(store, *one)), default=None)
+            if told is not None and set_name(*told) not in store.rejected:
+                is_kept = newest is not None and newest >= told
+                require(is_kept, f"{told} was told as durable, and {found} is chosen")
         elif resume.set_name is not None:
             require((resume.parent, resume.step) in good, f"{resume} is no set of the lineage")
         if resume.set_name is not None and resume.buffer is None:
