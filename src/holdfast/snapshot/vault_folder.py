@@ -161,18 +161,10 @@ class FolderVault:
             raise
 
     def put_manifest(self, name: str, value: dict[str, Any]) -> None:
-        """The set's own name first, before the manifest can be seen.
-
-        One that is seen, and perhaps not on disk, goes: the save is tried again.
-        """
+        """The set's own name first, before the manifest can be seen."""
         with store_errors("commit a checkpoint", self._root / name):
             sync_folder(self._root)
-        try:
-            write_sealed(self._root / name / MANIFEST, value)
-        except StoreUnavailable:
-            with contextlib.suppress(OSError):
-                (self._root / name / MANIFEST).unlink(missing_ok=True)
-            raise
+        write_sealed(self._root / name / MANIFEST, value)
 
     def doom(self, name: str, epoch: int) -> None:
         """Mark a set. Not synced: the mark is for supervisors of now, not for after a power cut."""
