@@ -140,8 +140,8 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 def reserve(path: Path, size_bytes: int) -> None:
     """Make a file there whose room `create_reserved` uses once the disk is full; or do without."""
     if remote_of(path) is None:
-        with contextlib.suppress(OSError):
-            write_plain(path, b" " * size_bytes)
+        with contextlib.suppress(StoreUnavailable):
+            write_atomic(path, b" " * size_bytes)
 
 
 def create_reserved(path: Path, data: bytes, reserved: Path) -> None:
