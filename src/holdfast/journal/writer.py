@@ -179,7 +179,7 @@ class JournalWriter:
         self._header.write_identity(identity.to_json())
 
     def record_complete(self, step: int, at_ns: int) -> None:
-        """`step` is complete on the device: the words at once, the record too. Any thread."""
+        """`step` is complete on the device: the words at once, the record too. Any one thread."""
         self.words.store(Word.COMPLETE, step)
         self.words.store(Word.COMPLETE_AT, at_ns)
         self.record(at_ns, Kind.COMPLETE, step=step)

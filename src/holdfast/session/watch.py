@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.layout import Word
+from holdfast.journal.layout import Kind, Word
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.hooks import Guard
 from holdfast.session.metrics import Metrics
@@ -54,10 +54,11 @@ class CompletionWatch:
         """The state after `step` has been copied: so the device is done with it, and it counts.
 
         The thread may be looking at a later step, and may not live to say so: a run that goes on
-        from this copy has kept the step. Called by the training loop.
+        from this copy has kept the step. The words stay the thread's: they tell whether the device
+        hangs, and a state may lie on the host. Called by the training loop.
         """
         if self._is_watching:
-            self._writer.record_complete(step, now_ns())
+            self._writer.record(now_ns(), Kind.COMPLETE, step=step)
 
     def offer_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Numbers of `step`, perhaps still on the device; nothing is fetched here."""
@@ -98,8 +99,7 @@ class CompletionWatch:
             # a donated buffer was complete when it was given away.
             words.increment(Word.ERRORS)
         else:
-            if step > words.load(Word.COMPLETE):
-                self._writer.record_complete(step, now_ns())
+            self._writer.record_complete(step, now_ns())
         finally:
             words.store(Word.AWAITED_AT, 0)
 
