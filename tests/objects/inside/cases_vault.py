@@ -126,7 +126,7 @@ def test_a_partial_set_is_no_set(ckpt: Path) -> None:
     assert partial_sets(ckpt) == (set_name(0, 1),)
     write(ckpt, big(1), rank=1, ranks=2)
     assert [one.step for one in finish_commits(ckpt).done] == [1]
-    write(ckpt, big(1), step=2)
+    write(ckpt, big(1), ranks=2, step=2)
     assert finish_commits(ckpt).lacking == (set_name(0, 2),)
     remove(ckpt, [set_name(0, 2)], HELD)
     assert [one.step for one in list_sets(ckpt)[0]] == [1]
