@@ -10,7 +10,7 @@ from pathlib import Path
 from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, House, Process, step_of
 
 AWAY = "away"
-NOT_SAVED = re.compile("could not be (saved|written to the run store)")
+NOT_SAVED = re.compile("could not be (saved|written to the run store)|does not count yet")
 
 
 def go_on_until(house: House, run: Process, step: int, happened) -> int:
