@@ -166,7 +166,7 @@ def trace(policy: RunPolicy, events: list[ev.Event]) -> str:
 
 def keep(name: str, night: Recorded, folder: Path) -> None:
     """Write the files of one supervisor, without what names this machine."""
-    told = [policy_json.encode(night.policy), *(encode(event) for event, _ in night.inputs)]
+    told = [policy_json.encode(night.policy), *(encode(event) for event in night.inputs)]
     text = "".join(f"{json.dumps(one, separators=(',', ':'))}\n" for one in told)
     me = f"{getpass.getuser()}@{os.uname().nodename}"
     (HERE / f"{name}.jsonl").write_text(text.replace(str(folder), "/home").replace(me, "me@here"))

@@ -2,7 +2,7 @@
 
     night = recorded(read_journal("STORE/RUN/journal/controller-000001.hfj"))
     for event, actions in replay(night.inputs, night.policy): ...
-    difference(night) == ""  # `core.run` decides today what it decided then
+    difference(night) is None  # `core.run` decides today what it decided then
 
 The decisions are made again by `core.run` itself, from the policy and the inputs in the journal.
 """
@@ -31,13 +31,15 @@ STATED = (("run", None), ("saves", None), ("wait", "boot"))  # by the supervisor
 class Recorded:
     """What a supervisor's journal tells of its decisions.
 
-    `version`: of the Holdfast that decided. `inputs`: each with the checksum of all actions before
-    it; None: not recorded. `decided`: of all actions; None: the supervisor had no time to write it.
+    `version`: of the Holdfast that decided. `before`: for each input the checksum of all actions
+    that were decided on earlier ones; None: not recorded, as beside a rank's plain progress.
+    `decided`: that of all actions; None: the supervisor had no time to write it.
     """
 
     version: str
     policy: RunPolicy
-    inputs: tuple[tuple[ev.Event, int | None], ...]
+    inputs: tuple[ev.Event, ...]
+    before: tuple[int | None, ...]
     decided: int | None
 
 
@@ -51,11 +53,17 @@ def recorded(journal: Journal) -> Recorded:
         if "policy" not in told:
             raise JournalError("its Holdfast did not write down by which policy it decided")
         policy = policy_json.decode(told["policy"])
-        read = tuple(_inputs(journal, lines))
+        read = list(_inputs(journal, lines))
     except (KeyError, ValueError) as error:
         raise JournalError(f"it holds what this Holdfast cannot read: {error}") from error
     decided, version = told.get("decided"), str(told.get("version"))
-    return Recorded(version, policy, read, decided if type(decided) is int else None)
+    return Recorded(
+        version,
+        policy,
+        tuple(event for event, _ in read),
+        tuple(before for _, before in read),
+        decided if type(decided) is int else None,
+    )
 
 
 def inputs(journal: Journal) -> Iterator[ev.Event]:
@@ -122,8 +130,8 @@ def difference(night: Recorded) -> Difference | None:
     """Where today's decisions differ first from those of the night; None: they are the same."""
     now, same = 0, None
     try:
-        again = replay((event for event, _ in night.inputs), night.policy)
-        for (event, actions), (_, then) in zip(again, night.inputs, strict=True):
+        again = replay(night.inputs, night.policy)
+        for (event, actions), then in zip(again, night.before, strict=True):
             if then is not None:
                 if then != now:
                     return Difference(same, event)

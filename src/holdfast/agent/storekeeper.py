@@ -125,16 +125,16 @@ class Storekeeper:
         self._commit(attempt, what.step, world_size, told)
 
     def make_room(self, attempt: int, step: int) -> None:
-        """The store did not take that step: delete now what is of no use once it had."""
+        """The store did not take that step: delete now what is of no use once it had.
+
+        Nothing is said of a store that does not allow that either: the failed save was told.
+        """
 
         def job() -> None:
-            self._drop_partial((attempt, step))
-            try:
-                told = self._catalog.make_room(self._keep_of(attempt), self._in_use)
-            except HoldfastError as error:
-                told = f"old checkpoints could not be removed: {error}"
-            if told:
-                self._say(told)
+            with contextlib.suppress(HoldfastError):
+                self._tidy((attempt, step))
+                if told := self._catalog.make_room(self._keep_of(attempt), self._in_use):
+                    self._say(told)
 
         self._worker.submit(job)
 

@@ -7,7 +7,6 @@ import re
 import click
 
 from holdfast.agent import replay as night
-from holdfast.cli.door import coloured_line
 from holdfast.cli.places import open_run, store_option
 from holdfast.core import events as ev
 from holdfast.core.trace_lines import event_line, seconds, trace_lines
@@ -62,32 +61,32 @@ def _decide_again(folder: RunFolder, number: int, *, trace: bool) -> bool:
     try:
         told = night.recorded(read_journal(folder.journal_dir / f"controller-{number:06d}.hfj"))
     except JournalError as error:
-        coloured_line(f"{name}: not decided again: {error}")
+        click.echo(f"{name}: not decided again: {error}")
         return True
     if trace:
         _print_trace(told)
     words = f"{name}: {len(told.inputs):,} inputs: "
     found = night.difference(told)
     if found is None:
-        coloured_line(f"{words}the same decisions")
+        click.echo(f"{words}the same decisions")
         return True
-    coloured_line(words + _difference_words(told, found))
+    click.echo(words + _difference_words(told, found))
     return False
 
 
 def _print_trace(told: night.Recorded) -> None:
     """Times are seconds since the first input."""
-    since_ns = told.inputs[0][0].at_ns if told.inputs else 0
+    since_ns = told.inputs[0].at_ns if told.inputs else 0
     try:
-        for event, actions in night.replay((event for event, _ in told.inputs), told.policy):
+        for event, actions in night.replay(told.inputs, told.policy):
             for line in trace_lines(event, actions, event.at_ns, since_ns=since_ns):
-                coloured_line(line)
+                click.echo(line)
     except JournalError as error:
-        coloured_line(f"{'':9}  {error}")
+        click.echo(f"{'':9}  {error}")
 
 
 def _difference_words(told: night.Recorded, found: night.Difference) -> str:
-    since_ns = told.inputs[0][0].at_ns
+    since_ns = told.inputs[0].at_ns
 
     def place(event: ev.Event | None, without: str) -> str:
         if event is None:

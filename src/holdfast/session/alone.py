@@ -293,12 +293,9 @@ class Alone(Attachment):
         return {self._chosen.set_name} if self._chosen.set_name else set()
 
     def _make_room(self) -> None:
-        try:
-            told = self._catalog.make_room(self._keep, self._in_use)
-        except HoldfastError as error:
-            told = f"old checkpoints could not be removed: {error}"
-        if told:
-            say(told)
+        with contextlib.suppress(HoldfastError):  # that the store is in trouble was told
+            if told := self._catalog.make_room(self._keep, self._in_use):
+                say(told)
 
     def _hold(self, held: news.Hold) -> None:
         """Say it once."""
