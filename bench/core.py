@@ -21,11 +21,11 @@ import time
 from collections.abc import Iterable, Iterator
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core.run import RunMachine, RunPolicy
-from holdfast.core.saves import EverySeconds
-from holdfast.core.word import Order, buffer_of
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.policy import EverySeconds
+from holdfast.core.save.word import Order, buffer_of
 
 MS, SECOND = 10**6, 10**9
 REPORTS = 1000  # at least so many for one figure

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.core.word import Order
+from holdfast.core.save.word import Order
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.words import WordsPage
 

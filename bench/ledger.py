@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.core.facts import AttemptFact, RunFact
+from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.journal.history_file import read_history
 

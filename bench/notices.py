@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.core.word import Order
+from holdfast.core.save.word import Order
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.words import WordsPage

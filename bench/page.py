@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.cli.report_page import Source, look
-from holdfast.core.facts import AttemptFact, RestoreFact, RunFact, SpanFact
+from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, SpanFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.report.findings import Evidence, Findings
 from holdfast.report.run_page import run_page

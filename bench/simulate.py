@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-from holdfast.core.run import RunMachine
+from holdfast.core.run.machine import RunMachine
 from holdfast.sim.laws import Fixed
 from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
 from holdfast.sim.replicate import Runs, policy_of

@@ -17,7 +17,7 @@ from holdfast.cli.config import reference_table
 from holdfast.config import RankEnvironment, resolve, run_store, session_settings
 from holdfast.config.settings import TABLE, Settings
 from holdfast.config.sources import Source
-from holdfast.core import hang
+from holdfast.core.hang import deadline as hang
 from holdfast.errors import ConfigurationError
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
@@ -363,7 +363,8 @@ def test_config_is_light() -> None:
 
 
 def test_policies_follow_the_settings() -> None:
-    from holdfast.core import restart, saves
+    from holdfast.core.run import restart
+    from holdfast.core.save import policy as saves
 
     assert isinstance(Settings().save_policy(), saves.Optimal)
     assert Settings(save_every_s=1.5).save_policy() == saves.EverySeconds(1.5)

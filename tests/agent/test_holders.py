@@ -22,7 +22,7 @@ sys.path.pop(0)
 
 from holdfast.agent.holders import Scan
 from holdfast.agent.pidfds import Pidfds
-from holdfast.core.autocheckpoint_events import ProcessId
+from holdfast.core.daemon.events import ProcessId
 
 
 @pytest.fixture

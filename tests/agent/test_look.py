@@ -14,7 +14,7 @@ import pytest
 from holdfast.agent.look import LATE_NS, LONGEST_QUEUE, Wakefulness, look_at, process_state
 from holdfast.agent.ranks import RankPages
 from holdfast.core import events as ev
-from holdfast.core.word import Order, pack
+from holdfast.core.save.word import Order, pack
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.writer import JournalWriter
 

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.agent.replay import decided, difference, inputs, recorded, replay
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import hang, restart, saves
 from holdfast.core.exits import ExitCause
-from holdfast.core.run import RunPolicy
+from holdfast.core.hang import deadline as hang
+from holdfast.core.run import restart
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import policy as saves
 from holdfast.errors import JournalError
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.reader import Journal, read_journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.agent.restart_log import PHASES, RestartLog
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
-from holdfast.core.run_state import Timer
+from holdfast.core.run.state import Timer
 
 RESUME = ev.Resume("0000-000000000004", 4, 0)
 

@@ -15,8 +15,8 @@ import pytest
 from holdfast.agent import storekeeper
 from holdfast.agent.storekeeper import Storekeeper
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire

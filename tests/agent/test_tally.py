@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from holdfast.agent.tally import Tally
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.save import agree_events as news
 
 
 def test_saves_are_counted_and_priced() -> None:

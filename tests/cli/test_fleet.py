@@ -9,7 +9,7 @@ from holdfast.cli.health import health
 from holdfast.cli.recover import recover
 from holdfast.cli.up import up
 from holdfast.config import tpu_endpoint
-from holdfast.core.machines import Machines, prefix_for
+from holdfast.core.hosts.wanted import Machines, prefix_for
 from holdfast.errors import ConfigurationError
 from holdfast.journal.store import RunStore
 

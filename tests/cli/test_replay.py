@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.cli.main import cli
 from holdfast.core import events as ev
-from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.journal.sidecar import sidecar_path
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter

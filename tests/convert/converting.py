@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.convert.asked import Asked
 from holdfast.convert.formats import convert
 from holdfast.convert.notes import Notes
-from holdfast.core.facts import Fact, SpanFact, StepsFact
-from holdfast.core.history import parse_text, to_lines
+from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.ledger.facts import Fact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 
 START = datetime(2026, 3, 17, 10, tzinfo=UTC)

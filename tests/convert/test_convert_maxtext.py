@@ -12,7 +12,7 @@ import pytest
 from converting import account_of, converted, line_of, spans, steps
 
 from holdfast.convert.asked import Asked
-from holdfast.core.facts import AttemptFact, RestoreFact, RunFact, SpanFact, StepsFact
+from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, SpanFact, StepsFact
 from holdfast.errors import ConfigurationError
 
 S = 10**9

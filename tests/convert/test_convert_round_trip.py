@@ -14,7 +14,7 @@ from converting import START, account_of, converted, line_of, stamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.facts import AttemptFact, Fact, RunFact, StepsFact
+from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 
 S = 10**9

@@ -14,7 +14,7 @@ from converting import account_of, converted, steps
 
 from holdfast.convert import table
 from holdfast.convert.asked import Asked, Column
-from holdfast.core.facts import AttemptFact
+from holdfast.core.ledger.facts import AttemptFact
 from holdfast.errors import ConfigurationError
 
 S = 10**9

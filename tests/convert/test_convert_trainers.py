@@ -15,7 +15,7 @@ from converting import account_of, converted, spans, steps
 
 from holdfast.convert.asked import Asked
 from holdfast.convert.formats import kind_of
-from holdfast.core.facts import AttemptFact, RunFact
+from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.errors import ConfigurationError
 
 LOGS = Path(__file__).parent / "logs"

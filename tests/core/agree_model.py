@@ -8,9 +8,9 @@ order, and then the newest. The answer
 limit may pass too early (a false NACK), a rank may die, the deadline may come, a save may fail.
 With a hold, the last step's save is tried again whenever nothing else can happen.
 
-With buffers copies go into memory, by the real rules of `core.buffers`. A copy takes time: a rank
-that dies in it leaves half of one. Seals and drains happen whenever they like, and read what the
-ranks have left there; a rank whose order comes late may be writing at that very moment.
+With buffers copies go into memory, by the real rules of `core.save.buffers`. A copy takes time: a
+rank that dies in it leaves half of one. Seals and drains happen whenever they like, and read what
+the ranks have left there; a rank whose order comes late may be writing at that very moment.
 
 States are tuples of small integers: ranks and controllers are interned, their own moves are
 computed once each. Ranks are interchangeable, so worlds that differ in their numbering are one.
@@ -23,19 +23,19 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.core import agree
-from holdfast.core import agree_events as ev
-from holdfast.core.agree import Agreement, Phase
-from holdfast.core.agree_rank import (
+from holdfast.core.save import agree
+from holdfast.core.save import agree_events as ev
+from holdfast.core.save.agree import Agreement, Phase
+from holdfast.core.save.agree_rank import (
     Answer,
     after_loop,
     at_boundary,
     between_steps,
     while_waiting,
 )
-from holdfast.core.agree_state import Ranks
-from holdfast.core.buffers import Buffers, Kept
-from holdfast.core.word import Agreed, Order, buffer_of, pack, unpack
+from holdfast.core.save.agree_state import Ranks
+from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.word import Agreed, Order, buffer_of, pack, unpack
 
 DEADLINE_NS = 10**15
 STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
@@ -479,7 +479,7 @@ class House:
         return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
 
     def _not_drained(self, world: World, rest: Rest) -> World:
-        """It is in memory still; what waits for it hears of that, as `core.keeping` tells it."""
+        """It is in memory still; what waits for it hears of that, as `save.keeping` tells it."""
         control = self._controls[world.control]
         kept, newest = control.drained, control.buffers.newest
         assert kept is not None
@@ -616,7 +616,7 @@ def _with(
 
 
 def _is_awaited(agreement: Agreement, kept: Kept) -> bool:
-    """As `core.keeping` has it: the agreement waits for this set to become durable."""
+    """As `core.save.keeping` has it: the agreement waits for this set to become durable."""
     is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
     return is_written and agreement.step == kept.step
 

@@ -1,4 +1,5 @@
-"""The agreement that `core.agree` must equal: slower, and simple enough to be seen to be right.
+"""The agreement that `core.save.agree` must equal: slower, and simple enough to be seen to be
+right.
 
     state, actions = step(state, event)
 
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.agree_events import (
+from holdfast.core.save.agree_events import (
     Action,
     CommitFailed,
     Committed,
@@ -34,8 +35,8 @@ from holdfast.core.agree_events import (
     StopMoved,
     Tick,
 )
-from holdfast.core.agree_state import Phase
-from holdfast.core.word import Order
+from holdfast.core.save.agree_state import Phase
+from holdfast.core.save.word import Order
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_oracle_moves as moves

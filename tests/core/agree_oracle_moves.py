@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.core.agree_events import (
+from holdfast.core.save.agree_events import (
     DEFAULT_ANSWER_LIMIT_NS,
     Abort,
     Action,
@@ -19,15 +19,15 @@ from holdfast.core.agree_events import (
     Seal,
     StopAsked,
 )
-from holdfast.core.agree_moves import (
+from holdfast.core.save.agree_moves import (
     EARLY_PATIENCE,
     FIRST_AGAIN_NS,
     LAST_AGAIN_NS,
     MAX_LEAD,
     MAX_SAVE_TRIES,
 )
-from holdfast.core.agree_state import HoldState, Phase
-from holdfast.core.word import MAX_EPOCH, Order, with_buffer
+from holdfast.core.save.agree_state import HoldState, Phase
+from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from agree_oracle_state import Agreement, RankView

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.agree_events import StopAsked
-from holdfast.core.agree_state import HoldState, Phase
+from holdfast.core.save.agree_events import StopAsked
+from holdfast.core.save.agree_state import HoldState, Phase
 
 _made = tuple.__new__
 
@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
     """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
 
     `committed_step` is the newest durable step. `free_buffers` are those that an order given now
-    may name, the best first; whoever calls `core.agree.step` sets them.
+    may name, the best first; whoever calls `core.save.agree.step` sets them.
     """
 
     phase: Phase

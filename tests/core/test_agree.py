@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.agree import (
-    TABLE,
-    Agreement,
-    Phase,
-    lead_steps,
-    step,
-    wake_at_ns,
-)
-from holdfast.core.agree_events import (
+from holdfast.core.save.agree import TABLE, Agreement, Phase, lead_steps, step, wake_at_ns
+from holdfast.core.save.agree_events import (
     Abort,
     Commit,
     CommitFailed,
@@ -36,8 +29,8 @@ from holdfast.core.agree_events import (
     Tick,
     changes,
 )
-from holdfast.core.agree_moves import EARLY_PATIENCE, MAX_LEAD
-from holdfast.core.agree_rank import (
+from holdfast.core.save.agree_moves import EARLY_PATIENCE, MAX_LEAD
+from holdfast.core.save.agree_rank import (
     Answer,
     after_loop,
     at_boundary,
@@ -45,7 +38,7 @@ from holdfast.core.agree_rank import (
     is_settled,
     while_waiting,
 )
-from holdfast.core.word import MAX_EPOCH, Agreed, Order, pack
+from holdfast.core.save.word import MAX_EPOCH, Agreed, Order, pack
 
 SECOND_NS = 1_000_000_000
 STOP = StopAsked(0, "a notice")

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.core import agree
-from holdfast.core import agree_events as ev
-from holdfast.core import agree_moves as moves
-from holdfast.core.agree_rank import Answer
-from holdfast.core.agree_state import Ranks
-from holdfast.core.buffers import Buffers
-from holdfast.core.word import Order, unpack
+from holdfast.core.save import agree
+from holdfast.core.save import agree_events as ev
+from holdfast.core.save import agree_moves as moves
+from holdfast.core.save.agree_rank import Answer
+from holdfast.core.save.agree_state import Ranks
+from holdfast.core.save.buffers import Buffers
+from holdfast.core.save.word import Order, unpack
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_model

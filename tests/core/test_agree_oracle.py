@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import agree
-from holdfast.core import agree_events as ev
-from holdfast.core.agree import Agreement
-from holdfast.core.agree_state import Ranks
-from holdfast.core.extremes import Extremes
+from holdfast.core.save import agree
+from holdfast.core.save import agree_events as ev
+from holdfast.core.save.agree import Agreement
+from holdfast.core.save.agree_state import Ranks
+from holdfast.core.save.extremes import Extremes
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_model

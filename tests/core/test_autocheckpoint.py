@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import autocheckpoint_events as ev
-from holdfast.core.autocheckpoint import Autocheckpoint, Policy
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.core.daemon import events as ev
+from holdfast.core.daemon.autocheckpoint import Autocheckpoint, Policy
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 
 S = 10**9
 POLICY = Policy(grace_ns=60 * S, margin_ns=5 * S)

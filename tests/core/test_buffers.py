@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.buffers import Buffers, Kept
-from holdfast.core.drains import Drains, Wanted
-from holdfast.core.tiers import MemoryTier
+from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.drains import Drains, Wanted
+from holdfast.core.save.tiers import MemoryTier
 
 A = Kept(0, 1, 10, 0)
 B = Kept(0, 2, 20, 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import events as ev
-from holdfast.core.buffers import Kept
-from holdfast.core.drain_watch import MOST_AT_HAND, DrainWatch
+from holdfast.core.save.buffers import Kept
+from holdfast.core.save.drain_watch import MOST_AT_HAND, DrainWatch
 
 SECOND = 10**9
 A, B = Kept(0, 1, 10, 0), Kept(0, 2, 20, 1)

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.elastic import Start, Stay, TakeIn, View, Wait, before_launch, while_training
+from holdfast.core.hosts.elastic import (
+    Start,
+    Stay,
+    TakeIn,
+    View,
+    Wait,
+    before_launch,
+    while_training,
+)
 
 MIN = 60_000_000_000
 FIVE = {"wanted": 8, "least": 4, "restart_ns": 5 * MIN, "save_ns": MIN, "between_ns": 180 * MIN}

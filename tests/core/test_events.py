@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import agree_events, events
+from holdfast.core import events
 from holdfast.core.event_json import decode, encode
+from holdfast.core.save import agree_events
 
 
 @given(event=st.from_type(events.Event))

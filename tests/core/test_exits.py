@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.core.ending import exit_code
 from holdfast.core.exits import (
     HISTORY_CAUSE,
     SIGNAL_NAMES,
@@ -23,7 +22,8 @@ from holdfast.core.exits import (
     signal_name,
     signature,
 )
-from holdfast.core.restart import DEFAULT, Failure, GiveUp
+from holdfast.core.run.ending import exit_code
+from holdfast.core.run.restart import DEFAULT, Failure, GiveUp
 
 
 def raised(kind: str, message: str = "", where: str = "train.py:41") -> Exit:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import actions as act
-from holdfast.core import hang_events as ev
-from holdfast.core.hang import (
+from holdfast.core.hang import events as ev
+from holdfast.core.hang.deadline import (
     HOUR_NS,
     MINUTE_NS,
     SECOND_NS,
@@ -24,9 +24,9 @@ from holdfast.core.hang import (
     step_limit,
     wait_limit,
 )
-from holdfast.core.hang_judge import Hung, _Held, _held_by, _step, describe, judge, suspect
-from holdfast.core.hang_watch import MEMORY_NS, STOPPED_LOOKS, HangWatch
-from holdfast.core.run_state import Timer
+from holdfast.core.hang.judge import Hung, _Held, _held_by, _step, describe, judge, suspect
+from holdfast.core.hang.watch import MEMORY_NS, STOPPED_LOOKS, HangWatch
+from holdfast.core.run.state import Timer
 
 S, M, H = SECOND_NS, MINUTE_NS, HOUR_NS
 AUTO = HangPolicy(floor_ns=M)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.facts import (
+from holdfast.core.history.line import nanoseconds, seconds
+from holdfast.core.history.text import parse, parse_text, to_lines
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,
@@ -23,8 +25,6 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.history import parse, parse_text, to_lines
-from holdfast.core.history_line import nanoseconds, seconds
 from holdfast.errors import HistoryError
 
 RUN = '{"event": "run", "name": "r", "requested": 0.0, "ended": null, "chips": 8}'

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.core import events as ev
-from holdfast.core import host
 from holdfast.core.exits import Exit
-from holdfast.core.host import HostMachine, HostState
+from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.machine import HostMachine, HostState
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from test_agree_exhaustive import Broken, Walked, explore

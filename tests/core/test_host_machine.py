@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import events as ev
-from holdfast.core import host
 from holdfast.core.exits import Exit
-from holdfast.core.host import HostMachine, HostState
+from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.machine import HostMachine, HostState
 
 KILLED = Exit(signal=9)
 START = host.Start(0, 3, (0, 1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import metrics
-from holdfast.core.facts import AttemptFact, RestoreFact, RunFact, StepsFact, WaitFact
+from holdfast.core.ledger import metrics
 from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.plain import account
 
 S = 10**9

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.notice_plan import (
+from holdfast.core.notices.board import Announcement, Board, Notice, NoticeAction
+from holdfast.core.notices.plan import (
     NoticePolicy,
     NoticeView,
     OnNotice,
@@ -17,7 +18,6 @@ from holdfast.core.notice_plan import (
     identity,
     plan,
 )
-from holdfast.core.notices import Announcement, Board, Notice, NoticeAction
 
 S = 10**9
 LEAVE, STAY = NoticePolicy(), NoticePolicy(OnNotice.STAY)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import notices
-from holdfast.core.backoff import Backoff
-from holdfast.core.notices import (
+from holdfast.core.hosts.backoff import Backoff
+from holdfast.core.notices import board as notices
+from holdfast.core.notices.board import (
     Board,
     Change,
     News,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
-from holdfast.core.optimum import (
+from holdfast.core.plan.optimum import (
     daly_interval_s,
     efficiency,
     exact_interval_s,

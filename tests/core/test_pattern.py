@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.first_order import (
+from holdfast.core.plan.first_order import (
     TwoIntervals,
     linear_efficiency,
     predicted_interval_s,
@@ -17,8 +17,8 @@ from holdfast.core.first_order import (
     two_level_intervals,
     two_level_waste,
 )
-from holdfast.core.optimum import efficiency, exact_interval_s
-from holdfast.core.pattern import Costs, Pattern, Rates, best_pattern, shares
+from holdfast.core.plan.optimum import efficiency, exact_interval_s
+from holdfast.core.plan.pattern import Costs, Pattern, Rates, best_pattern, shares
 
 M = 11_124.0  # of 16,384 H100 at 3.79 interruptions per 1000 node-days, arXiv:2407.21783
 

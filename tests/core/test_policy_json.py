@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import hang, restart, saves
 from holdfast.core.exits import ExitCause
-from holdfast.core.notice_plan import NoticePolicy, OnNotice
-from holdfast.core.policy_json import decode, encode
-from holdfast.core.run_state import RunPolicy
+from holdfast.core.hang import deadline as hang
+from holdfast.core.notices.plan import NoticePolicy, OnNotice
+from holdfast.core.run import restart
+from holdfast.core.run.policy_json import decode, encode
+from holdfast.core.run.state import RunPolicy
+from holdfast.core.save import policy as saves
 
 whole, some_s = st.integers(1, 10**15), st.floats(0.001, 1e6) | st.integers(1, 10**6)
 simple = st.one_of(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fleet import (
+from holdfast.core.hosts.fleet import (
     HOUR_NS,
     MINUTE_NS,
     SECOND_NS,
@@ -29,8 +29,7 @@ from holdfast.core.fleet import (
     diagnose,
     to_rehearse,
 )
-from holdfast.core.ledger.kinds import WAIT_KINDS
-from holdfast.core.recover import (
+from holdfast.core.hosts.recover import (
     Act,
     Action,
     Decision,
@@ -45,6 +44,7 @@ from holdfast.core.recover import (
     name_of,
     waiting_for,
 )
+from holdfast.core.ledger.kinds import WAIT_KINDS
 
 RUN = ("lm", "c0ffee")
 FREE = RecoverPolicy(may_delete=True, may_create=True)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from holdfast.core.optimum import efficiency, exact_interval_s
-from holdfast.core.renewal import (
+from holdfast.core.plan.optimum import efficiency, exact_interval_s
+from holdfast.core.plan.renewal import (
     maximum_at,
     mean_until_s,
     renewal_efficiency,

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from holdfast.core.replaced import whole
-from holdfast.core.spares import enough
+from holdfast.core.plan.replaced import whole
+from holdfast.core.plan.spares import enough
 
 
 def walked(spares: int, rate: float, repair_s: float, order_s: float, until_s: float) -> float:

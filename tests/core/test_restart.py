@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.exits import ExitCause
-from holdfast.core.restart import (
+from holdfast.core.run.restart import (
     DEFAULT,
     FROM_OUTSIDE,
     REPEATABLE,

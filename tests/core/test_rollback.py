@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import exits, saves
+from holdfast.core import exits
 from holdfast.core.event_json import decode, encode
 from holdfast.core.exits import Exit, ExitCause, RankReport
-from holdfast.core.restart import DEFAULT, Failure, GiveUp, Restart
-from holdfast.core.rollback import (
+from holdfast.core.run.machine import RunMachine, RunPolicy, State
+from holdfast.core.run.restart import DEFAULT, Failure, GiveUp, Restart
+from holdfast.core.run.rollback import (
     Rollbacks,
     Target,
     Wish,
@@ -27,7 +27,8 @@ from holdfast.core.rollback import (
     wish_words,
     wishes_of,
 )
-from holdfast.core.run import RunMachine, RunPolicy, State
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import policy as saves
 
 SCRATCH = ev.Resume(None, 0, None)
 AT_400 = ev.Resume("0000-000000000400", 400, 0)

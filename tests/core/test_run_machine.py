@@ -8,13 +8,12 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import exits, restart, saves
-from holdfast.core.hang_events import RankLook
-from holdfast.core.notices import Notice, NoticeAction
-from holdfast.core.rollback import Wish
-from holdfast.core.run import (
+from holdfast.core import exits
+from holdfast.core.hang.events import RankLook
+from holdfast.core.notices.board import Notice, NoticeAction
+from holdfast.core.run import restart
+from holdfast.core.run.machine import (
     LATE,
     TABLE,
     InvalidTransition,
@@ -23,7 +22,10 @@ from holdfast.core.run import (
     State,
     Timer,
 )
-from holdfast.core.word import Order
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import policy as saves
+from holdfast.core.save.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)

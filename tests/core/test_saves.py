@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.optimum import efficiency
-from holdfast.core.saves import (
+from holdfast.core.plan.optimum import efficiency
+from holdfast.core.save.policy import (
     HOUR_S,
     SECOND_NS,
     EverySeconds,

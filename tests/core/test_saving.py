@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.core import agree_events as news
-from holdfast.core.agree import lead_steps
-from holdfast.core.saves import (
-    EverySeconds,
-    EverySteps,
-    Never,
-    Optimal,
-    SavePolicy,
-    SaveView,
-)
-from holdfast.core.saving import REACTION_NS, Saving
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.agree import lead_steps
+from holdfast.core.save.policy import EverySeconds, EverySteps, Never, Optimal, SavePolicy, SaveView
+from holdfast.core.save.saving import REACTION_NS, Saving
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -7,7 +7,7 @@ from math import comb, exp, factorial
 
 import pytest
 
-from holdfast.core.slices_away import at_least, share_training, share_training_beyond
+from holdfast.core.plan.slices_away import at_least, share_training, share_training_beyond
 
 
 @pytest.mark.parametrize("least", [1, 3, 8])

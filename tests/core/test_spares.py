@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from scipy.stats import poisson
 
-from holdfast.core import spares
-from holdfast.core.groups import groups_present, step_efficiency
+from holdfast.core.plan import spares
+from holdfast.core.plan.groups import groups_present, step_efficiency
 
 
 @pytest.mark.parametrize("load", [0.0, 0.1, 3.0, 40.0, 5e5])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account, Disruption
-from holdfast.core.summary import NOTHING, Loss, RunSummary, Spent, added, fleet, spent_of
+from holdfast.core.ledger.summary import NOTHING, Loss, RunSummary, Spent, added, fleet, spent_of
 
 S = 1_000_000_000
 KINDS = ("step", "queued", "reschedule:boot", "startup", "lost", "custom:eval")

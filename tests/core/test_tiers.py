@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core.agree import Phase
-from holdfast.core.pace import Pace, median
-from holdfast.core.saves import (
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.agree import Phase
+from holdfast.core.save.pace import Pace, median
+from holdfast.core.save.policy import (
     IN_MEMORY,
     EverySeconds,
     EverySteps,
@@ -22,9 +22,9 @@ from holdfast.core.saves import (
     SaveView,
     Tier,
 )
-from holdfast.core.saving import Saving
-from holdfast.core.tier_words import Announced, alone_words, saving_words
-from holdfast.core.word import buffer_of
+from holdfast.core.save.saving import Saving
+from holdfast.core.save.tier_words import Announced, alone_words, saving_words
+from holdfast.core.save.word import buffer_of
 
 MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
 

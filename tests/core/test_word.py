@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.word import MAX_BUFFERS, Order, buffer_of, pack, unpack, with_buffer
+from holdfast.core.save.word import MAX_BUFFERS, Order, buffer_of, pack, unpack, with_buffer
 
 flags = st.integers(0, 0xFF)
 buffers = st.none() | st.integers(0, MAX_BUFFERS - 1)

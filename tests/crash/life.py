@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import boot_id, now_ns

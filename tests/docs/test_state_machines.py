@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holdfast.core import events, host, run
+from holdfast.core import events
+from holdfast.core.hosts import machine as host
+from holdfast.core.run import machine as run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "state-machines.md"

@@ -9,7 +9,7 @@ from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import monitoring_v3
 
 from holdfast.compat.ml_goodput_measurement.kinds import badput_seconds
-from holdfast.core.summary import ALL, Loss, RunSummary, Spent
+from holdfast.core.ledger.summary import ALL, Loss, RunSummary, Spent
 from holdfast.export.asked import Gcp
 from holdfast.export.cloud_logging import CloudLogging, entries
 from holdfast.export.cloud_monitoring import CloudMonitoring

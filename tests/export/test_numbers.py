@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import exporting
 from holdfast.cli.export import export
-from holdfast.core.summary import ALL, RunSummary, Spent
+from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.asked import Asked
 from holdfast.export.familiar import badput_by_type
 from holdfast.export.loop import Exporters

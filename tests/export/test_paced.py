@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from holdfast.core.summary import ALL, RunSummary, Spent
+from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.outlet import Look
 from holdfast.export.paced import Paced
 from holdfast.export.sample import Sample

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from under_way import UnderWay, under_way
 
-from holdfast.core.summary import rolling
+from holdfast.core.ledger.summary import rolling
 from holdfast.export.sample import Sample, sample_of
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.heard import DISK, MEMORY, Kept, Suspected, TierSets, WentBack, parse_input

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.core.summary import ALL, RunSummary, Spent
+from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
 from holdfast.export.tensorboard import TensorBoard

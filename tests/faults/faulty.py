@@ -26,7 +26,7 @@ if os.environ["FAULT"] == "waits_in_a_collective":
 
     dist.init_process_group("gloo")
 
-from holdfast.core.word import Agreed, buffer_of, is_durable, unpack
+from holdfast.core.save.word import Agreed, buffer_of, is_durable, unpack
 from holdfast.journal.layout import Word
 
 SAVE_AT = 4

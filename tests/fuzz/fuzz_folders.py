@@ -17,12 +17,12 @@ from fuzz_target import Target, documented, put, sayable
 from holdfast.agent.postmortem import Postmortem
 from holdfast.compat.ml_goodput_measurement.reaccount import reaccount
 from holdfast.config import RankEnvironment, sources
-from holdfast.core import rollback
 from holdfast.core.exits import RankReport
-from holdfast.core.history_line import encode
+from holdfast.core.history.line import encode
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.summary import Loss, RunSummary, Spent
+from holdfast.core.ledger.summary import Loss, RunSummary, Spent
+from holdfast.core.run import rollback
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts, lineage, next_number
 from holdfast.journal.control import ControlInbox

@@ -14,10 +14,10 @@ from fuzz_target import Target, documented, put, sayable
 from holdfast.agent.ranks import RankPages
 from holdfast.agent.replay import decided, difference, inputs, recorded
 from holdfast.core import events as ev
-from holdfast.core import word
 from holdfast.core.event_json import decode, encode
-from holdfast.core.history import parse, to_lines
-from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.history.text import parse, to_lines
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.save import word
 from holdfast.errors import JournalError
 from holdfast.journal.layout import (
     HEADER_BYTES,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.facts import SpanFact
+from holdfast.core.ledger.facts import SpanFact
 from holdfast.journal.first_step import STEPS, FirstStep, Told
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType
 from holdfast.journal.rank_steps import Rows

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core.facts import RunFact, SeenFact, SpanFact, StepsFact
+from holdfast.core.ledger.facts import RunFact, SeenFact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.gathered import gathered, gathered_run

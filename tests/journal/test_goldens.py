@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.ledger.plain import account as plain_account
-from holdfast.core.word import unpack
+from holdfast.core.save.word import unpack
 from holdfast.journal.layout import VERSION, Word
 from holdfast.journal.reader import read_journal
 from holdfast.journal.recorded import export_facts, load_run

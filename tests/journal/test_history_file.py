@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.facts import AttemptFact, Fact, RunFact, SpanFact, StepsFact
+from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import ConfigurationError, HistoryError, StoreUnavailable
 from holdfast.journal import history_file

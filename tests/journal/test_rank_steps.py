@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.facts import RestoreFact
+from holdfast.core.ledger.facts import RestoreFact
 from holdfast.journal.layout import Kind
 from holdfast.journal.rank_steps import AttemptSteps, RankTrack, UnderWay
 

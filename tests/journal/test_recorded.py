@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.facts import RunFact, StepsFact
+from holdfast.core.ledger.facts import RunFact, StepsFact
 from holdfast.core.ledger.plain import account as plain_account
 from holdfast.errors import JournalError
 from holdfast.journal import writer as writer_module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     FaultFact,

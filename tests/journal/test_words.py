@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from holdfast.core.word import Agreed, Order, pack
+from holdfast.core.save.word import Agreed, Order, pack
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import OpenSpan, WordsPage
 

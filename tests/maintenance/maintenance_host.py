@@ -41,10 +41,10 @@ sys.path.pop(0)
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import saves
-from holdfast.core.notice_plan import NoticePolicy, OnNotice
-from holdfast.core.notices import Notice
-from holdfast.core.run import RunPolicy
+from holdfast.core.notices.board import Notice
+from holdfast.core.notices.plan import NoticePolicy, OnNotice
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.save import policy as saves
 from holdfast.notices.found import SERVICE_ACCOUNT
 from holdfast.notices.listener import Listener
 from holdfast.notices.protocol import Clocks, Surroundings

@@ -20,8 +20,8 @@ from virtual_time import MS, SECOND
 sys.path.pop(0)
 sys.path.pop(0)
 
-from holdfast.core.autocheckpoint_events import Outcome
-from holdfast.core.notices import Notice, NoticeState
+from holdfast.core.daemon.events import Outcome
+from holdfast.core.notices.board import Notice, NoticeState
 from holdfast.notices.registry import SOURCES
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from maintenance_story import story
 
 sys.path.pop(0)
 
-from holdfast.core import autocheckpoint, notices
-from holdfast.core.autocheckpoint import Autocheckpoint
-from holdfast.core.notice_plan import SaveTime
+from holdfast.core.daemon import autocheckpoint
+from holdfast.core.daemon.autocheckpoint import Autocheckpoint
+from holdfast.core.notices import board as notices
+from holdfast.core.notices.plan import SaveTime
 from holdfast.notices.said import Memory
 
 STORIES = range(8)

@@ -17,9 +17,9 @@ from virtual_time import MS, SECOND, Clock
 
 sys.path.pop(0)
 
-from holdfast.core import autocheckpoint_events as ev
-from holdfast.core.autocheckpoint import Autocheckpoint, Policy
-from holdfast.core.notices import Notice
+from holdfast.core.daemon import events as ev
+from holdfast.core.daemon.autocheckpoint import Autocheckpoint, Policy
+from holdfast.core.notices.board import Notice
 
 LOOK_NS = 40 * MS
 # Two in one look, which may miss both, and then none in two looks.

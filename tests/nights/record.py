@@ -21,10 +21,10 @@ from pathlib import Path
 
 from holdfast.agent.replay import Recorded, recorded, replay
 from holdfast.core import events as ev
-from holdfast.core import policy_json
 from holdfast.core.event_json import decode, encode
-from holdfast.core.run_state import RunPolicy
-from holdfast.core.trace_lines import trace_lines
+from holdfast.core.run import policy_json
+from holdfast.core.run.state import RunPolicy
+from holdfast.core.run.trace_lines import trace_lines
 from holdfast.journal.reader import read_journal
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.trusted import own_uids
-from holdfast.core.notices import Board, Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import Board, Notice, NoticeAction, NoticeState
 from holdfast.notices import fetch, listener, protocol, registry
 from holdfast.notices.protocol import Clocks, News, Surroundings, Tools, Trouble
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices import aws, azure, file, gce, kubernetes, registry, slurm
 from holdfast.notices.fetch import Server

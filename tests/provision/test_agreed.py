@@ -13,7 +13,7 @@ from holdfast.cli import fleet as shared
 from holdfast.cli.fleet import agreed_machines
 from holdfast.cli.health import health
 from holdfast.cli.recover import recover
-from holdfast.core.machines import Machines
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError
 from holdfast.journal.agreed import agree, agreed, differences
 from holdfast.journal.machines import replace_machines, write_machines

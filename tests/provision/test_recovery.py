@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from holdfast.core.facts import WaitFact
-from holdfast.core.fleet import (
+from holdfast.core.hosts.fleet import (
     Outcome,
     Resource,
     ResourceState,
@@ -16,8 +15,9 @@ from holdfast.core.fleet import (
     SliceHealth,
     SliceState,
 )
-from holdfast.core.machines import Machines
-from holdfast.core.recover import Act, Phase, RecoverPolicy
+from holdfast.core.hosts.recover import Act, Phase, RecoverPolicy
+from holdfast.core.hosts.wanted import Machines
+from holdfast.core.ledger.facts import WaitFact
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import RunClock

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import STARTED_VARIABLE
-from holdfast.core.machines import Machines
+from holdfast.core.hosts.wanted import Machines
 from holdfast.provision import startup
 from holdfast.provision.startup import Workers, startup_script
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.account import NS_PER_S
+from holdfast.core.ledger.facts import (
     AttemptFact,
     Fact,
     FaultFact,
@@ -16,7 +17,6 @@ from holdfast.core.facts import (
     SpanFact,
     StepsFact,
 )
-from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.report.findings import Findings
 from holdfast.report.overview import Sight

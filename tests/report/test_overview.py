@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import Announced, Checkpoint, Evidence, Saves

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.core.facts import WaitFact
 from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.core.ledger.facts import WaitFact
 from holdfast.journal.layout import Phase
 from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import (

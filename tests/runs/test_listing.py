@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from made_runs import Made, make_run
 
-from holdfast.core.summary import ALL, RunSummary, Window, rolling
+from holdfast.core.ledger.summary import ALL, RunSummary, Window, rolling
 from holdfast.journal.lease import acquire
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import load_run

@@ -22,13 +22,15 @@ from world import HEARTBEAT_NS, World
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import hang, restart, saves
-from holdfast.core.agree import Phase
 from holdfast.core.exits import Exit, RankReport
-from holdfast.core.notice_plan import OnNotice
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.core.run import RunPolicy
-from holdfast.core.trace_lines import seconds, trace_lines
+from holdfast.core.hang import deadline as hang
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
+from holdfast.core.notices.plan import OnNotice
+from holdfast.core.run import restart
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.run.trace_lines import seconds, trace_lines
+from holdfast.core.save import policy as saves
+from holdfast.core.save.agree import Phase
 
 FAR_NS = 10_000 * SECOND
 

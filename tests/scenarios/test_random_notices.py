@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import events as ev
-from holdfast.core import saves
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
-from holdfast.core.run import RunPolicy
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.save import policy as saves
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from virtual_ranks import Shape

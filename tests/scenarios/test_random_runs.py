@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core import exits, facts, hang, restart, saves
+from holdfast.core import exits
 from holdfast.core.exits import Exit, RankReport
-from holdfast.core.history import parse_text, to_lines
+from holdfast.core.hang import deadline as hang
+from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.ledger import facts
 from holdfast.core.ledger.plain import account
-from holdfast.core.run import RunPolicy, State
+from holdfast.core.run import restart
+from holdfast.core.run.machine import RunPolicy, State
+from holdfast.core.save import policy as saves
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from virtual_ranks import Failure, Shape

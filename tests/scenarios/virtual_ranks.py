@@ -1,7 +1,7 @@
 """Virtual training processes: they take steps, save and leave as `session.boundary` does.
 
-What a rank decides at a boundary, while it waits and after its loop is the real `core.agree_rank`;
-only time, memory and disk are virtual.
+What a rank decides at a boundary, while it waits and after its loop is the real
+`core.save.agree_rank`; only time, memory and disk are virtual.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Protocol
 
 from virtual_time import MS, SECOND, Clock
 
-from holdfast.core import agree_events as news
-from holdfast.core import hang_events as told
-from holdfast.core.agree_rank import (
+from holdfast.core.events import Resume
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang import events as told
+from holdfast.core.hang.deadline import Pace
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.agree_rank import (
     Answer,
     after_loop,
     at_boundary,
     between_steps,
     while_waiting,
 )
-from holdfast.core.events import Resume
-from holdfast.core.exits import Exit, RankReport
-from holdfast.core.hang import Pace
-from holdfast.core.word import Agreed, Order, buffer_of, unpack
+from holdfast.core.save.word import Agreed, Order, buffer_of, unpack
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class VirtualRank:
         self._answered_epoch = 0
         self._waits: Callable[[], None] | None = None
         self._written_ns = 0
-        # What a look at it shows (core.hang_events.RankLook).
+        # What a look at it shows (core.hang.events.RankLook).
         self.doing = told.NO_SESSION
         self.step_ns = self.complete_ns = self.awaited_ns = 0
         self.span: tuple[str, int] | None = None

@@ -10,9 +10,9 @@ from pathlib import Path
 from virtual_memory import Memory
 from virtual_ranks import Barrier, Surroundings, VirtualRank
 
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core.rollback import Wish
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events as news
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.journal.attempts import AttemptRecord, lineage, skip_from
 from holdfast.snapshot.choose import choose, choose_back, newest_first

@@ -17,15 +17,16 @@ from virtual_time import SECOND
 from world import HEARTBEAT_NS, STUCK_NS, World
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import facts, policy_json, restart
 from holdfast.core.event_json import decode, encode
-from holdfast.core.history import parse_text, to_lines
+from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.ledger import facts
 from holdfast.core.ledger.plain import account
-from holdfast.core.rollback import Wish
-from holdfast.core.run import RunMachine
-from holdfast.core.word import MAX_EPOCH
+from holdfast.core.run import policy_json, restart
+from holdfast.core.run.machine import RunMachine
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import MAX_EPOCH
 from holdfast.snapshot.sets import set_name
 
 EXIT_CODES = (0, 1, 69, 75, 78)

@@ -1,4 +1,4 @@
-"""A small virtual world around the real machines: `core.run`, `core.host`, `core.agree_rank`.
+"""A small virtual world around the real machines: `core.run`, `core.hosts`, `core.save.agree_rank`.
 
 The supervisor here is `agent.supervisor` in miniature: the same order of reading, feeding and
 acting, the same polling intervals, but virtual ranks, a virtual store and a virtual clock. Nothing
@@ -19,14 +19,15 @@ from virtual_store import Live, Store
 from virtual_time import MS, SECOND, Clock
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import facts, host
 from holdfast.core.exits import Exit
-from holdfast.core.hang_events import RankStack
-from holdfast.core.rollback import Target, Wish, wishes_of
-from holdfast.core.run import RunMachine, RunPolicy
-from holdfast.core.word import Order, pack
+from holdfast.core.hang.events import RankStack
+from holdfast.core.hosts import machine as host
+from holdfast.core.ledger import facts
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.run.rollback import Target, Wish, wishes_of
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import Order, pack
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     EXIT_UNAVAILABLE,

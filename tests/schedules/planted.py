@@ -17,18 +17,22 @@ import virtual_ranks
 import watch
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
-from holdfast.core import agree_moves as moves
-from holdfast.core import agree_rank, event_json, records, restart, run, run_course
+from holdfast.core import event_json, records
 from holdfast.core import events as ev
-from holdfast.core.agree import Phase
-from holdfast.core.agree_rank import Answer
-from holdfast.core.buffers import Buffers
-from holdfast.core.drains import Drains
-from holdfast.core.keeping import Keeping
-from holdfast.core.run import State
-from holdfast.core.saving import Saving
-from holdfast.core.word import Order
+from holdfast.core.run import course as run_course
+from holdfast.core.run import machine as run
+from holdfast.core.run import restart
+from holdfast.core.run.machine import State
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import agree_moves as moves
+from holdfast.core.save import agree_rank
+from holdfast.core.save.agree import Phase
+from holdfast.core.save.agree_rank import Answer
+from holdfast.core.save.buffers import Buffers
+from holdfast.core.save.drains import Drains
+from holdfast.core.save.keeping import Keeping
+from holdfast.core.save.saving import Saving
+from holdfast.core.save.word import Order
 from holdfast.snapshot import choose
 
 Patches = list[tuple[Any, str, Any]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import Made, make_run
 
-from holdfast.core.summary import RunSummary, Spent
+from holdfast.core.ledger.summary import RunSummary, Spent
 from holdfast.journal.store import RunStore
 from holdfast.serve import runs_look as looks
 from holdfast.serve.runs_look import RunsLook

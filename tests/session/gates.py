@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.word import Order, unpack
 from holdfast.journal.layout import Word
 from holdfast.session import asked_save
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from processes import FAR, House, Process
 
 from holdfast.agent.launch import free_ports
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.word import Order, unpack
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 

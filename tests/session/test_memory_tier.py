@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.core.word import Order, pack, unpack, with_buffer
+from holdfast.core.save.word import Order, pack, unpack, with_buffer
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.history import parse_text, to_lines
+from holdfast.core.history.text import parse_text, to_lines
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.restart import AllOf
+from holdfast.core.run.restart import AllOf
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault

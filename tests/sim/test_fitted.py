@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from holdfast.core.history import parse, parse_text, to_lines
-from holdfast.core.restart import AllOf
+from holdfast.core.history.text import parse, parse_text, to_lines
+from holdfast.core.run.restart import AllOf
 from holdfast.journal.gathered import Gathered, gathered_history
 from holdfast.journal.statements import SavesStated
 from holdfast.sim.fitted import Fit, fit

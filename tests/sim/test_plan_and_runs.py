@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.restart import AllOf
+from holdfast.core.run.restart import AllOf
 from holdfast.sim.clock import to_ns
 from holdfast.sim.laws import Weibull
 from holdfast.sim.plan import plan

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core import spares
+from holdfast.core.plan import spares
 from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal
 from holdfast.sim.plan_away import Loss, distribution, fleetwide
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.restart import AllOf
+from holdfast.core.run.restart import AllOf
 from holdfast.sim.buying import ways_of_flags
 from holdfast.sim.clock import to_ns
 from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream

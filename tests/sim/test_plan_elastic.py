@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.restart import AllOf
+from holdfast.core.run.restart import AllOf
 from holdfast.errors import ConfigurationError
 from holdfast.sim.clock import to_ns
 from holdfast.sim.plan import Plan, plan

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core.optimum import efficiency
+from holdfast.core.plan.optimum import efficiency
 from holdfast.sim.window import kept_s
 
 COSTS = {"interval_s": 500.0, "save_s": 20.0, "restart_s": 200.0, "write_s": 60.0}

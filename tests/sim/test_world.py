@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core import optimum
-from holdfast.core.history import parse_text, to_lines
+from holdfast.core.history.text import parse_text, to_lines
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.restart import AllOf
-from holdfast.core.run import RunPolicy
-from holdfast.core.saves import EverySeconds
+from holdfast.core.plan import optimum
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.run.restart import AllOf
+from holdfast.core.save.policy import EverySeconds
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.rollback import Rollback, Rollbacks, Target
+from holdfast.core.run.rollback import Rollback, Rollbacks, Target
 from holdfast.errors import NoSuchCheckpoint
 from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skip_from, skips_lost
 from holdfast.journal.control import ControlInbox, request

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.events import Resume
-from holdfast.core.rollback import Wish
+from holdfast.core.run.rollback import Wish
 from holdfast.errors import NoGoodCheckpoint
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore

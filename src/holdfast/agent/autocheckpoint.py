@@ -1,7 +1,7 @@
 """The host agent's loop: notices in, signals out, and somebody who waits.
 
-It feeds `core.autocheckpoint` and carries out what that answers. While nothing is announced it
-sleeps until a source tells something: processes are looked at in a round alone.
+It feeds `core.daemon.autocheckpoint` and carries out what that answers. While nothing is announced
+it sleeps until a source tells something: processes are looked at in a round alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.agent.pidfds import Pidfds
 from holdfast.agent.release import ReleaseStep
 from holdfast.agent.signals import watch
 from holdfast.agent.worker import Inbox
-from holdfast.core import autocheckpoint_events as ev
-from holdfast.core.autocheckpoint import Autocheckpoint
+from holdfast.core.daemon import events as ev
+from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.durations import in_words
-from holdfast.core.notices import Notice
+from holdfast.core.notices.board import Notice
 from holdfast.journal.clocks import now_ns
 
 if TYPE_CHECKING:

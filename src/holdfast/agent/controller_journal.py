@@ -14,11 +14,11 @@ from typing import Any
 
 from holdfast.agent.tally import Tally
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import policy_json
 from holdfast.core.event_json import encode
-from holdfast.core.run_state import RunPolicy
+from holdfast.core.run import policy_json
+from holdfast.core.run.state import RunPolicy
+from holdfast.core.save import agree_events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
 from holdfast.journal.store import RunFolder

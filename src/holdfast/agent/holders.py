@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from holdfast.agent.device_number import device_number
 from holdfast.config import LISTENS_MARK
-from holdfast.core.autocheckpoint_events import Holder, ProcessId
+from holdfast.core.daemon.events import Holder, ProcessId
 
 DEVICES = ("/dev/accel*", "/dev/vfio/*", "/dev/nvidia*")
 # They hold devices for as long as the host is up, and have nothing to save. The kernel keeps 15

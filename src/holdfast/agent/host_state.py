@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.autocheckpoint_events import ProcessId
+from holdfast.core.daemon.events import ProcessId
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_plain
 from holdfast.journal.clocks import boot_id, read_clock_pair

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.holders import Sight
-from holdfast.core.autocheckpoint import Autocheckpoint
-from holdfast.core.autocheckpoint_events import Entry, Holder, Outcome, RoundReport
-from holdfast.core.notices import Announcement
+from holdfast.core.daemon.autocheckpoint import Autocheckpoint
+from holdfast.core.daemon.events import Entry, Holder, Outcome, RoundReport
+from holdfast.core.notices.board import Announcement
 from holdfast.journal.clocks import read_clock_pair
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.tree import RankCommand
 from holdfast.cache.seal import Seal
 from holdfast.core.events import Resume
-from holdfast.core.run import RunPolicy
+from holdfast.core.run.machine import RunPolicy
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.keep import Keep

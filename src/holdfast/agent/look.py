@@ -1,4 +1,4 @@
-"""A look at the ranks: their words and their processes, for the judge of hangs (`core.hang_judge`).
+"""A look at the ranks: their words and their processes, for the judge of hangs (`core.hang.judge`).
 
 Reading words costs nothing and /proc little; nothing here waits.
 """
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from holdfast.agent.ranks import RankPages, RankView
-from holdfast.core.hang_events import RankLook
+from holdfast.core.hang.events import RankLook
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import FIRST_CUSTOM_SPAN, SPAN_KINDS, UNNAMED_SPAN
 from holdfast.journal.words import RankWords

@@ -13,7 +13,7 @@ import select
 import signal
 from collections.abc import Callable
 
-from holdfast.core.autocheckpoint_events import ProcessId
+from holdfast.core.daemon.events import ProcessId
 
 
 class Pidfds:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import word
-from holdfast.core.asked import Asked
-from holdfast.core.hang import Pace
+from holdfast.core.hang.deadline import Pace
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import word
+from holdfast.core.save.asked import Asked
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import RankWords, WordsPage

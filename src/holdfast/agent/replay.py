@@ -15,11 +15,11 @@ from typing import Any
 
 from holdfast.agent.controller_journal import checksum
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import policy_json
 from holdfast.core.event_json import decode
-from holdfast.core.run import RunMachine, RunPolicy
+from holdfast.core.run import policy_json
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.save import agree_events as news
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument

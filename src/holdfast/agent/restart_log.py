@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core import events as ev
-from holdfast.core.run_state import Timer
+from holdfast.core.run.state import Timer
 
 # In this order; each lasts until its own moment. What was over before the one above it took 0.
 PHASES = ("detect", "drain", "wait", "choose", "record", "launch", "start")

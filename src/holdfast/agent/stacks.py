@@ -29,7 +29,7 @@ from holdfast.agent.stack_text import (
     main_thread,
     waits_for_others,
 )
-from holdfast.core.hang_events import RankStack
+from holdfast.core.hang.events import RankStack
 from holdfast.journal.layout import STACKS_SUFFIX
 
 LIMIT_S = 10.0  # for everything

@@ -19,9 +19,9 @@ from typing import Any
 
 from holdfast.agent.worker import Worker
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core.rollback import Wish
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns

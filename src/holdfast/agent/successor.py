@@ -17,7 +17,7 @@ from holdfast.agent.launch import attempt_folder, imports_path
 from holdfast.agent.output import RankOutput
 from holdfast.agent.standbys import TRIES, Standbys
 from holdfast.agent.tree import RankCommand
-from holdfast.core.run import RunMachine, State
+from holdfast.core.run.machine import RunMachine, State
 from holdfast.journal import gate
 from holdfast.journal.clocks import now_ns
 from holdfast.standby.devices import opened_by

@@ -1,9 +1,9 @@
 """`holdfast run`: the controller and this host's agent in one process.
 
-A loop over one selector feeds the pure machines (`core.run`, `core.host`) and carries out what they
-answer. Each input of the run's machine is journaled before it is acted on. Whatever touches the
-run store happens in threads of its own (`storekeeper`, `upkeep`), whatever touches a terminal too
-(`output`). The loop itself waits for events and for nothing else.
+A loop over one selector feeds the pure machines (`core.run`, `core.hosts`) and carries out what
+they answer. Each input of the run's machine is journaled before it is acted on. Whatever touches
+the run store happens in threads of its own (`storekeeper`, `upkeep`), whatever touches a terminal
+too (`output`). The loop itself waits for events and for nothing else.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from holdfast.agent.tree import RankCommand, become_subreaper
 from holdfast.agent.upkeep import Upkeep
 from holdfast.agent.worker import Inbox
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core import host
-from holdfast.core.notices import Notice
-from holdfast.core.run import RunMachine, State
-from holdfast.core.word import pack
+from holdfast.core.hosts import machine as host
+from holdfast.core.notices.board import Notice
+from holdfast.core.run.machine import RunMachine, State
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import pack
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
+from holdfast.core.save import agree_events as news
 
 
 class Tally:

@@ -19,15 +19,15 @@ from holdfast.agent.host_state import StateFolder, default_folder, read_status
 from holdfast.agent.release import ReleaseStep
 from holdfast.cli.seconds import Seconds
 from holdfast.config.trusted import Untrusted, own_uids
-from holdfast.core.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
+from holdfast.core.daemon.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
 from holdfast.core.durations import seconds_in_words
-from holdfast.core.notices import SECOND_NS
+from holdfast.core.notices.board import SECOND_NS
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.agent.autocheckpoint import HostAgent
-    from holdfast.core.autocheckpoint_events import Holder
-    from holdfast.core.notices import Notice
+    from holdfast.core.daemon.events import Holder
+    from holdfast.core.notices.board import Notice
     from holdfast.notices.protocol import Surroundings
     from holdfast.notices.registry import Wanted
 

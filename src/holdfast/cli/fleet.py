@@ -15,9 +15,9 @@ import click
 from holdfast.cli.door import console, say
 from holdfast.cli.seconds import Seconds
 from holdfast.config import tpu_endpoint
-from holdfast.core.fleet import Maintenance, Resource, diagnose, diagnose_slice
-from holdfast.core.machines import Machines
-from holdfast.core.recover import Act, Decision, RecoverPolicy
+from holdfast.core.hosts.fleet import Maintenance, Resource, diagnose, diagnose_slice
+from holdfast.core.hosts.recover import Act, Decision, RecoverPolicy
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, ConfigurationError
 from holdfast.journal.agreed import agree, agreed, differences
 from holdfast.journal.attempts import attempts

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.fleet import accept_option, agreed_machines, cloud, rows, show
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.fleet import Resource
+from holdfast.core.hosts.fleet import Resource
 from holdfast.errors import ConfigurationError
 
 
@@ -46,7 +46,7 @@ def health(
 
 
 def _of_run(name: str, store: str | None, accept_stored: bool) -> tuple[Resource, ...]:
-    from holdfast.core.recover import name_of
+    from holdfast.core.hosts.recover import name_of
     from holdfast.journal.machines import MachinesBook
 
     folder = open_run(name, store)

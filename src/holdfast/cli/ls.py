@@ -15,7 +15,7 @@ from holdfast.cli.door import coloured_line, say
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.redact import redacted_text
-from holdfast.core.rollback import Wish, prevailing, way_back
+from holdfast.core.run.rollback import Wish, prevailing, way_back
 from holdfast.core.visible import clean
 from holdfast.errors import HoldfastError
 from holdfast.journal.attempts import Attempts, attempts, lineage

@@ -15,7 +15,7 @@ from holdfast.cli.fleet import (
 )
 from holdfast.cli.places import open_run, store_option
 from holdfast.cli.seconds import Seconds
-from holdfast.core.recover import Act, RecoverPolicy
+from holdfast.core.hosts.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError
 
 SECOND_NS = 1_000_000_000

@@ -11,14 +11,14 @@ import click
 
 from holdfast.cli.fleet import accept_option, agreed_machines, cloud, looking_options, tell
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.fleet import Outcome, to_rehearse
-from holdfast.core.recover import name_of
+from holdfast.core.hosts.fleet import Outcome, to_rehearse
+from holdfast.core.hosts.recover import name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 from holdfast.journal.machines import MachinesBook
 from holdfast.provision.cloud_tpu.requests import ALPHA
 
 if TYPE_CHECKING:
-    from holdfast.core.facts import NoticeFact
+    from holdfast.core.ledger.facts import NoticeFact
     from holdfast.provision.cloud_tpu.client import CloudTpu
     from holdfast.rehearse.hearing import Hearing
 

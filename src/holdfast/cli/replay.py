@@ -9,7 +9,7 @@ import click
 from holdfast.agent import replay as night
 from holdfast.cli.places import open_run, store_option
 from holdfast.core import events as ev
-from holdfast.core.trace_lines import event_line, seconds, trace_lines
+from holdfast.core.run.trace_lines import event_line, seconds, trace_lines
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_USER_FAILURE, ConfigurationError, JournalError
 from holdfast.journal.reader import read_journal

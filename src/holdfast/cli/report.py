@@ -162,7 +162,7 @@ def _of_history(
     """What a history file says; `now` is on its own clock."""
     from holdfast.cli.parameters import OF_A_FILE
     from holdfast.cli.report_page import Source
-    from holdfast.core.facts import RunFact
+    from holdfast.core.ledger.facts import RunFact
     from holdfast.core.ledger.incremental import Ledger
     from holdfast.journal.gathered import gathered
     from holdfast.journal.history_file import read_history

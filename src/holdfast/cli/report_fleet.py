@@ -15,7 +15,7 @@ from holdfast.cli.door import console
 from holdfast.cli.files import write_file
 from holdfast.cli.moments import moment_ns
 from holdfast.config import run_store, scratch_folder, summaries_folder
-from holdfast.core.summary import Window, rolling
+from holdfast.core.ledger.summary import Window, rolling
 from holdfast.journal.store import RunStore
 
 if TYPE_CHECKING:

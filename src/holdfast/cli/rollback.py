@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.rollback import Wish, target_words
+from holdfast.core.run.rollback import Wish, target_words
 from holdfast.errors import ConfigurationError, NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.journal.control import request
 from holdfast.journal.lease import LeaseState, view

@@ -24,11 +24,11 @@ from holdfast.config import inherited_environment, listens, machine_started_unix
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
 from holdfast.core import events as ev
-from holdfast.core.facts import DONE
-from holdfast.core.fleet import LOSS_CAUSES
-from holdfast.core.notice_plan import NoticePolicy, OnNotice
-from holdfast.core.notices import Notice
-from holdfast.core.run import RunPolicy
+from holdfast.core.hosts.fleet import LOSS_CAUSES
+from holdfast.core.ledger.facts import DONE
+from holdfast.core.notices.board import Notice
+from holdfast.core.notices.plan import NoticePolicy, OnNotice
+from holdfast.core.run.machine import RunPolicy
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.export.asked import parse
 from holdfast.journal.adopt import adopt

@@ -19,8 +19,8 @@ from holdfast.cli.fleet import (
 )
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
-from holdfast.core.machines import Buy, Machines, checked, prefix_for
-from holdfast.core.recover import Act, RecoverPolicy, name_of
+from holdfast.core.hosts.recover import Act, RecoverPolicy, name_of
+from holdfast.core.hosts.wanted import Buy, Machines, checked, prefix_for
 from holdfast.errors import ConfigurationError
 from holdfast.journal.agreed import agree
 from holdfast.journal.machines import replace_machines, write_machines

@@ -23,7 +23,7 @@ from holdfast.config.trusted import own_uids
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.core.saves import SavePolicy
+    from holdfast.core.save.policy import SavePolicy
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"

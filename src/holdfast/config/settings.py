@@ -39,9 +39,9 @@ from holdfast.config.kinds import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.core.hang import HangPolicy
-    from holdfast.core.restart import RestartPolicy
-    from holdfast.core.saves import SavePolicy
+    from holdfast.core.hang.deadline import HangPolicy
+    from holdfast.core.run.restart import RestartPolicy
+    from holdfast.core.save.policy import SavePolicy
 
 PREFIX = "HOLDFAST_"
 _T = TypeVar("_T")
@@ -260,20 +260,20 @@ class Settings:
 
     def save_policy(self) -> SavePolicy:
         """When to save: at the intervals that were set, whichever is due; else the optimum."""
-        from holdfast.core import saves
+        from holdfast.core.save import policy as saves
 
         return _fixed(self.save_every_s, self.save_every_steps) or saves.Optimal()
 
     def snapshot_policy(self) -> SavePolicy:
         """When to copy to memory, likewise."""
-        from holdfast.core import saves
+        from holdfast.core.save import policy as saves
 
         return _fixed(self.snapshot_every_s, self.snapshot_every_steps) or saves.IN_MEMORY
 
     def hang_policy(self) -> HangPolicy:
         """When a run counts as hung: learned, never, or after so many seconds without a step."""
-        from holdfast.core.hang import OFF as NEVER
-        from holdfast.core.hang import HangPolicy
+        from holdfast.core.hang.deadline import OFF as NEVER
+        from holdfast.core.hang.deadline import HangPolicy
 
         if not isinstance(self.hang, str):
             return HangPolicy(step_ns=round(self.hang * 1e9))
@@ -284,7 +284,7 @@ class Settings:
 
     def restart_policy(self) -> RestartPolicy:
         """When to start again after a failure: `max_failures` is the budget."""
-        from holdfast.core import restart
+        from holdfast.core.run import restart
 
         return (
             restart.HopelessCauses()
@@ -298,7 +298,7 @@ class Settings:
 
 def _fixed(seconds: float | None, steps: int | None) -> SavePolicy | None:
     """The policy of the intervals that were set, whichever is due; None: none was."""
-    from holdfast.core import saves
+    from holdfast.core.save import policy as saves
 
     by_time = None if seconds is None else saves.EverySeconds(seconds)
     by_steps = None if steps is None else saves.EverySteps(steps)

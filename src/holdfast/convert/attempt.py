@@ -11,7 +11,7 @@ from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.seen import Paused, Restoring, Stepped
 from holdfast.convert.writers import Judged, LogWriters
 from holdfast.core.durations import in_words
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 
 
 @dataclass(slots=True)

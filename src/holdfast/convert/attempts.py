@@ -15,7 +15,7 @@ from holdfast.convert.place import Frame, Row, usual_ns
 from holdfast.convert.place import place as placed_rows
 from holdfast.convert.seen import Place
 from holdfast.convert.told import NO_TIMES, tell
-from holdfast.core.facts import AttemptFact, Fact, SpanFact, StepsFact
+from holdfast.core.ledger.facts import AttemptFact, Fact, SpanFact, StepsFact
 
 UNKNOWN = "unknown"
 

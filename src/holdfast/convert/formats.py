@@ -14,7 +14,7 @@ from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Began, NewFile, Seen
 from holdfast.convert.story import Story
-from holdfast.core.facts import Fact
+from holdfast.core.ledger.facts import Fact
 from holdfast.errors import ConfigurationError
 
 

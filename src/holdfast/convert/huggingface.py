@@ -25,7 +25,7 @@ from holdfast.convert.seen import (
     Stepped,
 )
 from holdfast.convert.tensorboard import curves, event_files
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
 WARM_UP = "startup"

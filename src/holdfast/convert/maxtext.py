@@ -29,7 +29,7 @@ from holdfast.convert.seen import (
     Stepped,
 )
 from holdfast.convert.stamps import Clock, clock_of, in_order
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 
 WARM_UP = "compile"
 MAX_DIGITS = 18  # of a number in a log

@@ -25,8 +25,8 @@ from holdfast.convert.seen import (
     Stepped,
 )
 from holdfast.convert.writers import Judged
-from holdfast.core.facts import Fact, RestoreFact, RunFact, SpanFact
-from holdfast.core.word import MAX_STEP
+from holdfast.core.ledger.facts import Fact, RestoreFact, RunFact, SpanFact
+from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import ConfigurationError
 
 HOLD = 4096  # rows are placed when so many more are known

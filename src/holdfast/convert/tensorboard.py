@@ -17,7 +17,7 @@ from holdfast.convert.asked import NS_PER_S, Asked
 from holdfast.convert.events import Scalar, scalars
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Alive, Began, Ended, Paused, Place, Seen, Stepped
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
 WARM_UP = "startup"

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core import agree_events
 from holdfast.core.events import Resume
-from holdfast.core.notices import Notice
-from holdfast.core.restart import Restart
-from holdfast.core.rollback import Rollback, Wish
+from holdfast.core.notices.board import Notice
+from holdfast.core.run.restart import Restart
+from holdfast.core.run.rollback import Rollback, Wish
+from holdfast.core.save import agree_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CarryOut:
-    """Do what the agreement says (core.agree_events): publish a word, commit a set.
+    """Do what the agreement says (core.save.agree_events): publish a word, commit a set.
 
     `deadline_ns` goes into the ranks' pages with an order.
     """

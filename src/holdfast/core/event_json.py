@@ -8,7 +8,6 @@ from enum import Enum
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
-from holdfast.core import agree_events
 from holdfast.core.events import (
     Chosen,
     Event,
@@ -25,9 +24,10 @@ from holdfast.core.events import (
     Waited,
 )
 from holdfast.core.exits import Exit, RankReport
-from holdfast.core.hang_events import RankLook, RankStack
-from holdfast.core.notices import Notice, NoticeAction, NoticeState, Scope
-from holdfast.core.rollback import Wish
+from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState, Scope
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events
 
 _T = TypeVar("_T")
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core import agree_events
 from holdfast.core.exits import Exit
-from holdfast.core.hang_events import Examined as Examined
-from holdfast.core.hang_events import StacksCollected as StacksCollected
-from holdfast.core.hang_events import Suspended as Suspended
-from holdfast.core.notices import Notice
-from holdfast.core.rollback import Wish
-from holdfast.core.tier_events import BuffersReady as BuffersReady
-from holdfast.core.tier_events import DrainCommitFailed as DrainCommitFailed
-from holdfast.core.tier_events import DrainCommitted as DrainCommitted
-from holdfast.core.tier_events import Drained as Drained
-from holdfast.core.tier_events import DrainFailed as DrainFailed
-from holdfast.core.tier_events import Draining as Draining
-from holdfast.core.tier_events import Sealed as Sealed
-from holdfast.core.tier_events import SealFailed as SealFailed
-from holdfast.core.tier_events import TierEvent as TierEvent
+from holdfast.core.hang.events import Examined as Examined
+from holdfast.core.hang.events import StacksCollected as StacksCollected
+from holdfast.core.hang.events import Suspended as Suspended
+from holdfast.core.notices.board import Notice
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events
+from holdfast.core.save.tier_events import BuffersReady as BuffersReady
+from holdfast.core.save.tier_events import DrainCommitFailed as DrainCommitFailed
+from holdfast.core.save.tier_events import DrainCommitted as DrainCommitted
+from holdfast.core.save.tier_events import Drained as Drained
+from holdfast.core.save.tier_events import DrainFailed as DrainFailed
+from holdfast.core.save.tier_events import Draining as Draining
+from holdfast.core.save.tier_events import Sealed as Sealed
+from holdfast.core.save.tier_events import SealFailed as SealFailed
+from holdfast.core.save.tier_events import TierEvent as TierEvent
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 NOTICE_TIMER = "notice"  # its firing may order a save, as a request does
@@ -144,7 +144,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """News about saves: a rank's progress and answers, a commit's outcome (core.agree_events)."""
+    """News about saves: a rank's progress and answers, a commit's outcome (save.agree_events)."""
 
     at_ns: int
     attempt: int

@@ -1,7 +1,7 @@
 """Why a rank's process ended, as a table, and which of several ranks' ends was the cause.
 
 `classify` answers for one process, `root_cause` for an attempt. Causes are few, and each is there
-because something is decided differently for it (`core.restart`); the words are for people.
+because something is decided differently for it (`core.run.restart`); the words are for people.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RankReport:
     """The exception that ended a rank: its type's name, text, `file:line`, and whole traceback.
 
     `declared`: the script itself gave up (`run.fail`), and may have asked to go back to
-    `rollback_to` (core.rollback.Target) and to skip batches from there.
+    `rollback_to` (core.run.rollback.Target) and to skip batches from there.
     """
 
     type: str

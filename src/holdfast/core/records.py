@@ -12,8 +12,8 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.ledger.kinds import BACKOFF, STOPPED
-from holdfast.core.notices import MOST_ANNOUNCED, Announcement
-from holdfast.core.restart import Restart
+from holdfast.core.notices.board import MOST_ANNOUNCED, Announcement
+from holdfast.core.run.restart import Restart
 
 
 def attempt_start(attempt: int, at_ns: int) -> act.Record:

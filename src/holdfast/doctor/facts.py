@@ -24,7 +24,7 @@ class RunRecord:
 
     @property
     def need_s(self) -> float | None:
-        """From an order to the durable set, as `core.notice_plan.SaveTime` has it.
+        """From an order to the durable set, as `core.notices.plan.SaveTime` has it.
 
         Two steps, the copy, the write of what is in memory and newer than the store, and its own.
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
 from holdfast.export.outlet import Look

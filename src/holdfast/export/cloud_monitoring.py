@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.core.summary import ROLLING_S
+from holdfast.core.ledger.summary import ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
 from holdfast.export.familiar import badput_by_type, percent_of

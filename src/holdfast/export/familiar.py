@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.summary import ALL
+from holdfast.core.ledger.summary import ALL
 from holdfast.export.sample import Sample
 
 CUSTOM = "CUSTOM_BADPUT_EVENTS"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from holdfast.core.exits import HISTORY_CAUSE
-from holdfast.core.facts import DONE
 from holdfast.core.ledger.account import NS_PER_S
-from holdfast.core.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
+from holdfast.core.ledger.facts import DONE
+from holdfast.core.ledger.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
 from holdfast.export.sample import Sample
 from holdfast.runs.state import STATES
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.summary import RunSummary
+from holdfast.core.ledger.summary import RunSummary
 from holdfast.export.sample import Sample
 
 QUEUE = 32

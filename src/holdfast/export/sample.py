@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.core.alerts import AlertPolicy
-from holdfast.core.hang import Experience, HangPolicy, step_limit
+from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
-from holdfast.core.summary import ALL, RunSummary
+from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.journal.attempts import Attempts, crash_loop
 from holdfast.journal.heard import DISK, MEMORY, Kept
 from holdfast.journal.layout import Phase

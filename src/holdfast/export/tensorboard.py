@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.summary import ALL, ROLLING_S
+from holdfast.core.ledger.summary import ALL, ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look

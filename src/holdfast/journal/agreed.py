@@ -18,7 +18,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from holdfast.config import agreed_folder
-from holdfast.core.machines import Machines
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, make_folder, read_json, write_atomic
 from holdfast.journal.store import RunFolder

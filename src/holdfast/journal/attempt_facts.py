@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.facts import AttemptFact, RestoreFact
+from holdfast.core.ledger.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import ATTEMPT_FILE, END_FILE, launched_and_ended
 from holdfast.journal.first_step import FirstStep
 from holdfast.journal.rank_steps import AttemptSteps, UnderWay

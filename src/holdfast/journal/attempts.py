@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.facts import DONE
-from holdfast.core.rollback import Rollback
+from holdfast.core.ledger.facts import DONE
+from holdfast.core.run.rollback import Rollback
 from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,

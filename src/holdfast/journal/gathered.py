@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.facts import Fact
-from holdfast.core.history import History
+from holdfast.core.history.text import History
 from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.facts import Fact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.rank_steps import Ints

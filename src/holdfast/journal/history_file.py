@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from holdfast.core.facts import Fact
-from holdfast.core.history import History, parse, to_lines
+from holdfast.core.history.text import History, parse, to_lines
+from holdfast.core.ledger.facts import Fact
 from holdfast.errors import ConfigurationError, HistoryError, StoreUnavailable
 
 BLOCK_BYTES = 1 << 18  # large enough for the block-wise reader, small beside what it reads

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.fleet import Condition
-from holdfast.core.machines import Machines
-from holdfast.core.recover import Phase, Record
+from holdfast.core.hosts.fleet import Condition
+from holdfast.core.hosts.recover import Phase, Record
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,

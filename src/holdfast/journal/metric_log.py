@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.core.word import MAX_STEP
+from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import JournalError
 from holdfast.journal.fields import whole
 from holdfast.journal.folders import attempt_folders

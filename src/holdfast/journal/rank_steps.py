@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.core.facts import RestoreFact
+from holdfast.core.ledger.facts import RestoreFact
 from holdfast.journal.layout import Flag, Kind
 from holdfast.journal.reader import Records
 

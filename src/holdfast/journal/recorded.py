@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,
@@ -21,7 +22,6 @@ from holdfast.core.facts import (
     WaitFact,
     subject,
 )
-from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from holdfast.core.exits import Exit
-from holdfast.core.rollback import Wish, wishes_of
+from holdfast.core.run.rollback import Wish, wishes_of
 from holdfast.errors import HoldfastError
 from holdfast.journal import control
 from holdfast.journal.attempts import Attempts, attempts

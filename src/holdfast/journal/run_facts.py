@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from holdfast.core.facts import Fact, RunFact, SeenFact, WaitFact
+from holdfast.core.ledger.facts import Fact, RunFact, SeenFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.errors import JournalError
 from holdfast.journal.attempt_facts import Attempt, Attempts, Open, Place

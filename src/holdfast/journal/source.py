@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.word import MAX_STEP
+from holdfast.core.save.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.fields import printable
 from holdfast.journal.heard import Told, may_tell, parse_input

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
+from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
-from holdfast.core.notices import MOST_ANNOUNCED
+from holdfast.core.notices.board import MOST_ANNOUNCED
 from holdfast.journal.fields import MAX_ATTEMPT, text, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.word import MAX_STEP, Agreed, unpack
+from holdfast.core.save.word import MAX_STEP, Agreed, unpack
 from holdfast.errors import JournalError
 from holdfast.journal.layout import (
     HEADER_BYTES,

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said, moment_ns
 

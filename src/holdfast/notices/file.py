@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.config.trusted import Untrusted, check_folders, open_trusted
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 
@@ -41,8 +41,8 @@ def read_text(text: str, written_unix_ns: int) -> Told:
     """What a line or a whole file means: nothing, `withdrawn`, a deadline, or JSON with more.
 
     A deadline is a number of seconds from when it was written, or a date and time with its zone
-    (2026-11-20T21:00:00Z). JSON may have `deadline`, `action` and `state` (as in `core.notices`),
-    `id` and `words`. Raises ValueError for anything else.
+    (2026-11-20T21:00:00Z). JSON may have `deadline`, `action` and `state` (as in
+    `core.notices.board`), `id` and `words`. Raises ValueError for anything else.
     """
     text = text.strip()
     if text.startswith("{"):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
+from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said, moment_ns
 

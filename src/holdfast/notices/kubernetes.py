@@ -16,7 +16,7 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.found import SERVICE_ACCOUNT
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said

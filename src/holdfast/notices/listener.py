@@ -1,8 +1,8 @@
 """Listens to all sources of a host, in one thread, and survives whatever they do.
 
 Each notice is handed on once. Each watch of a source is a task of its own: its trouble is counted,
-told once until it is over, and tried again with jitter (`core.backoff`); it stops no other watch,
-and never reaches the run.
+told once until it is over, and tried again with jitter (`core.hosts.backoff`); it stops no other
+watch, and never reaches the run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.backoff import SECOND_NS, Backoff
-from holdfast.core.notices import Notice
+from holdfast.core.hosts.backoff import SECOND_NS, Backoff
+from holdfast.core.notices.board import Notice
 from holdfast.notices.protocol import (
     Clocks,
     Source,

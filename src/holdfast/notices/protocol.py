@@ -15,7 +15,8 @@ A `Source` has a `name` and `watches`, functions that each make an async generat
 
 - One watch asks about one thing: whatever can fail alone is watched alone, because the trouble of
   one watch stops no other.
-- Yield a list after each answer that made sense, of the `core.notices.Notice`s that are new in it:
+- Yield a list after each answer that made sense, of the `core.notices.board.Notice`s that are new
+  in it:
   mostly none. An answer ends the watch's trouble.
 - Yield what has changed, not what is so: a notice when an event is announced, another one when its
   state or deadline changes, one in state WITHDRAWN when it is cancelled, over or gone. Compare what
@@ -41,7 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from holdfast.core.notices import Notice, on_our_clock
+from holdfast.core.notices.board import Notice, on_our_clock
 
 READ_LIMIT_CHARS = 4096
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from holdfast.config.kinds import AUTO, OFF
-from holdfast.core.backoff import SECOND_NS, Backoff
+from holdfast.core.hosts.backoff import SECOND_NS, Backoff
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
 from holdfast.notices.protocol import Source, SourceModule, Surroundings, Tools

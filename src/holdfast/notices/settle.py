@@ -12,8 +12,8 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.core.backoff import SECOND_NS, Backoff
-from holdfast.core.notices import Notice
+from holdfast.core.hosts.backoff import SECOND_NS, Backoff
+from holdfast.core.notices.board import Notice
 from holdfast.notices.protocol import Clocks, Settles, Surroundings, Tools, Trouble
 from holdfast.notices.registry import Wanted
 

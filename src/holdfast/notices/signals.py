@@ -12,7 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from holdfast.core.notices import SECOND_NS, Notice, NoticeAction
+from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, Surroundings, Tools, Watch
 

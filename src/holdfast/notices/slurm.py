@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.core.notices import SECOND_NS, NoticeAction, NoticeState
+from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said

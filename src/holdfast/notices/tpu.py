@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.notices import NoticeAction, NoticeState, Scope
+from holdfast.core.notices.board import NoticeAction, NoticeState, Scope
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Memory, Said, moment_ns

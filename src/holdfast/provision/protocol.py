@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.core.fleet import Outcome, Resource
-from holdfast.core.machines import Machines
+from holdfast.core.hosts.fleet import Outcome, Resource
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import HoldfastError
 
 RUN_LABEL = "holdfast-run"  # its value is the run's id

@@ -1,4 +1,4 @@
-"""Carries out what `core.recover` decides: looks, writes the intent down, acts, and looks again.
+"""Carries out what `core.hosts.recover` decides: look, write the intent down, act, look again.
 
 The order is the point. Before an act: the run's lease, the record read again under it, and the
 intent on disk. So an act is never decided by one and carried out by another, and what a crash
@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from holdfast.core.fleet import HOST_LOST, LOSS_CAUSE, Outcome
-from holdfast.core.machines import Machines
-from holdfast.core.recover import (
+from holdfast.core.hosts.fleet import HOST_LOST, LOSS_CAUSE, Outcome
+from holdfast.core.hosts.recover import (
     Act,
     Action,
     Decision,
@@ -29,6 +28,7 @@ from holdfast.core.recover import (
     name_of,
     waiting_for,
 )
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import RunHeld
 from holdfast.provision.protocol import Answer, Provider, ProviderError
 

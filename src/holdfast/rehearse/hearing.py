@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.core.facts import Fact, NoticeFact
+from holdfast.core.ledger.facts import Fact, NoticeFact
 from holdfast.journal.live import live_journals
 from holdfast.journal.rank_steps import Ints
 from holdfast.journal.remote import refresh

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.config import rank_mark
-from holdfast.core.run import RunPolicy
+from holdfast.core.run.machine import RunPolicy
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.folders import journal_names

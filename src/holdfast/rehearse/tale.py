@@ -11,10 +11,10 @@ from pathlib import Path
 
 from holdfast.agent.replay import inputs
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
-from holdfast.core.run import RunMachine, RunPolicy
-from holdfast.core.word import Order
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import Order
 from holdfast.journal.reader import read_journal
 
 

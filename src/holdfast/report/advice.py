@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.holding import STATE_WORDS
 from holdfast.core.ledger.kinds import BACKOFF
+from holdfast.core.run.holding import STATE_WORDS
 from holdfast.report.kinds import words_of
 from holdfast.report.words import duration
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.core.metrics import price_chip_ns
+from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.report.findings import Findings, Restart, Saves
 
 FORMAT = 1

@@ -20,7 +20,7 @@ from rich.table import Table as Rich
 from rich.text import Text
 
 from holdfast.core.ledger.account import NS_PER_S
-from holdfast.core.summary import RunSummary, Spent, Window, fleet
+from holdfast.core.ledger.summary import RunSummary, Spent, Window, fleet
 from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of

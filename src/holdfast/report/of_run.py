@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.ledger.summary import ROLLING_S, spent_of
 from holdfast.core.redact import redacted
-from holdfast.core.summary import ROLLING_S, spent_of
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
 from holdfast.journal.recorded import Recorded

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.ledger.account import Disruption
-from holdfast.core.metrics import price_chip_ns
+from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.findings import Evidence, Findings

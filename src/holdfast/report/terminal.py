@@ -19,7 +19,7 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
-from holdfast.core.metrics import price_chip_ns
+from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import Evidence, Findings

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from holdfast.core.summary import ALL, Loss, RunSummary, Spent
+from holdfast.core.ledger.summary import ALL, Loss, RunSummary, Spent
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none

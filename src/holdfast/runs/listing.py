@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.core.summary import ALL, RunSummary, Spent, Window, rolling
+from holdfast.core.ledger.summary import ALL, RunSummary, Spent, Window, rolling
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.names import check_name

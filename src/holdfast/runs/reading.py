@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.account import Account
-from holdfast.core.summary import RunSummary, Spent, Window, spent_of
+from holdfast.core.ledger.summary import RunSummary, Spent, Window, spent_of
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import Attempts, attempts, lineage
 from holdfast.journal.lease import LeaseState, LeaseView, view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.durations import in_words
-from holdfast.core.holding import STATE_WORDS
+from holdfast.core.run.holding import STATE_WORDS
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, Attempts
 from holdfast.journal.lease import SILENT_AFTER_S, LastWords, LeaseState, LeaseView

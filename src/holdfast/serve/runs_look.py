@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.alerts import LIVE_STATES, URGENCY, Alert, AlertPolicy, alerts
-from holdfast.core.summary import ALL, RunSummary, Window
+from holdfast.core.ledger.summary import ALL, RunSummary, Window
 from holdfast.core.visible import clean
 from holdfast.journal.store import RunStore
 from holdfast.report.page import environment

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from holdfast.core.alerts import LIVE_STATES
-from holdfast.core.summary import RunSummary
+from holdfast.core.ledger.summary import RunSummary
 from holdfast.runs.state import STATES
 
 PAGE_ROWS = 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.alerts import LIVE_STATES, SECOND_NS, Vital
-from holdfast.core.summary import RunSummary
+from holdfast.core.ledger.summary import RunSummary
 from holdfast.errors import HoldfastError
 from holdfast.export.sample import Sample, sample_of
 from holdfast.journal.attempts import crash_loop

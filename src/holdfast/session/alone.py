@@ -13,14 +13,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import agree_events as news
 from holdfast.core.events import Resume
-from holdfast.core.facts import DONE
-from holdfast.core.holding import held_words
+from holdfast.core.ledger.facts import DONE
 from holdfast.core.ledger.kinds import STOPPED
-from holdfast.core.rollback import Rollbacks, wish_words
-from holdfast.core.saves import SavePolicy
-from holdfast.core.saving import Saving
+from holdfast.core.run.holding import held_words
+from holdfast.core.run.rollback import Rollbacks, wish_words
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.policy import SavePolicy
+from holdfast.core.save.saving import Saving
 from holdfast.errors import (
     EXIT_DONE,
     EXIT_SAVED_START_ME_AGAIN,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.core.word import Order, is_durable, unpack
+from holdfast.core.save.word import Order, is_durable, unpack
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.writer import JournalWriter

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from holdfast.core.agree_rank import (
+from holdfast.core.save.agree_rank import (
     Answer,
     after_loop,
     at_boundary,
@@ -20,8 +20,8 @@ from holdfast.core.agree_rank import (
     is_settled,
     while_waiting,
 )
+from holdfast.core.save.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.core.visible import sentence
-from holdfast.core.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word

@@ -1,8 +1,9 @@
 """The conductor: what a supervisor does for a run's saves, for a script that has none.
 
 `python train.py` gets the same saves as `holdfast run -- python train.py`: this thread reads the
-rank's words, drives `core.saving` and stores orders and verdicts in the same page. It also copies
-the journal to the run store and keeps the lease. What it cannot do is bring a dead process back.
+rank's words, drives `core.save.saving` and stores orders and verdicts in the same page. It also
+copies the journal to the run store and keeps the lease. What it cannot do is bring a dead process
+back.
 
 Of several ranks without a supervisor, rank 0's conductor leads: the others' words come to it, and
 its orders go to them, through `Others`.
@@ -15,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.core import agree_events as news
-from holdfast.core.asked import Asked
-from holdfast.core.saving import Saving
-from holdfast.core.word import Agreed, Order, pack, unpack
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.asked import Asked
+from holdfast.core.save.saving import Saving
+from holdfast.core.save.word import Agreed, Order, pack, unpack
 from holdfast.errors import HoldfastError, RunHeld
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from holdfast.core.events import Resume
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.word import Order, unpack
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     ConfigurationError,

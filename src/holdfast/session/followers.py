@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.word import Order, unpack
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.holder import Holder, Sign, look

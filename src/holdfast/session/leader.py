@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 from holdfast.core.events import Resume
-from holdfast.core.saves import SavePolicy
-from holdfast.core.saving import Saving
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.policy import SavePolicy
+from holdfast.core.save.saving import Saving
+from holdfast.core.save.word import Order, unpack
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Phase, Word

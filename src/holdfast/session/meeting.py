@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.core.durations import seconds_in_words
-from holdfast.core.word import Order, unpack
+from holdfast.core.save.word import Order, unpack
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     EXIT_USER_FAILURE,

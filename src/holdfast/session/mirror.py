@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.core.word import Agreed, pack
+from holdfast.core.save.word import Agreed, pack
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.holder import Holder
 from holdfast.journal.layout import Word

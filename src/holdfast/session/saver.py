@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.word import Order, buffer_of, is_durable, pack, unpack
+from holdfast.core.save.word import Order, buffer_of, is_durable, pack, unpack
 from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word

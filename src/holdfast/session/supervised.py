@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from holdfast.config import RankEnvironment
 from holdfast.core.events import Resume
-from holdfast.core.word import Order
+from holdfast.core.save.word import Order
 from holdfast.errors import (
     EXIT_USER_FAILURE,
     ConfigurationError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from holdfast.core.saving import Saving
+from holdfast.core.save.saving import Saving
 from holdfast.sim.training import Training
 
 DRIFT = 20  # a fold is no longer than a twentieth of what was seen: intervals follow from that

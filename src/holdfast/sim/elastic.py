@@ -1,8 +1,8 @@
 """The slices of a simulated fleet: which are whole, which the run trains on, what is expected.
 
-What is done about it is decided by `core.elastic`; here its question is put together, each time
-that a host goes or comes. A place belongs to one slice for good: an idle host of a slice that is
-not whole helps no other one.
+What is done about it is decided by `core.hosts.elastic`; here its question is put together, each
+time that a host goes or comes. A place belongs to one slice for good: an idle host of a slice that
+is not whole helps no other one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from holdfast.core.elastic import Start, TakeIn, View, before_launch, while_training
+from holdfast.core.hosts.elastic import Start, TakeIn, View, before_launch, while_training
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.faults import FaultStream
 from holdfast.sim.hosts import Hosts

@@ -22,7 +22,7 @@ class Fleet:
     A rack and a slice are so many neighbouring hosts that can be lost together; 0: there is no such
     domain. `spares` are hosts that are there and idle. With `elastic` the run goes on without the
     slices that have lost a host, on at least `least_slices` of them, where that pays
-    (`core.elastic`).
+    (`core.hosts.elastic`).
     """
 
     hosts: int = 1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.core.history_line import shorten
+from holdfast.core.history.line import shorten
 from holdfast.sim.faults import IN_PLACE, Cause
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, Row
 from holdfast.sim.traces import Change

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, log
 
-from holdfast.core.pattern import Costs, Pattern, Rates, shares
+from holdfast.core.plan.pattern import Costs, Pattern, Rates, shares
 from holdfast.sim.buying import ALWAYS, Way
 from holdfast.sim.durations import in_words
 from holdfast.sim.laws import Exponential, Fixed

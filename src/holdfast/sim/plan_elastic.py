@@ -3,8 +3,8 @@
 Goodput weighs chips: a slice that does not train is scheduling badput, as in the ledger. That a
 slice is lost costs the restart that any failure costs. That it comes back costs another one, after
 an agreed save, which is a failure that is announced in time: nothing is lost by it. Where that does
-not pay, the slice waits for the next failure. Which it is, is asked of `core.elastic`, for a state
-as it is on average: so a plan and a run have one policy.
+not pay, the slice waits for the next failure. Which it is, is asked of `core.hosts.elastic`, for a
+state as it is on average: so a plan and a run have one policy.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-from holdfast.core.elastic import Start, TakeIn, View, before_launch, while_training
-from holdfast.core.slices_away import at_least, share_training, share_training_beyond
+from holdfast.core.hosts.elastic import Start, TakeIn, View, before_launch, while_training
+from holdfast.core.plan.slices_away import at_least, share_training, share_training_beyond
 from holdfast.sim.clock import to_ns
 from holdfast.sim.model import Scenario
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import exp, expm1
 
-from holdfast.core import spares
-from holdfast.core.optimum import exact_interval_s
-from holdfast.core.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
-from holdfast.core.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
-from holdfast.core.replaced import whole
+from holdfast.core.plan import spares
+from holdfast.core.plan.optimum import exact_interval_s
+from holdfast.core.plan.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
+from holdfast.core.plan.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
+from holdfast.core.plan.replaced import whole
 from holdfast.sim import plan_away
 from holdfast.sim.laws import Exponential, Fixed, Law
 from holdfast.sim.model import Recovery
@@ -198,8 +198,8 @@ def waiting(question: Question) -> Waiting:
     Hosts are lost while the run waits, too. Where another one comes after a wait of w, the run has
     them all if none was lost within the last w: e^(−λw), for any law of the wait. Of the losses a
     share p finds no spare; spares that are used up change slowly against the waits, so that the run
-    has its hosts for 1 − p + p·e^(−λw) of the time. Where hosts are repaired, too: `core.replaced`.
-    Of racks and slices, which take several spares at once: `plan_away`.
+    has its hosts for 1 − p + p·e^(−λw) of the time. Where hosts are repaired, too:
+    `core.plan.replaced`. Of racks and slices, which take several spares at once: `plan_away`.
     """
     scenario, recovery = question.scenario, question.scenario.recovery
     count, rate = scenario.fleet.spares, sum(by_cause(question)[1:])

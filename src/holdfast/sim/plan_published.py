@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from holdfast.core.first_order import (
+from holdfast.core.ledger.metrics import estimated_runtime_goodput
+from holdfast.core.plan.first_order import (
     TwoIntervals,
     linear_efficiency,
     predicted_interval_s,
@@ -12,7 +13,6 @@ from holdfast.core.first_order import (
     two_level_intervals,
     two_level_waste,
 )
-from holdfast.core.metrics import estimated_runtime_goodput
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import Outlook, costs_of, mean_hang_s, rates_of
 

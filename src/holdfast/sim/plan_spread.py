@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core.pattern import Costs, Pattern, Rates, in_vain
+from holdfast.core.plan.pattern import Costs, Pattern, Rates, in_vain
 from holdfast.sim.laws import Exponential, Law, Weibull
 from holdfast.sim.plan_changes import with_saves
 from holdfast.sim.plan_input import Question

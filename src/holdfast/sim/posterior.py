@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import log, sqrt
 from typing import TYPE_CHECKING
 
-from holdfast.core.spares import enough
+from holdfast.core.plan.spares import enough
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
 
-from holdfast.core.restart import DEFAULT, RestartPolicy
-from holdfast.core.run import RunPolicy
-from holdfast.core.saves import IN_MEMORY, EverySeconds, Never, Optimal, SavePolicy
+from holdfast.core.run.machine import RunPolicy
+from holdfast.core.run.restart import DEFAULT, RestartPolicy
+from holdfast.core.save.policy import IN_MEMORY, EverySeconds, Never, Optimal, SavePolicy
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import FaultStream

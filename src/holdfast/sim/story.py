@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.facts import (
     AttemptFact,
     Fact,
     FaultFact,
@@ -18,7 +19,6 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 
 Ints = Any  # numpy's int64 arrays

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 
-from holdfast.core.history_line import shorten
+from holdfast.core.history.line import shorten
 from holdfast.errors import TraceError
 from holdfast.sim.faults import Cause
 from holdfast.sim.outages import COLUMNS, read_outages

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.history_line import shorten
+from holdfast.core.history.line import shorten
 from holdfast.errors import ConfigurationError, TraceError
 
 NS_PER_S = 1_000_000_000

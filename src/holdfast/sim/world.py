@@ -3,8 +3,8 @@
     world = World(scenario, faults, policy, seed=1)
     story = world.run()
 
-`core.run.RunMachine` decides here as it does in the agent: when to save and where to, what to
-restore, whether and when to start again. The ranks step together and are told to it as one. What
+`core.run.machine.RunMachine` decides here as it does in the agent: when to save and where to, what
+to restore, whether and when to start again. The ranks step together and are told to it as one. What
 the edges do (start, restore, copy, write, find another host) takes the time that the scenario says.
 
 Between two events from outside nothing happens but equal steps and equal saves. They are folded
@@ -21,14 +21,14 @@ from random import Random
 from typing import Any
 
 from holdfast.core import actions as act
-from holdfast.core import agree_events as news
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
-from holdfast.core.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
-from holdfast.core.run import RunMachine, RunPolicy
-from holdfast.core.run_state import State
-from holdfast.core.saves import Optimal
-from holdfast.core.word import Order, buffer_of
+from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
+from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.run.state import State
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.policy import Optimal
+from holdfast.core.save.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence, Habit
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns

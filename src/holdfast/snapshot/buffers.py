@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.word import MAX_BUFFERS
+from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.regular import is_real_folder
 from holdfast.snapshot.receipt import MANIFEST

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.core.events import Resume
-from holdfast.core.rollback import Wish
+from holdfast.core.run.rollback import Wish
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (

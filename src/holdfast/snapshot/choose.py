@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.core.rollback import Target, target_words
+from holdfast.core.run.rollback import Target, target_words
 from holdfast.errors import CorruptCheckpoint, NoGoodCheckpoint, NoSuchCheckpoint
 from holdfast.snapshot.receipt import MANIFEST
 from holdfast.snapshot.sets import SetInfo, parse_set_name, sound_set, vanished

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.facts import AttemptFact, RunFact
 from holdfast.core.ledger.columns import FEW, Column, as_ints
+from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.spans import SpanColumns
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.core.facts import AttemptFact, RunFact, SpanFact
 from holdfast.core.ledger.course import Course, coarser
+from holdfast.core.ledger.facts import AttemptFact, RunFact, SpanFact
 from holdfast.core.ledger.incremental import Ledger
 
 S = 1_000_000_000

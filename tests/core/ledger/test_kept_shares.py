@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.facts import AttemptFact, RunFact, StepsFact
+from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 
 

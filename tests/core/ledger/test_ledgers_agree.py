@@ -16,7 +16,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.facts import (
+from holdfast.core.history.text import parse, parse_text, to_lines
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,
@@ -29,7 +30,6 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.history import parse, parse_text, to_lines
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.plain import account

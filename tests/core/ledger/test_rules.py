@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,
@@ -22,7 +23,6 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.plain import account as plain_account
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.facts import AttemptFact, RunFact, StepsFact, WaitFact
+from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.plain import account as plain_account
-from holdfast.core.summary import spent_of
+from holdfast.core.ledger.summary import spent_of
 
 FACTS = [
     RunFact("r", 0, 100, 2),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.history import History, parse_text
+from holdfast.core.history.text import History, parse_text
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.plain import account

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.testing.aws import AwsEmulator
 
 S = 10**9

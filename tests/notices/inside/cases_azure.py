@@ -14,7 +14,7 @@ from listening import clocks
 
 sys.path.pop(0)
 
-from holdfast.core.notices import Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.notices.protocol import Surroundings
 from holdfast.notices.registry import wanted
 from holdfast.notices.settle import settle

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.testing.gce import GceEmulator
 
 S = 10**9

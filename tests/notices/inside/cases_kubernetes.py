@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from holdfast.core.notices import NoticeAction, NoticeState
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.notices import kubernetes as source
 from holdfast.testing.kubernetes import NODE, NODES, POD, PODS, KubernetesEmulator
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.cloud import tpu_v2alpha1
 
-from holdfast.core.notices import NoticeAction, NoticeState, Scope
+from holdfast.core.notices.board import NoticeAction, NoticeState, Scope
 from holdfast.testing.tpu import TpuEmulator
 
 NODE = "projects/p/locations/z/nodes/lm"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.core.backoff import Backoff
-from holdfast.core.notices import Notice
+from holdfast.core.hosts.backoff import Backoff
+from holdfast.core.notices.board import Notice
 from holdfast.journal.clocks import now_ns, read_clock_pair
 from holdfast.notices import listener
 from holdfast.notices.protocol import Clocks, Surroundings

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.fleet import (
+from holdfast.core.hosts.fleet import (
     Condition,
     Outcome,
     ResourceState,
@@ -15,7 +15,7 @@ from holdfast.core.fleet import (
     SliceState,
     diagnose,
 )
-from holdfast.core.machines import Buy, Machines
+from holdfast.core.hosts.wanted import Buy, Machines
 from holdfast.errors import ConfigurationError
 from holdfast.provision.cloud_tpu.client import CloudTpu
 from holdfast.provision.protocol import ProviderError

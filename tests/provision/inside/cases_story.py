@@ -17,7 +17,7 @@ from holdfast.cli.rehearse import rehearse
 from holdfast.cli.report import report
 from holdfast.cli.stop import stop
 from holdfast.cli.up import up
-from holdfast.core.machines import prefix_for
+from holdfast.core.hosts.wanted import prefix_for
 from holdfast.journal.store import RunStore
 from holdfast.testing.tpu import TpuEmulator
 
@@ -120,7 +120,7 @@ def test_a_run_outlives_its_machine(story):
     last = saved + 100
     story.last.write_text(str(last))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.core.recover._BACKOFF", dict.fromkeys(_outcomes(), _quick()))
+        patch.setattr("holdfast.core.hosts.recover._BACKOFF", dict.fromkeys(_outcomes(), _quick()))
         said = story.ask(recover, "lm", "--delete", "--every", 0.05)
     assert f"deleting {first}: {first} was preempted" in said
     assert "stock-out: There is no more capacity" in said
@@ -217,13 +217,13 @@ def test_what_was_refused_may_be_asked_for_otherwise_while_there_is_nothing(stor
 
 
 def _outcomes():
-    from holdfast.core.recover import _BACKOFF
+    from holdfast.core.hosts.recover import _BACKOFF
 
     return list(_BACKOFF)
 
 
 def _quick():
-    from holdfast.core.backoff import Backoff
+    from holdfast.core.hosts.backoff import Backoff
 
     return Backoff(1, 1)
 

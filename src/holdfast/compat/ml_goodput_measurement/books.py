@@ -14,7 +14,7 @@ from holdfast.compat.ml_goodput_measurement import kinds
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import Slices
 from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
-from holdfast.core.facts import AttemptFact, RunFact
+from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import STEP
 

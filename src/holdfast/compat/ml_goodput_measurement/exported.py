@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import keys
-from holdfast.core.word import MAX_STEP
+from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import ConfigurationError
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.names import shown

@@ -16,7 +16,7 @@ from holdfast.compat.ml_goodput_measurement import kinds
 from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import Slices
-from holdfast.core.facts import AttemptFact, Fact, RunFact, SeenFact
+from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import DATA, STARTUP
 from holdfast.journal.live import live_journals

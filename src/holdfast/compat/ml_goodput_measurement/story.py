@@ -36,7 +36,7 @@ from holdfast.compat.ml_goodput_measurement.events import (
     slices_of,
     told_behind,
 )
-from holdfast.core.facts import DONE, AttemptFact, CapacityFact, SpanFact
+from holdfast.core.ledger.facts import DONE, AttemptFact, CapacityFact, SpanFact
 from holdfast.core.ledger.kinds import DATA
 from holdfast.journal.first_step import FEWEST, FirstStep
 from holdfast.journal.rank_steps import Ints, Rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.compat.ml_goodput_measurement import clock, kinds
 from holdfast.compat.ml_goodput_measurement.events import RECENT, SKEW_NS, last_step_end
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 from holdfast.errors import AttemptExists, HoldfastError
 from holdfast.journal.attempts import (
     ATTEMPT_FILE,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.few import NO_STEPS, Cut, cut
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
 from holdfast.core.ledger.lineage import parts_of

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.facts import NoticeFact
 from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.facts import NoticeFact
 from holdfast.core.ledger.kinds import LOST, STEP
 from holdfast.core.ledger.stretches import Stretches
 

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.attempt import (
+    BEFORE_ALL,
+    AttemptRecord,
+    AttemptView,
+    Fault,
+    OpenSpan,
+)
+from holdfast.core.ledger.columns import Ints, as_ints
+from holdfast.core.ledger.course import MOST, Course
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,
@@ -28,23 +38,13 @@ from holdfast.core.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.attempt import (
-    BEFORE_ALL,
-    AttemptRecord,
-    AttemptView,
-    Fault,
-    OpenSpan,
-)
-from holdfast.core.ledger.columns import Ints, as_ints
-from holdfast.core.ledger.course import MOST, Course
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
 
 if TYPE_CHECKING:
-    from holdfast.core.history import History
+    from holdfast.core.history.text import History
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
 

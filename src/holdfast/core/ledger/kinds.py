@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.core.facts import DONE
+from holdfast.core.ledger.facts import DONE
 
 STEP = "step"  # steps that were kept: the only productive kind
 QUEUED = "queued"  # before the first attempt

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.core.facts import RestoreFact
+from holdfast.core.ledger.facts import RestoreFact
 from holdfast.core.ledger.steps import StepColumns
 
 ALL_STEPS = 2**62  # above every step number

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast.core.facts import DONE, Fact
 from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.facts import DONE, Fact
 from holdfast.core.ledger.kinds import (
     DETECT,
     DRAIN,
@@ -47,7 +47,7 @@ def account(
 ) -> Account:
     """The account of a history up to `now_ns`, or of its last `window_ns` nanoseconds.
 
-    The facts must make sense (`holdfast.core.history` says whether they do). Raises ValueError
+    The facts must make sense (`holdfast.core.history.text` says whether they do). Raises ValueError
     when none is about the run.
     """
     story = read_story(facts, now_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.core.facts import (
+from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
     Fact,

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.facts import DONE, AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
 from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.course import MOST, Course, Launch, pieces_of
+from holdfast.core.ledger.facts import DONE, AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.few import Cut, time_of
 from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption, waiting_kind
 from holdfast.core.ledger.lineage import Part, Stretch, trace

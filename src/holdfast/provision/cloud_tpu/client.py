@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.fleet import Outcome, Resource
-from holdfast.core.machines import Machines
-from holdfast.core.recover import generation_of
+from holdfast.core.hosts.fleet import Outcome, Resource
+from holdfast.core.hosts.recover import generation_of
+from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.provision.cloud_tpu.errors import ALREADY_EXISTS, NOT_FOUND, outcome_of
 from holdfast.provision.cloud_tpu.requests import (

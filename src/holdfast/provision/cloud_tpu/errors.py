@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.fleet import Outcome
+from holdfast.core.hosts.fleet import Outcome
 
 NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
 # Asked again as it is, it is refused again: INVALID_ARGUMENT, NOT_FOUND (what a creation names, as

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.machines import Buy, Machines
+from holdfast.core.hosts.wanted import Buy, Machines
 from holdfast.errors import ConfigurationError
 from holdfast.provision.protocol import RUN_LABEL
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.fleet import (
+from holdfast.core.hosts.fleet import (
     Maintenance,
     Resource,
     ResourceState,

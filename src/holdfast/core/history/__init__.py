@@ -1,0 +1,1 @@
+"""A history: a run's events as JSON lines, read, checked and written."""

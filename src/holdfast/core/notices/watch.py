@@ -1,0 +1,93 @@
+"""What is announced to a run, over all its attempts, and when something is to be done about it.
+
+Joins `core.notices.board` (what is announced) and `core.notices.plan` (what follows from it). The
+plan is made anew whenever something changes that it goes by: a notice, or the measured time of a
+save. What it says for later is done when Timer.NOTICE fires, by the plan of that moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core import actions as act
+from holdfast.core.notices.board import Announcement, Board, News, Notice
+from holdfast.core.notices.plan import (
+    Identity,
+    NoticePolicy,
+    NoticeView,
+    Plan,
+    What,
+    identity,
+    plan,
+)
+from holdfast.core.run.state import Timer
+from holdfast.core.run.stopping import Stopping
+from holdfast.core.save.saving import Saving
+
+
+class NoticeWatch:
+    """Of one run."""
+
+    def __init__(
+        self, policy: NoticePolicy, saving: Saving, stopping: Stopping, leaving_ns: int
+    ) -> None:
+        """`leaving_ns`: what the ranks get to leave, once all is saved."""
+        self.policy = policy
+        self._leaving_ns = leaving_ns
+        self.board = Board()
+        self._saving, self._stopping = saving, stopping
+        self._served: tuple[Identity, ...] = ()
+        self._begun: tuple[Identity, ...] = ()
+        self._wake_ns: int | None = None  # what the timer is set to
+
+    @property
+    def announcements(self) -> tuple[Announcement, ...]:
+        """All that is announced, in the order in which it was heard of."""
+        return self.board.announcements
+
+    @property
+    def acts_at_ns(self) -> int | None:
+        """When something will be done about it, as things stand; None: nothing is planned."""
+        return self._wake_ns
+
+    def take(self, notice: Notice) -> News:
+        """Take in a notice; what is new in it."""
+        self.board, news = self.board.take(notice)
+        return news
+
+    def decide(self, at_ns: int) -> tuple[Plan, str]:
+        """What is to be done about all that is announced."""
+        is_saved = self._saving.agreement.is_saved
+        time = replace(self._saving.save_time, leaving_ns=self._leaving_ns)
+        view = NoticeView(at_ns, time, is_saved, self._served, self._begun)
+        return plan(self.policy, self.announcements, view)
+
+    def served(self, one: Announcement, deadline_ns: int | None) -> None:
+        """The save that it asks for, by that deadline, is ordered."""
+        self._served = (*self._served, identity(one, deadline_ns))
+
+    def begun(self, one: Announcement, deadline_ns: int | None) -> None:
+        """A save ahead of that one is ordered."""
+        self._begun = (*self._begun, identity(one, deadline_ns))
+
+    def fired(self) -> None:
+        """The timer has come due."""
+        self._wake_ns = None
+
+    def look_again(self, at_ns: int) -> list[act.Action]:
+        """Set the timer right; where something is due now, it fires at once."""
+        if self._stopping.intent is not None or not self.announcements:
+            return self.wake(None)
+        decided, _ = self.decide(at_ns)
+        return self.wake(None if decided.what is What.NOTHING else max(at_ns, decided.at_ns))
+
+    def wake(self, at_ns: int | None) -> list[act.Action]:
+        """Set the timer to that moment; None: nothing is planned any more."""
+        hold_ns = None if at_ns is None else at_ns - self._saving.save_time.need_ns
+        self._saving.hold_from(hold_ns)
+        if at_ns == self._wake_ns:
+            return []
+        self._wake_ns = at_ns
+        return [
+            act.CancelTimer(Timer.NOTICE) if at_ns is None else act.SetTimer(Timer.NOTICE, at_ns)
+        ]

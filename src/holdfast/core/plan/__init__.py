@@ -1,0 +1,1 @@
+"""Closed forms: what a way of saving, spares and slices are worth."""

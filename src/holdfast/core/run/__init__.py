@@ -1,0 +1,1 @@
+"""The machine of a run: one table, and what is done before, during and after each attempt."""

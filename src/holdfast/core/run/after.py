@@ -1,0 +1,128 @@
+"""The end of an attempt: why it ended, and whether, when and how the run goes on."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import exits, records
+from holdfast.core.durations import in_words
+from holdfast.core.run import restart, rollback
+from holdfast.core.run.before import choose
+from holdfast.core.run.course import Course
+from holdfast.core.run.ending import Verdict, exit_code
+from holdfast.core.run.holding import given_up_words
+from holdfast.core.run.over import over, over_in_a_gap
+from holdfast.core.run.state import State, Timer
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
+
+NO_SESSION = "done; the command never called hf.start(): nothing was measured or saved"
+TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
+
+
+def on_tree_gone(run: Course, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
+    """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
+    if run.launch_failure is not None:
+        return _never_launched(run, event.at_ns, run.launch_failure)
+    return _settle(run, event.at_ns)
+
+
+def on_host_lost(run: Course, event: ev.HostLost) -> list[act.Action]:
+    """Processes survive SIGKILL: the attempt is over, and this host with it."""
+    run.ending.host_lost = True
+    return [act.Say("error", event.words), *on_tree_gone(run, event)]
+
+
+def _never_launched(run: Course, at_ns: int, failed: ev.LaunchFailed) -> list[act.Action]:
+    answer: list[act.Action] = []
+    if failed.is_on_record:
+        is_command = failed.exit_code == EXIT_CONFIGURATION
+        cause = exits.ExitCause.CONFIGURATION if is_command else exits.ExitCause.HOST_LOST
+        end = act.EndAttempt(run.attempt, exits.HISTORY_CAUSE[cause], failed.words, None, True)
+        answer.append(end)
+    return answer + over_in_a_gap(run, at_ns, failed.exit_code, failed.words)
+
+
+def _settle(run: Course, at_ns: int) -> list[act.Action]:
+    """Put the end on record; then the run is over, or it goes back, or it restarts."""
+    saved = run.saving.what_is_saved if run.stop is not None else ""
+    verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
+    cause, words, rank = verdict.cause, verdict.words, verdict.rank
+    ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
+    asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
+    run.ended_ns = at_ns
+    run.saving.end(at_ns)
+    answer: list[act.Action] = [*TIMERS_OVER]
+    if cause is exits.ExitCause.DONE:
+        run.done_ns = at_ns
+        has_session = any(gone.exit.has_session for gone in run.ending.by_rank.values())
+        return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else NO_SESSION)
+    decision: restart.Decision | None
+    own_signature = ""
+    stops = run.stop is not None or cause is exits.ExitCause.STOPPED
+    if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
+        decision, reason = None, ""
+    elif cause is exits.ExitCause.STORE_UNAVAILABLE and run.saving.is_ended and run.saving.is_over:
+        # Another attempt would come to the same end, and find the same store.
+        saving = run.saving
+        words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=False)
+        decision, reason = restart.GiveUp(), ""
+    else:
+        decision, reason = _judge(run, at_ns, verdict, asks)
+        own_signature = verdict.signature if verdict.is_from_script else ""
+    again = decision if isinstance(decision, restart.Restart) else None
+    answer += records.end_of_attempt(run.attempt, at_ns, cause, words, rank, again, own_signature)
+    if stops:
+        fault = words if run.ending.is_faulty else None
+        last_words = run.stopping.last_words(run.saving.what_is_saved, fault)
+        return answer + over(run, at_ns, run.stopping.exit_code, last_words)
+    if isinstance(decision, restart.GiveUp):
+        return answer + over(run, at_ns, exit_code(cause), "; ".join(filter(None, (words, reason))))
+    answer.append(records.backing_off(at_ns, at_ns + (again.delay_ns if again else 0)))
+    return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
+
+
+def restarts_at_once(run: Course, at_ns: int) -> bool:
+    """Whether another attempt follows at once on the one that is being ended, as things stand now.
+
+    A guess, for what may be undone: more may become known before nothing of the attempt is left.
+    """
+    if run.state is not State.DRAINING or run.launch_failure is not None or run.stop is not None:
+        return False
+    if run.rollbacks.asked_by_person:
+        return True
+    verdict = run.ending.verdict(run.hangs.verdict, None, "")
+    failures = (*run.failures, _failure(run, at_ns, verdict, asks=False))
+    decision, _ = run.policy.restart.decide(failures, at_ns)
+    return isinstance(decision, restart.Restart) and decision.delay_ns == 0
+
+
+def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restart.Failure:
+    return restart.Failure(
+        attempt=run.attempt,
+        cause=verdict.cause,
+        signature=verdict.signature,
+        completed_before=rollback.progress_from(run.failures, run.high_water_at_launch, asks=asks),
+        completed_after=run.high_water,
+        at_ns=at_ns,
+        asked_rollback=asks,
+        is_from_script=verdict.is_from_script,
+    )
+
+
+def _judge(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> tuple[restart.Decision, str]:
+    """Start again, now or after a while, or give up: the restart policy's decision."""
+    run.failures = (*run.failures, _failure(run, at_ns, verdict, asks=asks))
+    policy = run.policy.restart
+    run.judge_by(restart.still_judged(run.failures, at_ns - policy.looks_back_ns))
+    return policy.decide(run.failures, at_ns)
+
+
+def _restart(run: Course, at_ns: int, decision: restart.Restart, reason: str) -> list[act.Action]:
+    level = "warning" if decision.alike else "info"
+    if decision.delay_ns == 0:
+        return [act.Say(level, f"Restarting now; {reason}"), *choose(run, at_ns)]
+    run.state = State.WAITING
+    return [
+        act.Say(level, f"Restarting in {in_words(decision.delay_ns)}; {reason}"),
+        act.SetTimer(Timer.RESTART, at_ns + decision.delay_ns),
+    ]

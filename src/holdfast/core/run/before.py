@@ -1,0 +1,140 @@
+"""Between two attempts of a run: which set the next one starts from, when, and its launch."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import ExitCause
+from holdfast.core.run import restart, rollback
+from holdfast.core.run.course import Course
+from holdfast.core.run.ending import Ending
+from holdfast.core.run.over import over_in_a_gap
+from holdfast.core.run.state import State, Timer
+
+
+def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
+    """Take over what is known of the run, and ask the store what to restore."""
+    run.next_attempt = event.next_attempt
+    run.high_water = event.high_water
+    run.failures = tuple(
+        restart.Failure(
+            one.attempt,
+            ExitCause.USER_ERROR,
+            one.signature,
+            completed_before=0,
+            completed_after=0,
+            at_ns=one.at_ns,
+            is_from_script=True,
+            is_earlier=True,
+        )
+        for one in event.own_failures
+    )
+    run.failures_before = event.failures_seen - len(run.failures)
+    run.losses_before = event.memory_lost
+    run.saving.observed_ns = event.observed_ns
+    run.rollbacks.add(event.wishes)
+    if run.stop:
+        return over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+    return choose(run, event.at_ns)
+
+
+# --- what to start from ---------------------------------------------------------------------
+
+
+def choose(run: Course, at_ns: int) -> list[act.Action]:
+    """Ask the store; not before what the last attempt has copied into memory is sealed."""
+    run.state = State.CHOOSING
+    run.choice_waits = run.saving.tier.is_sealing and not run.rollbacks.standing
+    if run.choice_waits:
+        return [act.SetTimer(Timer.SEAL, at_ns + run.saving.tier.seal_limit_ns)]
+    wish, why = run.rollbacks.take_up()
+    if wish is None:
+        return [act.Choose()]
+    which = f" ({why})" if why else ""
+    return [act.Say("warning", rollback.wish_words(wish) + which), act.Choose(wish)]
+
+
+def on_seal_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    """What is being sealed has kept the next attempt waiting long enough."""
+    if event.timer != Timer.SEAL or not run.choice_waits:
+        return []
+    run.saving.tier.give_up_seals()
+    return choose(run, event.at_ns)
+
+
+def on_choice_failed(run: Course, event: ev.ChoiceFailed) -> list[act.Action]:
+    """A store that is away is waited for; without a checkpoint to start from it is over."""
+    again_ns, why = run.absence.again(event.at_ns) if event.is_away else (None, "")
+    words = f"{event.words}; {why}" if why else event.words
+    if again_ns is None:
+        return over_in_a_gap(run, event.at_ns, event.exit_code, words)
+    run.state = State.WAITING
+    said: list[act.Action] = [act.Say("warning", words)] if why else []
+    return [*said, act.SetTimer(Timer.RESTART, again_ns)]
+
+
+def on_restart_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    """The back-off is over."""
+    return choose(run, event.at_ns) if event.timer == Timer.RESTART else []
+
+
+# --- the launch -----------------------------------------------------------------------------
+
+
+def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
+    """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
+    if run.rollbacks.is_overtaken:
+        return choose(run, event.at_ns)
+    run.absence.over()
+    run.state = State.LAUNCHING
+    run.attempt = run.next_attempt
+    run.next_attempt += 1
+    run.resume = event.resume
+    run.ending = Ending()
+    run.holding.over()
+    run.is_relayed = False
+    granted, on_record = run.rollbacks.settle()
+    if granted is not None:
+        _go_back(run, granted, event.resume.step)
+    # A predecessor that was cut off may have committed a step since this controller looked.
+    run.high_water = max(run.high_water, event.resume.step)
+    # Now, not at Launched: the first of many ranks may show itself before the last is started.
+    step, resume = event.resume.durable_step, event.resume
+    run.saving.begin(event.at_ns, step, attempt=run.attempt, resume=resume)
+    run.saving.failed(run.failures_seen, run.losses_seen)
+    run.high_water_at_launch = run.high_water
+    run.saves_wake_ns = None
+    return [
+        act.Say("info", _started(run.attempt, event.words)),
+        act.Launch(run.attempt, event.resume, on_record),
+    ]
+
+
+def _started(attempt: int, words: str) -> str:
+    return f"Attempt {attempt}: {words}" if attempt else f"{words[:1].upper()}{words[1:]}"
+
+
+def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:
+    """Progress is counted anew; a person's wish begins a new story of failures as well."""
+    run.high_water = run.high_water if wish.to is None else step
+    if not wish.is_from_script:
+        run.judge_by(())
+
+
+def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
+    """Starting again cannot help; over as soon as nothing is left."""
+    run.state = State.DRAINING
+    run.launch_failure = event
+    return []
+
+
+def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    """Told to stop now, and the store has not put the attempt on record: nobody waits for it.
+
+    Should its ranks be there after all, they end with the supervisor.
+    """
+    now = run.stopping.now
+    if event.timer != Timer.LEAVE or now is None:
+        return []
+    words = f"{now.source}; the run store does not answer"
+    return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)

@@ -1,0 +1,146 @@
+"""An attempt that runs: its ranks show themselves, end, hang, or have had their time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core import exits, records
+from holdfast.core.run.course import Course
+from holdfast.core.run.over import LAST
+from holdfast.core.run.saves import after_saving, time_passed
+from holdfast.core.run.state import State, Timer
+from holdfast.core.run.stops import begin_stop, end_to_go_back
+from holdfast.core.save import agree_events
+from holdfast.errors import EXIT_DONE
+
+
+def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
+    """The attempt runs; a stop that was asked meanwhile begins now."""
+    run.state = State.RUNNING
+    answer: list[act.Action] = []
+    since_ns = run.ended_ns
+    if event.waited is not None:
+        if since_ns is not None:
+            answer.append(records.wait(event.waited, since_ns))
+        since_ns = event.waited.until_ns
+    if since_ns is not None:
+        answer.append(records.back_off(since_ns, event.at_ns))
+    answer.append(records.attempt_start(run.attempt, event.at_ns))
+    answer += run.hangs.begin(event.at_ns)
+    if run.stopping.now is not None:
+        run.state = State.DRAINING
+        return [*answer, act.Kill(run.stopping.now.source)]
+    if run.stop:
+        answer += begin_stop(run, run.stop, event.at_ns)
+    elif run.rollbacks.asked_by_person:
+        answer += end_to_go_back(run)
+    return answer + run.notices.look_again(event.at_ns)
+
+
+def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
+    """A rank's session can be asked from now on, which is better than a signal."""
+    run.saving.join(event.rank)
+    for gone in run.ending.by_rank.values():
+        if gone.exit.code == EXIT_DONE and not gone.exit.has_session:
+            return on_rank_exited(run, gone)  # what looked like a plain command was not one
+    if run.stop is None or not run.is_relayed:
+        return []
+    run.is_relayed = False
+    answer: list[act.Action] = []
+    if run.stop.deadline_ns is None:
+        answer.append(act.CancelTimer(Timer.DEADLINE))
+    return answer + begin_stop(run, run.stop, event.at_ns)
+
+
+# --- a rank ends ----------------------------------------------------------------------------
+
+
+def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
+    """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
+    if (
+        run.saving.joined and not event.exit.has_session
+    ):  # then its peers have sessions, and so had it, or would have had
+        event = replace(event, exit=replace(event.exit, has_session=True))
+    run.ending.by_rank[event.rank] = event
+    cause, words = exits.classify(event.exit)
+    if cause is exits.ExitCause.DONE:
+        return []  # the others are on their way; TreeGone settles it
+    if run.is_told_to_leave:
+        return []  # told to leave: how it does that is its own affair
+    if cause is exits.ExitCause.STOPPED:
+        return _rank_stopped(run, event)
+    run.state = State.DRAINING
+    run.ending.is_faulty = True
+    who = f"rank {event.rank}: " if run.policy.ranks > 1 else ""
+    answer: list[act.Action] = [records.fault(event, cause)]
+    if cause is not exits.ExitCause.CONFIGURATION:  # which ends the run: its last words say it
+        answer.append(act.Say("warning", f"{who}{words}"))
+    return [*answer, act.Kill("a rank was lost")]
+
+
+def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
+    """It left in peace, before it was told to or instead of saving: nobody waits for it."""
+    if len(run.ending.by_rank) == run.policy.ranks:
+        return []
+    answer: list[act.Action] = []
+    if run.stop is None:
+        answer += begin_stop(run, run.stopping.note_left(event.rank), event.at_ns)
+    if run.state is State.RUNNING and not run.is_relayed:
+        gone = agree_events.RankGone(event.at_ns, event.rank)
+        answer += run.carry_out(run.saving.hear(gone)) + after_saving(run, event.at_ns)
+    return answer
+
+
+def on_rank_exited_while_draining(run: Course, event: ev.RankExited) -> list[act.Action]:
+    """Kept for the verdict on why the attempt ended."""
+    run.ending.by_rank.setdefault(event.rank, event)
+    return []
+
+
+# --- time, and hangs ------------------------------------------------------------------------
+
+
+def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    """Time has passed: for the saves, or for ranks that should be gone."""
+    if event.timer == Timer.SAVES:
+        return time_passed(run, event.at_ns)
+    if event.timer == Timer.HOLD:
+        return run.keeping.drain_newest(event.at_ns, LAST)
+    if event.timer in (Timer.DEADLINE, Timer.LEAVE):
+        run.state = State.DRAINING
+        late = (
+            "the deadline came" if event.timer == Timer.DEADLINE else "they did not leave in time"
+        )
+        return [act.Say("warning", f"Killing the ranks that are left: {late}"), act.Kill(late)]
+    return [act.Examine(run.attempt)] if event.timer == Timer.HANG else []
+
+
+def on_examined(run: Course, event: ev.Examined) -> list[act.Action]:
+    """Tell a hang from slow steps; when it is certain, end the attempt."""
+    if run.is_told_to_leave:
+        return []  # there are limits for that
+    answer = run.hangs.examined(
+        event,
+        gone=run.ending.by_rank,
+        reached=run.high_water,
+        is_writing=run.saving.is_writing,
+    )
+    if run.hangs.verdict is not None:
+        run.state = State.DRAINING
+        run.ending.is_faulty = True
+    return answer
+
+
+def on_stacks_collected(run: Course, event: ev.StacksCollected) -> list[act.Action]:
+    """Look once more: it may have gone on meanwhile."""
+    return run.hangs.collected(event)
+
+
+def on_suspended(run: Course, event: ev.Suspended) -> list[act.Action]:
+    """The ranks could not run, so nothing was late: their limits start anew."""
+    answer = run.hangs.suspended(event)
+    if run.is_leaving and run.stop is not None:
+        answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(event.at_ns)))
+    return answer

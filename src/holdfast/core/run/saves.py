@@ -1,0 +1,123 @@
+"""The saves of a run: what ranks and tiers tell of them, and what is ordered in answer.
+
+When a save is due and how ranks agree on it is `core.save.saving`'s, what memory holds
+`core.save.keeping`'s: here their answers become the run's.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.run.before import choose
+from holdfast.core.run.course import Course
+from holdfast.core.run.over import drain_again, end_hold, go_on_keeping
+from holdfast.core.run.state import State, Timer
+from holdfast.core.save import agree_events
+
+# What a dying attempt may still say: of its saves, and how far it came. A fault that strikes at the
+# same step again must not pass for progress because more of the second attempt was heard in time.
+LAST_WORDS = (
+    agree_events.Committed,
+    agree_events.Durable,
+    agree_events.Snapped,
+    agree_events.Progress,
+)
+
+
+def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
+    """News of the saves: what is due is ordered, committed, published."""
+    saving, at_ns = run.saving, event.at_ns
+    answer = run.carry_out(saving.hear(event.news))
+    answer += run.keeping.drain_if_due(at_ns)
+    slowest = saving.slowest_step
+    run.high_water = max(run.high_water, slowest)
+    if slowest > run.resume.step:
+        run.hangs.stepped(at_ns)
+    if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
+        answer += run.notices.look_again(at_ns)
+        answer += run.keeping.tell(at_ns)
+    answer += after_saving(run, at_ns)
+    return answer
+
+
+def on_heard_while_draining(run: Course, event: ev.Heard) -> list[act.Action]:
+    """A set that all have copied or written is still completed while its writers die.
+
+    And how far they came counts.
+    """
+    told = event.news
+    if isinstance(told, agree_events.LoopEnded):  # no last save is ordered of ranks that die
+        told = agree_events.Progress(told.at_ns, told.rank, told.step)
+    if not isinstance(told, LAST_WORDS):
+        return []
+    answer = run.carry_out(run.saving.hear_last_words(told))
+    run.high_water = max(run.high_water, run.saving.slowest_step)
+    return answer
+
+
+def on_save_took(run: Course, event: ev.SaveTook) -> list[act.Action]:
+    """The measured cost of a copy: the save policy wants to know it."""
+    run.saving.note_cost(event.blocked_ns)
+    return []
+
+
+def on_save_asked(run: Course, event: ev.SaveAsked) -> list[act.Action]:
+    """Order a save at the next boundary that all ranks can answer."""
+    answer = run.carry_out(run.saving.ask(event.at_ns, event.source, in_step=event.in_step))
+    return answer + after_saving(run, event.at_ns)
+
+
+def time_passed(run: Course, at_ns: int) -> list[act.Action]:
+    """The saves' timer has fired."""
+    run.saves_wake_ns = None
+    answer = run.carry_out(run.saving.hear(agree_events.Tick(at_ns)))
+    return answer + after_saving(run, at_ns)
+
+
+def after_saving(run: Course, at_ns: int) -> list[act.Action]:
+    """Keep the saves' timer right, and see to it that ranks which may leave do leave."""
+    wake_ns = run.saving.wake_at_ns
+    answer: list[act.Action] = []
+    if wake_ns != run.saves_wake_ns:
+        run.saves_wake_ns = wake_ns
+        timer = Timer.SAVES
+        answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
+    if run.saving.agreement.is_saved:
+        answer += end_hold(run, at_ns)
+    if run.stop is not None and run.saving.is_over and not run.is_leaving:
+        run.is_leaving = True
+        answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
+    return answer
+
+
+# --- the memory tier ------------------------------------------------------------------------
+
+
+def on_buffers_ready(run: Course, event: ev.BuffersReady) -> list[act.Action]:
+    """A rank can copy into memory that outlives it, or cannot any more."""
+    tier = run.saving.tier
+    was_lost = tier.is_lost
+    tier.has(event.rank, event.buffers)
+    return run.keeping.tell(event.at_ns) if was_lost or tier.is_lost else []
+
+
+def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
+    """A set in memory is sealed, or was drained, or was not: whoever waits for it goes on."""
+    is_running = run.state is State.RUNNING
+    answer = run.keeping.hear(event, is_running=is_running)
+    if is_running:
+        if isinstance(event, ev.Sealed):  # after the stop was asked for
+            answer += drain_before_leaving(run, event.at_ns)
+        if isinstance(event, ev.DrainCommitted):
+            answer += run.notices.look_again(event.at_ns)
+        return answer + drain_again(run, event) + after_saving(run, event.at_ns)
+    if run.choice_waits and not run.saving.tier.is_sealing:
+        return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]
+    return answer + go_on_keeping(run, event) if run.state is State.KEEPING else answer
+
+
+def drain_before_leaving(run: Course, at_ns: int) -> list[act.Action]:
+    """With a deadline what is in memory is drained first: that much is safe in any case."""
+    if run.stop is None or run.stop.deadline_ns is None:
+        return []
+    return run.keeping.drain_newest(at_ns, run.stop.source)

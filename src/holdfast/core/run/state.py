@@ -1,0 +1,75 @@
+"""What the run's machine (`core.run`) is made of: its states, its timers, and what users decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core import events as ev
+from holdfast.core.hang import deadline as hang
+from holdfast.core.notices import plan as notice_plan
+from holdfast.core.run import restart
+from holdfast.core.save import policy as saves
+
+SECOND_NS = 1_000_000_000
+
+
+class State(StrEnum):
+    """Where the run is in its life under this controller."""
+
+    NEW = "new"  # nothing was decided yet
+    CHOOSING = "choosing"  # the store is asked what to restore
+    LAUNCHING = "launching"  # the attempt is put on record, its ranks are started
+    RUNNING = "running"  # all ranks were started
+    DRAINING = "draining"  # killed; some process is still there
+    WAITING = "waiting"  # back-off: the next attempt begins when it is over
+    KEEPING = "keeping"  # nothing runs; the newest set in memory is made durable, then over
+    OVER = "over"  # the exit code is decided; nothing happens any more
+
+
+class Timer(StrEnum):
+    """Names of the timers the machine sets."""
+
+    RESTART = "restart"
+    SAVES = "saves"  # the agreement wants to know that time has passed
+    DEADLINE = "deadline"
+    LEAVE = "leave"  # told to leave, or to end, and still there
+    SEAL = "seal"  # the choice waits for a set in memory
+    KEEP = "keep"  # the end waits for one
+    HOLD = "hold"  # the last step, which is in memory, is tried again
+    HANG = "hang"  # time to see whether the ranks get on
+    NOTICE = ev.NOTICE_TIMER  # what is announced asks for a save, or for leaving
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What the user decides. Times in nanoseconds."""
+
+    ranks: int
+    save: saves.SavePolicy = field(default_factory=saves.Optimal)
+    save_in_memory: saves.SavePolicy = saves.IN_MEMORY
+    restart: restart.RestartPolicy = restart.DEFAULT
+    hang: hang.HangPolicy = hang.OFF
+    notice: notice_plan.NoticePolicy = field(default_factory=notice_plan.NoticePolicy)
+    leave_limit_ns: int = 30 * SECOND_NS
+    margin_ns: int = 2 * SECOND_NS
+    relay_limit_ns: int = 30 * SECOND_NS
+    store_patience_ns: int = 600 * SECOND_NS
+    hold_finished_ns: int = 1800 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntent:
+    """Somebody wants the run to stop; the earliest deadline counts."""
+
+    source: str
+    deadline_ns: int | None
+    notice: bool
+
+
+class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
+    """An event that cannot happen in this state; carries the story."""
+
+    def __init__(self, state: State, event: ev.Event, story: Iterable[str]) -> None:
+        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")

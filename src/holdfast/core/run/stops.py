@@ -1,0 +1,120 @@
+"""A run that is asked to do something else: to save and leave, to stop now, to go back."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.run import rollback
+from holdfast.core.run.before import choose
+from holdfast.core.run.course import Course
+from holdfast.core.run.over import over_in_a_gap
+from holdfast.core.run.saves import after_saving, drain_before_leaving
+from holdfast.core.run.state import SECOND_NS, State, StopIntent, Timer
+
+STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
+
+
+# --- to save and leave ----------------------------------------------------------------------
+
+
+def on_stop_asked(
+    run: Course, event: ev.StopAsked, *, is_announced: bool = False
+) -> list[act.Action]:
+    """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
+    first, is_running = run.stop is None, run.state is State.RUNNING
+    answer = run.stopping.note(event, is_running=is_running, is_announced=is_announced)
+    if run.state in (State.CHOOSING, State.WAITING):
+        return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+    is_asked = run.saving.is_active and not run.saving.is_over
+    if run.stop and run.state is State.RUNNING and (first or is_asked):
+        return answer + begin_stop(run, run.stop, event.at_ns)
+    return answer
+
+
+def move_deadline(run: Course, at_ns: int, announced_ns: int | None) -> list[act.Action]:
+    """What was announced comes later, or not at all: a stop that is under way has that time too."""
+    if not run.stopping.announce(announced_ns):
+        return []
+    deadline_ns = run.stopping.deadline_ns
+    if run.state is State.KEEPING:
+        return [act.SetTimer(Timer.KEEP, deadline_ns or at_ns + run.policy.store_patience_ns)]
+    if run.state is not State.RUNNING:
+        return []
+    if run.is_relayed and deadline_ns is None:
+        return [act.SetTimer(Timer.DEADLINE, at_ns + run.policy.relay_limit_ns)]
+    timer: act.Action = act.CancelTimer(Timer.DEADLINE)
+    if deadline_ns is not None:
+        timer = act.SetTimer(Timer.DEADLINE, deadline_ns)
+    moved = run.saving.move_stop(at_ns, run.stopping.leave_by_ns(at_ns))
+    return [timer, *run.carry_out(moved), *after_saving(run, at_ns)]
+
+
+def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+    """Ask the ranks of a running attempt to save and leave, as they can be asked now."""
+    return drain_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
+
+
+def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+    if not run.saving.joined:
+        # No session has shown itself: a plain program, or one that is still importing. The
+        # signal is all it can understand, and an import has nothing to lose.
+        run.is_relayed = True
+        limit_ns = stop.deadline_ns
+        if limit_ns is None:
+            limit_ns = at_ns + run.policy.relay_limit_ns
+        return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
+    if run.saving.agreement.is_saved and not run.saving.is_ended:
+        run.state = State.DRAINING
+        return [
+            act.Say("info", "Leaving without saving: no step was done since the last checkpoint"),
+            act.Kill(stop.source),
+        ]
+    actions = run.saving.stop(at_ns, stop.source, run.stopping.leave_by_ns(at_ns))
+    return run.carry_out(actions) + after_saving(run, at_ns)
+
+
+# --- to stop now ----------------------------------------------------------------------------
+
+
+def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
+    """End every process; where nothing runs, the run is over."""
+    answer = [run.stopping.note_now(event)]
+    if run.state in (State.RUNNING, State.DRAINING):
+        run.state = State.DRAINING
+        return [*answer, act.Kill(event.source)]
+    if run.state is State.NEW:
+        return answer  # as soon as there is something to end
+    if run.state is State.LAUNCHING:  # the same, unless the store keeps us waiting
+        return [*answer, act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
+    return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+
+
+def on_suspended_while_launching(run: Course, event: ev.Suspended) -> list[act.Action]:
+    """The store could not answer meanwhile: it has its time from now on."""
+    if run.stopping.now is None:
+        return []
+    return [act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
+
+
+# --- to go back -----------------------------------------------------------------------------
+
+
+def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
+    """End the attempt without a save, and start from where a person wants it to."""
+    if not run.rollbacks.add((event.wish,)):
+        return []
+    said = act.Say("warning", f"Asked to go {rollback.wish_words(event.wish)}")
+    if run.stop is not None:
+        return [said, act.Say("warning", "The run is stopping; its next start goes back")]
+    if run.state is State.RUNNING:
+        return [said, *end_to_go_back(run)]
+    if run.state is State.WAITING:
+        return [said, act.CancelTimer(Timer.RESTART), *choose(run, event.at_ns)]
+    return [said]  # as soon as the store has answered, the ranks run, or all are gone
+
+
+def end_to_go_back(run: Course) -> list[act.Action]:
+    """End what runs: somebody wants it to start from elsewhere."""
+    run.state = State.DRAINING
+    run.ending.gone_back, _ = rollback.prevailing(run.rollbacks.standing)
+    return [act.Kill("the run goes back")]

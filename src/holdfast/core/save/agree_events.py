@@ -1,0 +1,295 @@
+"""What the controller's side of an agreed save hears (past facts) and says (imperatives).
+
+The edge reads each rank's words, turns what changed into events with `changes`, and feeds them to
+`core.save.agree.step`. Times are integer nanoseconds on one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.core.save.word import Agreed
+
+DEFAULT_ANSWER_LIMIT_NS = 1_000_000_000
+_NONE_YET = Agreed(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveAsked:
+    """The policy or a person wants a save; training goes on.
+
+    `lead` is how many boundaries ahead of the fastest rank it is ordered (see `lead_steps`).
+    `in_memory`: copies in a buffer are all that is wanted, so it is over when all ranks have them.
+    `in_step`: a step is known to be under way, so there will be something new to save.
+    """
+
+    at_ns: int
+    why: str
+    lead: int = 1
+    in_memory: bool = False
+    in_step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Save and leave. `leave_by_ns`: when leaving must begin, saved or not; None: no deadline.
+
+    `answer_limit_ns` is how long a rank that has reached the step may go without a snapshot while
+    others wait for it: above the time of a copy.
+    """
+
+    at_ns: int
+    why: str
+    leave_by_ns: int | None = None
+    lead: int = 1
+    answer_limit_ns: int = DEFAULT_ANSWER_LIMIT_NS
+
+
+@dataclass(frozen=True, slots=True)
+class StopMoved:
+    """What a stop was asked for comes at another time: leaving must begin by then; None: never."""
+
+    at_ns: int
+    leave_by_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A rank has published boundary `step`."""
+
+    at_ns: int
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnded:
+    """A rank's loop is over; `step` was its last, and answers every later order."""
+
+    at_ns: int
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapped:
+    """A rank has copied `step` in answer to `epoch`."""
+
+    at_ns: int
+    rank: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """A rank's shard of `step` is durable, its receipt written."""
+
+    at_ns: int
+    rank: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFailed:
+    """A rank could not copy or write its shard."""
+
+    at_ns: int
+    rank: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankGone:
+    """A rank's process is no more, or its host is not."""
+
+    at_ns: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The set of `step` is complete: its manifest is durable."""
+
+    at_ns: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed:
+    """The manifest could not be written."""
+
+    at_ns: int
+    epoch: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotWritten:
+    """What all ranks had copied into a buffer could not be sealed, or not be made durable.
+
+    `is_sealed`: it is in its buffer still, and restores from there.
+    """
+
+    at_ns: int
+    epoch: int
+    step: int
+    why: str
+    is_sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DurableBeside:
+    """A set of this lineage became durable beside the agreement: one of memory was drained."""
+
+    at_ns: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing but time has passed; due at `core.save.agree.wake_at_ns`."""
+
+    at_ns: int
+
+
+Event = (
+    SaveAsked
+    | StopAsked
+    | StopMoved
+    | Progress
+    | LoopEnded
+    | Snapped
+    | Durable
+    | SaveFailed
+    | RankGone
+    | Committed
+    | CommitFailed
+    | NotWritten
+    | DurableBeside
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOrder:
+    """Store the ORDER word of every rank."""
+
+    epoch: int
+    step: int
+    flags: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishVerdict:
+    """Store the VERDICT word of every rank; with COMMITTED, first the COMMITTED word."""
+
+    epoch: int
+    step: int
+    flags: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Every rank's shard is durable: write the manifest; answer Committed or CommitFailed."""
+
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Every rank has copied that step into the buffer: it may be sealed.
+
+    Where a save is to be durable, answer Committed or NotWritten when that is decided.
+    """
+
+    epoch: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Nothing will come of this epoch: shards already written for it may be collected."""
+
+    epoch: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """That step could not be saved: delete now what retention would delete once it is."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The last step could not be saved: wait; it is tried again until `until_ns`."""
+
+    at_ns: int
+    step: int
+    why: str
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The last step is sealed in memory, and the store takes no save: the ranks may leave.
+
+    Store the COMMITTED word of every rank. Who holds the memory makes the step durable.
+    """
+
+    at_ns: int
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A request was not taken up; ask again later if it still matters."""
+
+    reason: str
+
+
+Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | MakeRoom | Hold | Release | Refuse
+
+
+class RankWords(NamedTuple):
+    """One reading of a rank's half of the word page.
+
+    Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a
+    loop that was seen to have ended shows its last step; and it stores SNAP = S before STEP =
+    S + 1, so a step beyond S without a snapshot of S proves that S was missed.
+    """
+
+    loop_ended: bool = False
+    step: int = 0
+    snap: Agreed = _NONE_YET
+    durable: Agreed = _NONE_YET
+    failed: Agreed = _NONE_YET
+
+
+def changes(at_ns: int, rank: int, before: RankWords, now: RankWords) -> tuple[Event, ...]:
+    """The events between two readings of a rank's words, answers before progress."""
+    events: list[Event] = []
+    if now.snap != before.snap:
+        events.append(Snapped(at_ns, rank, now.snap.epoch, now.snap.step))
+    if now.durable != before.durable:
+        events.append(Durable(at_ns, rank, now.durable.epoch, now.durable.step))
+    if now.failed != before.failed:
+        events.append(SaveFailed(at_ns, rank, now.failed.epoch, now.failed.step))
+    if now.loop_ended and not before.loop_ended:
+        events.append(LoopEnded(at_ns, rank, now.step))
+    elif now.step != before.step:
+        events.append(Progress(at_ns, rank, now.step))
+    return tuple(events)

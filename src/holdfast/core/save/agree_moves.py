@@ -1,0 +1,235 @@
+"""The moves of the controller of an agreed save, of which its answers (`core.save.agree`) are made.
+
+Each moves the agreement on to where it stands next, and says what is to be done for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.save.agree_events import (
+    DEFAULT_ANSWER_LIMIT_NS,
+    Abort,
+    Action,
+    Commit,
+    Hold,
+    MakeRoom,
+    PublishOrder,
+    PublishVerdict,
+    Release,
+    Seal,
+    StopAsked,
+)
+from holdfast.core.save.agree_state import Agreement, HoldState, Phase
+from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
+
+MAX_LEAD = 4096
+EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
+MAX_SAVE_TRIES = 2  # a stop's save is tried again once, and so is the last step's before it is held
+FIRST_AGAIN_NS, LAST_AGAIN_NS = 2_000_000_000, 30_000_000_000
+
+Actions = tuple[Action, ...]
+
+
+# --- orders, and what the ranks' answers to them come to -----------------------------------------
+
+
+def order(
+    state: Agreement,
+    why: str,
+    is_stop: bool,
+    *,
+    in_memory: bool = False,
+    lead: int | None = None,
+) -> Actions:
+    """Order a step that no rank is known to have reached, later than any ordered before.
+
+    `lead` is a new request's, whose tries and misses count from 0; None: it is the last one's.
+    What could not be written once is not tried through memory again: the ranks write it.
+    """
+    ranks = state.ranks
+    first, last = ranks.slowest_step, ranks.fastest_step
+    if ranks.have_ended and first != last:
+        return leave(state, f"the ranks' loops ended at different steps: {first}, {last}")
+    if lead is not None:
+        state.lead, state.tries, state.misses = lead, 0, 0
+    state.phase = Phase.COLLECTING
+    state.epoch = _after(state.epoch)
+    state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
+    state.late_since_ns = None
+    state.buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
+    ranks.ask(state.step)
+    flags = 0
+    if is_stop:
+        flags = Order.STOP | Order.EARLY if state.is_early else int(Order.STOP)
+    if state.buffer is not None:
+        flags = with_buffer(flags if in_memory else flags | Order.DURABLE, state.buffer)
+    return (PublishOrder(state.epoch, state.step, flags, why),)
+
+
+def judge(state: Agreement, rank: int, at_ns: int) -> Actions:
+    """Have all answered alike, has this one missed S, does one keep others waiting at it.
+
+    Of the others that was asked when they were heard: none that has not answered is past S.
+    """
+    ranks = state.ranks
+    if ranks.have_answered:
+        return _all_answered(state, at_ns)
+    if ranks.steps[rank] > state.step and rank not in ranks.answers:
+        return miss(state, f"rank {rank} was past step {state.step} already")
+    # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
+    # or one that has answered before S. One that has ended its loop answers in any case.
+    blocked = state.is_stop and bool(ranks.answers) and ranks.is_one_late
+    if blocked != (state.late_since_ns is not None):
+        state.late_since_ns = at_ns if blocked else None
+    return ()
+
+
+def _all_answered(state: Agreement, at_ns: int) -> Actions:
+    answers = state.ranks.answers.values()
+    first, last = min(answers), max(answers)
+    if first != last:
+        state.is_early = False
+        return miss(state, f"ranks answered with steps {first} and {last}")
+    state.step, state.late_since_ns = first, None
+    return agreed(state, at_ns)
+
+
+def agreed(state: Agreement, at_ns: int) -> Actions:
+    """Every rank has copied the same step."""
+    if state.buffer is None:
+        return written(state)
+    seal = Seal(state.epoch, state.step, state.buffer)
+    state.free_buffers = tuple(b for b in state.free_buffers if b != state.buffer)
+    is_last = state.ranks.have_ended and state.fastest_step == state.step
+    if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
+        state.phase, state.in_memory = Phase.WRITING, False
+        return (seal,)
+    return (seal, *rest(state, at_ns))
+
+
+def miss(state: Agreement, reason: str) -> Actions:
+    """Some rank did not get the order in time: a later step, under a new epoch."""
+    state.misses += 1
+    aborted = call_off(state, reason)
+    return (*aborted, *order(state, state.why, state.is_stop, in_memory=state.in_memory))
+
+
+def written(state: Agreement) -> Actions:
+    """Every rank has copied: all shards are durable, or some are still being written."""
+    if not state.ranks.are_durable:
+        state.phase = Phase.WRITING
+        return ()
+    state.phase = Phase.COMMITTING
+    return (Commit(state.epoch, state.step),)
+
+
+# --- the ways on and out -------------------------------------------------------------------------
+
+
+def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) -> Actions:
+    """Saving itself failed. Training goes on; what is the last chance is tried once more.
+
+    The last step is then held. If it is sealed in memory, nobody needs the ranks for that.
+    """
+    ranks = state.ranks
+    state.tries += 1
+    verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
+    room = MakeRoom(min(ranks.answers.values(), default=state.step))
+    aborted = (*call_off(state, reason), room)
+    if not state.is_stop and not (ranks.have_ended and not state.in_memory):
+        return (*aborted, verdict, *rest(state, at_ns))
+    return (*aborted, *_after_failure(state, at_ns, reason, is_sealed=is_sealed))
+
+
+def _after_failure(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool) -> Actions:
+    """What comes of a stop's save, or of the last step's."""
+    if state.ranks.gone:
+        return leave(state, reason)
+    if is_sealed and not state.is_stop and state.step == state.fastest_step:
+        end(state, f"step {state.step} is in memory, and not yet durable: {reason}")
+        return (Release(at_ns, state.step, reason),)
+    if state.tries < MAX_SAVE_TRIES:
+        return order(state, state.why, state.is_stop)
+    return leave(state, reason) if state.is_stop else hold(state, at_ns, reason)
+
+
+def hold(state: Agreement, at_ns: int, reason: str) -> Actions:
+    """The last step waits for a store that can take it, and the ranks with it."""
+    limit_ns, since_ns, _ = state.hold
+    until_ns = (at_ns if since_ns is None else since_ns) + limit_ns
+    if at_ns >= until_ns:
+        return leave(state, reason)
+    delay_ns = min(FIRST_AGAIN_NS << min(state.tries - MAX_SAVE_TRIES, 6), LAST_AGAIN_NS)
+    _to_rest(state)
+    state.hold = HoldState(limit_ns, until_ns - limit_ns, min(at_ns + delay_ns, until_ns))
+    return (Hold(at_ns, state.fastest_step, reason, until_ns),)
+
+
+def rest(state: Agreement, at_ns: int) -> Actions:
+    """Nothing is under way: do what waited, or the last save of a loop that has ended, or rest."""
+    _to_rest(state)
+    ranks = state.ranks
+    if ranks.gone:
+        end(state, f"rank {min(ranks.gone)} is gone")
+        return ()
+    if state.stop is not None:
+        return stop(state, replace(state.stop, at_ns=at_ns))
+    if ranks.have_ended and not state.is_saved:
+        return order(state, "the last step", is_stop=False, lead=1)
+    return ()
+
+
+def _to_rest(state: Agreement) -> None:
+    state.phase, state.is_stop, state.late_since_ns = Phase.IDLE, False, None
+    if state.hold.again_ns is not None:
+        state.hold = state.hold._replace(again_ns=None)
+
+
+def stop(state: Agreement, event: StopAsked) -> Actions:
+    """Begin the stop's own save, if there is something to save and time to do it."""
+    state.stop, state.is_early = event, True
+    if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
+        return leave(state, "the deadline is at hand")
+    if state.is_saved:
+        return leave(state, nothing_new(state))
+    return order(state, event.why, is_stop=True, lead=event.lead)
+
+
+def call_off(state: Agreement, reason: str) -> Actions:
+    """Nothing will come of what is under way, if anything is."""
+    if state.phase in (Phase.IDLE, Phase.OVER):
+        return ()
+    state.phase = Phase.IDLE
+    return (Abort(state.epoch, state.step, reason),)
+
+
+def leave(state: Agreement, reason: str) -> Actions:
+    """Give up what is under way, and tell the ranks to leave with the newest complete set."""
+    aborted = call_off(state, reason)
+    state.epoch = _after(state.epoch)
+    end(state, reason)
+    return (*aborted, PublishOrder(state.epoch, state.committed_step, Order.LEAVE, reason))
+
+
+def end(state: Agreement, reason: str) -> None:
+    """No more saves in this attempt."""
+    state.phase, state.is_stop, state.late_since_ns, state.why = Phase.OVER, False, None, reason
+
+
+def nothing_new(state: Agreement) -> str:
+    """Why nothing is to be saved, in words."""
+    return f"no step completed since the save of step {state.committed_step}"
+
+
+def answer_limit_ns(state: Agreement) -> int:
+    """How long ranks may keep others waiting at the ordered step."""
+    limit_ns = state.stop.answer_limit_ns if state.stop else DEFAULT_ANSWER_LIMIT_NS
+    if state.ranks.is_early_answered:
+        limit_ns *= EARLY_PATIENCE
+    return limit_ns << min(state.misses, 6)  # a copy may really take that long
+
+
+def _after(epoch: int) -> int:
+    return epoch % MAX_EPOCH + 1  # 16 bits that wrap; 0 means "no order"

@@ -1,0 +1,91 @@
+"""A drain gives way to the training: for how long, and when it is not waited for any more.
+
+On a host that is busy all the time, what gives way may wait for ever. So a drain that is late gives
+way no longer: one that takes much longer than they usually do, or beside which the next one has
+become due. Once that has happened, the next few drains do not even begin by giving way, and each
+time that one is late all the same, twice as many.
+
+A store can also hang and never say so. A drain that writes nothing for far longer than a whole one
+usually takes is given up, and the set is tried again by another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core import events as ev
+from holdfast.core.durations import in_words
+from holdfast.core.save.buffers import Kept
+
+SECOND_NS = 1_000_000_000
+LEAST_NS = SECOND_NS  # no drain is late before, whatever is due
+SLOW = 4  # times what a drain usually takes: then it is late
+SLOW_NS = 5 * SECOND_NS  # but not before
+UNKNOWN_NS = 30 * SECOND_NS  # the same for the first one
+FEWEST_AT_HAND, MOST_AT_HAND = 4, 64  # drains that do not give way, after one that was late
+SILENT = 20  # times what a drain usually takes, without a byte: it hangs
+LONGEST_LOOK_NS = 60 * SECOND_NS  # between two looks; where it is more, the machine was asleep
+DOUBLINGS = 4  # of the limit: a store that is only slow has its set in the end
+
+
+class DrainWatch:
+    """Of one run's drains, one after the other."""
+
+    def __init__(self, patience_ns: int) -> None:
+        """`patience_ns`: so long a store may be silent, unless drains are known to take longer."""
+        self._patience_ns = patience_ns
+        self._of: Kept | None = None
+        self._began_ns = 0
+        self._looked_ns = self._silent_ns = self._nbytes = 0
+        self._given_up = 0  # in a row
+        self._at_hand = self._left_at_hand = 0
+
+    @property
+    def began_ns(self) -> int:
+        """When the drain under way began, or the last one."""
+        return self._began_ns
+
+    def begin(self, at_ns: int, kept: Kept) -> None:
+        """Another one is under way, or the same still."""
+        if kept != self._of:
+            self._of, self._began_ns = kept, at_ns
+            self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
+
+    def over(self, *, is_durable: bool) -> None:
+        """It has ended."""
+        self._of = None
+        if is_durable:
+            self._given_up = 0
+
+    def late(self, at_ns: int, usual_ns: int, is_next_due: Callable[[], bool]) -> str:
+        """Why the drain under way should give way no longer; empty: it may."""
+        since_ns = at_ns - self._began_ns
+        if since_ns < LEAST_NS:
+            return ""
+        limit_ns = max(SLOW_NS, SLOW * usual_ns) if usual_ns else UNKNOWN_NS
+        is_late = since_ns >= limit_ns
+        if not is_late and not is_next_due():
+            return ""
+        self._at_hand = min(max(FEWEST_AT_HAND, 2 * self._at_hand), MOST_AT_HAND)
+        self._left_at_hand = self._at_hand
+        return f"not done after {in_words(since_ns)}" if is_late else "the next checkpoint is due"
+
+    def may_give_way(self) -> bool:
+        """Whether the drain that begins now should: not if one was late a short while ago."""
+        if not self._left_at_hand:
+            return True
+        self._left_at_hand -= 1
+        return False
+
+    def hangs(self, event: ev.Draining, usual_ns: int) -> str:
+        """Why to give up the drain under way; empty: it gets on."""
+        self._silent_ns += min(max(0, event.at_ns - self._looked_ns), LONGEST_LOOK_NS)
+        self._looked_ns = event.at_ns
+        if event.nbytes != self._nbytes:
+            self._nbytes, self._silent_ns = event.nbytes, 0
+        limit_ns = max(self._patience_ns, SILENT * usual_ns) << min(self._given_up, DOUBLINGS)
+        if self._silent_ns < limit_ns:
+            return ""
+        self._given_up += 1
+        silent = in_words(self._silent_ns)
+        return f"the run store has taken nothing for {silent} and does not say why"

@@ -1,0 +1,88 @@
+"""How fast the ranks step, from what is heard of their progress; and how much drains slow them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from holdfast.core.save.agree import lead_steps
+
+# Measured over stretches of at least this long, and the fastest of the last few counts: a mean
+# would hold evaluations and stalls, and an order given by it would come too late.
+STRETCH_NS = 250_000_000
+STRETCHES = 8
+ENOUGH_STEPS = 50  # of each kind, to tell steps beside a drain from others
+PPM = 1_000_000
+COSTS = 9  # of the last so many of a kind the median counts: a single one may have been disturbed
+
+
+def median(values: Iterable[int]) -> int:
+    """The lower median; 0 of nothing."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
+
+
+class Pace:
+    """The pace of one run; a new attempt measures anew, but what drains cost is kept."""
+
+    def __init__(self) -> None:
+        self.step_time_ns = 0
+        self._quiet = self._busy = (0, 0)  # nanoseconds and steps without and with a drain
+        self.begin()
+
+    def begin(self) -> None:
+        """A new attempt starts; the mean of the last one stands until there is another."""
+        self._first: tuple[int, int] | None = None
+        self._stretch: tuple[int, int] | None = None  # where the one under way began
+        self._paces_ns: deque[int] = deque(maxlen=STRETCHES)
+        self._last: tuple[int, int] | None = None
+        self._news: tuple[int, int] = (0, 0)
+        self._was_busy = False
+
+    def note(self, at_ns: int, slowest: int, fastest: int, resumed: int) -> None:
+        """Mean time of a step since the second boundary: the first one holds the compilation."""
+        if slowest <= resumed:
+            return
+        self._news = (0, 0)
+        if self._first is None or self._stretch is None or self._last is None:
+            self._first = self._last = (at_ns, slowest)
+            self._stretch = (at_ns, fastest)
+            return
+        since_ns, since_step = self._first
+        if slowest > since_step:
+            self.step_time_ns = (at_ns - since_ns) // (slowest - since_step)
+        since_ns, since_step = self._stretch
+        if at_ns - since_ns >= STRETCH_NS and fastest > since_step:
+            self._paces_ns.append((at_ns - since_ns) // (fastest - since_step))
+            self._stretch = (at_ns, fastest)
+        since_ns, since_step = self._last
+        if slowest > since_step:
+            self._news = (at_ns - since_ns, slowest - since_step)
+            self._last = (at_ns, slowest)
+
+    def beside(self, is_draining: bool) -> None:
+        """Whether a drain runs beside the steps that were just noted: those before and after do."""
+        ns, steps = self._news
+        if is_draining and self._was_busy:
+            self._busy = (self._busy[0] + ns, self._busy[1] + steps)
+        elif not is_draining and not self._was_busy:
+            self._quiet = (self._quiet[0] + ns, self._quiet[1] + steps)
+        self._was_busy = is_draining
+
+    @property
+    def slowdown_ppm(self) -> int | None:
+        """By how much longer a step takes beside a drain, in millionths of it; None: not known."""
+        (quiet_ns, quiet), (busy_ns, busy) = self._quiet, self._busy
+        if min(quiet, busy) < ENOUGH_STEPS or busy_ns <= 0:
+            return None
+        alone_ns = quiet_ns * busy // quiet  # what as many steps take without it
+        return min(max(0, (busy_ns - alone_ns) * PPM // busy_ns), PPM)
+
+    def steps_in(self, reaction_ns: int) -> int:
+        """How many boundaries ahead to order for it to get there first, at the fastest pace."""
+        step_ns = self.step_time_ns
+        if not step_ns:
+            return 1
+        if self._paces_ns:
+            step_ns = min(step_ns, *self._paces_ns)
+        return lead_steps(step_ns, reaction_ns)

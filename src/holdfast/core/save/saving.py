@@ -1,0 +1,451 @@
+"""The saves of one attempt: when they are due, and their agreement, in one place.
+
+Joins `core.save.policy` (when), `core.save.agree` (how all ranks save one step), `core.save.tiers`
+(where to) and what is measured on the way (`core.save.pace`, cost of a save). The controller's run
+machine and the conductor of a session without supervisor both drive this class. Pure: times come in
+with events.
+
+Where ranks have buffers, a periodic save goes to memory, and is over when all have copied: the next
+order follows at once, so that it reaches the ranks while they work on the steps between.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from holdfast.core.events import Resume
+from holdfast.core.notices.plan import SaveTime
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.agree import Agreement, Phase, lead_steps, step, wake_at_ns
+from holdfast.core.save.pace import COSTS, Pace, median
+from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
+from holdfast.core.save.tiers import MemoryTier
+from holdfast.core.save.word import buffer_of
+
+# From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
+REACTION_NS = 500_000_000
+# The same for a request: its edge reads the ranks' progress just before it feeds it.
+REQUEST_REACTION_NS = 5_000_000
+# The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
+# that came too late doubles it, and each that came in time takes an eighth of it away.
+COPIED_REACTION_NS = 5_000_000
+NO_FAILURES = (0, 0)
+RECENT = 3  # of the last so many failures the distances count: two could be chance
+
+
+# Of news: those of a set that has become durable, and those after which a save may be due.
+DURABLE = (news.Committed, news.DurableBeside)
+MOVES = frozenset({news.Progress, news.Snapped})
+
+
+UNDER_WAY = (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+
+
+class SaveCost(NamedTuple):
+    """What the last save took: training blocked for it, and order to durable."""
+
+    blocked_ns: int = 0
+    total_ns: int = 0
+
+
+class Saving:
+    """The save side of one attempt; `hear` takes news and gives agreement actions."""
+
+    def __init__(
+        self,
+        ranks: int,
+        policy: SavePolicy,
+        *,
+        memory_policy: SavePolicy | None = None,
+        request_reaction_ns: int = REQUEST_REACTION_NS,
+        hold_ns: int = 0,
+    ) -> None:
+        """`policy` is the durable tier's, `memory_policy` the memory tier's, where there is one.
+
+        `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly. `hold_ns`:
+        how long the last step is tried again that could not be saved.
+        """
+        self._hold_ns = hold_ns
+        self._request_reaction_ns = request_reaction_ns
+        self.policy = policy
+        self.memory_policy = memory_policy or Never()
+        self.ranks = ranks
+        self.tier = MemoryTier(ranks)
+        self.cost = SaveCost()
+        self._blocked_ns: deque[int] = deque(maxlen=COSTS)
+        self._asked_last: tuple[SavePolicy, SaveView] | None = None
+        self.pace = Pace()
+        self.failures_seen, self.observed_ns = NO_FAILURES
+        self.losses_seen = 0  # of the failures: those that took the memory along
+        self._failed_at_ns = 0  # of observed time: the last failure
+        self._failures_at_ns: deque[int] = deque(maxlen=RECENT)  # likewise: the last few
+        self._reaction_ns = COPIED_REACTION_NS
+        self._held_from_ns: int | None = None
+        self._committed_ns = 0
+        self.begin(0, 0)
+
+    def begin(
+        self, at_ns: int, committed_step: int, *, attempt: int = 0, resume: Resume | None = None
+    ) -> None:
+        """A new attempt starts. `committed_step`: the newest durable one (0: none).
+
+        It starts from `resume`, or from that very step.
+        """
+        resume = resume or Resume(None, committed_step, None)
+        self.agreement = Agreement.start(
+            self.ranks, committed_step, resumed_step=resume.step, hold_ns=self._hold_ns
+        )
+        self.tier.begin(at_ns, attempt, resume)
+        self.joined: set[int] = set()
+        self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
+        self._started_ns = at_ns
+        self._resumed_step = resume.step
+        if resume.step <= committed_step or not self._committed_ns:  # else a drain is due as before
+            self._committed_ns = at_ns
+        self._ordered_ns = at_ns
+        self._known_ns = at_ns  # when the fastest rank was last seen to move
+        self.pace.begin()
+
+    def failed(self, seen: int, losses: int) -> None:
+        """So many failures are known by now; the last of them has just been, if it is news."""
+        if seen > self.failures_seen:
+            self._failed_at_ns = self.observed_ns
+            self._failures_at_ns.append(self.observed_ns)
+        self.failures_seen, self.losses_seen = seen, losses
+
+    def end(self, at_ns: int) -> None:
+        """The attempt is over: its time counts towards the failure rate."""
+        self.observed_ns += max(0, at_ns - self._started_ns)
+        self._started_ns = at_ns
+
+    # --- what others want to know -----------------------------------------------------------
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step known to be durable on all ranks."""
+        return self.agreement.committed_step
+
+    @property
+    def fastest_step(self) -> int:
+        """The largest boundary that any rank has published."""
+        return self.agreement.ranks.extremes.greatest
+
+    @property
+    def slowest_step(self) -> int:
+        """The largest boundary that all ranks have published."""
+        return self.agreement.ranks.extremes.least
+
+    @property
+    def reason(self) -> str:
+        """Why a save was due when that was last asked, or was not; empty: it never was."""
+        if self._asked_last is None:
+            return ""
+        policy, view = self._asked_last
+        return policy.decide(view)[1]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether an order is out: the edges look at the ranks' words more often then."""
+        agreement = self.agreement
+        if agreement.is_held:
+            return False
+        if agreement.ranks.ended:
+            return True
+        if agreement.phase is Phase.COLLECTING and agreement.in_memory:
+            return False  # nobody waits for it, and the ranks ring when they have copied
+        return agreement.phase in UNDER_WAY
+
+    @property
+    def step_time_ns(self) -> int:
+        """The mean time of a step; 0: not known yet."""
+        return self.pace.step_time_ns
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a set was copied and is on its way to the store."""
+        return self.agreement.phase in (Phase.WRITING, Phase.COMMITTING)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether every rank's loop is over: what they still do is not ours to cut short."""
+        return self.agreement.ranks.have_ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the ranks have been told that they may leave."""
+        return self.agreement.phase is Phase.OVER
+
+    @property
+    def what_is_saved(self) -> str:
+        """What is durable of what was done, and what is not, for people."""
+        if not self.joined:
+            return "no session was there to save (a plain command, or one still starting)"
+        committed, lost = self.committed_step, self.fastest_step - self.committed_step
+        if not committed:
+            return (
+                f"nothing is saved of {_steps(lost)} done" if lost > 0 else "no step was done yet"
+            )
+        if lost <= 0:
+            return f"step {committed} is saved"
+        rest = f"{lost} steps after it are not" if lost > 1 else "the one after it is not"
+        return f"step {committed} is saved, {rest}"
+
+    @property
+    def save_time(self) -> SaveTime:
+        """What a durable save takes that is ordered now."""
+        tier = self.tier
+        if not tier.is_there:
+            return SaveTime(self.step_time_ns, self.cost.blocked_ns, self.cost.total_ns)
+        write_ns = tier.seal_ns + tier.drain_ns if tier.drain_ns else 0
+        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, tier.drain_ns)
+
+    @property
+    def wake_at_ns(self) -> int | None:
+        """When to feed a Tick if nothing else happens."""
+        return wake_at_ns(self.agreement)
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def join(self, rank: int) -> None:
+        """A rank's session showed itself."""
+        self.joined.add(rank)
+
+    def hear(self, what: news.Event) -> tuple[news.Action, ...]:
+        """Take one piece of news; what the edges must do now, in order."""
+        was_copied = self.agreement.phase is not Phase.COLLECTING
+        actions = self._step(what)
+        kind = type(what)
+        if isinstance(what, news.Progress):
+            slowest = self.slowest_step
+            self.pace.note(what.at_ns, slowest, self.fastest_step, self._resumed_step)
+            self.pace.beside(self.tier.drains.under_way is not None)
+            if slowest > self._resumed_step:
+                self.tier.all_restored()
+        elif isinstance(what, DURABLE):
+            self._note_commit(what)
+        elif kind is news.Snapped or (kind is news.Durable and not was_copied):
+            self._ordered_ns = what.at_ns
+        if self._request is not None:
+            actions += self._ask_as_asked(what.at_ns)
+        if kind in MOVES:
+            actions += self._ask_if_due(what.at_ns)
+        return actions
+
+    def look(self, at_ns: int) -> tuple[news.Action, ...]:
+        """A buffer may have become free: what waited for one is ordered now."""
+        return self._ask_if_due(at_ns) if self.tier.is_there else ()
+
+    def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
+        """The same of an attempt that is being killed: it counts, and nothing more is asked."""
+        actions = self._step(what)
+        if isinstance(what, DURABLE):
+            self._note_commit(what)
+        return actions
+
+    def _step(self, what: news.Event) -> tuple[news.Action, ...]:
+        agreement, fastest = self.agreement, self.fastest_step
+        misses = agreement.misses
+        agreement.free_buffers = self.tier.free if self.tier.is_there else ()
+        actions = step(agreement, what)
+        if self.fastest_step > fastest:
+            self._known_ns = what.at_ns
+        for action in actions:
+            if isinstance(action, news.Seal):
+                self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
+                self._reaction_ns -= (self._reaction_ns - COPIED_REACTION_NS) // 8
+            elif isinstance(action, news.PublishOrder):
+                buffer = buffer_of(action.flags)
+                if buffer is not None:
+                    self.tier.ordered(buffer)
+        if agreement.in_memory and agreement.misses > misses:
+            self._reaction_ns = min(2 * self._reaction_ns, REACTION_NS)
+        return actions
+
+    def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
+        if what.step != self.committed_step:
+            return
+        self._committed_ns = what.at_ns
+        if isinstance(what, news.Committed) and self.agreement.buffer is None:
+            total_ns = what.at_ns - self._ordered_ns
+            self.cost = SaveCost(self.cost.blocked_ns, max(1, total_ns))  # 0: not measured
+
+    def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
+        """Somebody wants a save. It waits for one that is under way, and for a step to save.
+
+        `in_step`: a script asks, and waits with that step, the one to save, for the order.
+        """
+        self._request = why, in_step
+        return self._ask_as_asked(at_ns)
+
+    def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
+        agreement = self.agreement
+        if self._request is None or agreement.stop is not None:
+            return ()
+        why, in_step = self._request
+        is_free = agreement.phase is Phase.IDLE or (
+            agreement.phase is Phase.COLLECTING and agreement.in_memory
+        )
+        if not (is_free or (in_step and agreement.is_far)):
+            return ()
+        if agreement.is_saved and not in_step:
+            return ()
+        self._request = None
+        lead = 1 if in_step else self._request_lead()
+        return self.hear(news.SaveAsked(at_ns, why, lead, in_step=in_step))
+
+    def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
+        """Save at the next boundary that all ranks can answer, and leave."""
+        limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.cost.blocked_ns)
+        lead = self._request_lead()
+        return self.hear(news.StopAsked(at_ns, why, leave_by_ns, lead, limit_ns))
+
+    def move_stop(self, at_ns: int, leave_by_ns: int | None) -> tuple[news.Action, ...]:
+        """A stop that is under way has until then."""
+        return self.hear(news.StopMoved(at_ns, leave_by_ns))
+
+    def _request_lead(self) -> int:
+        if not self.step_time_ns:
+            return 1
+        return lead_steps(self.step_time_ns, self._request_reaction_ns)
+
+    def note_cost(self, blocked_ns: int) -> None:
+        """A rank was blocked this long by the last copy."""
+        self.cost = self.cost._replace(blocked_ns=blocked_ns)
+        self._blocked_ns.append(blocked_ns)
+
+    # --- what is due ------------------------------------------------------------------------
+
+    def hold_from(self, at_ns: int | None) -> None:
+        """From then on nothing becomes durable but what is asked for: it would be in the way."""
+        self._held_from_ns = at_ns
+
+    def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
+        in_memory = self.tier.is_there
+        if not self.may_order or (self._is_held(at_ns) and not in_memory):
+            return ()
+        nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
+        if in_memory:  # the order must be there before the ranks are
+            nearest = self.pace.steps_in(self._reaction_ns + at_ns - self._known_ns)
+            furthest = max(nearest, furthest)
+        self._asked_last = policy, view = self._question(at_ns, furthest)
+        if not policy.is_due(view):
+            return ()
+        why = policy.why(view)
+        # The nearest boundary at which it is due: being due never ends by waiting.
+        while nearest < furthest:
+            middle = (nearest + furthest) // 2
+            if self._is_due(at_ns, middle):
+                furthest = middle
+            else:
+                nearest = middle + 1
+        return self.hear(news.SaveAsked(at_ns, why, nearest, in_memory))
+
+    def _is_due(self, at_ns: int, lead: int) -> bool:
+        policy, view = self._question(at_ns, lead)
+        return policy.is_due(view)
+
+    def _question(self, at_ns: int, lead: int) -> tuple[SavePolicy, SaveView]:
+        """What decides whether a save is due so many boundaries ahead."""
+        if self.tier.is_there:
+            return self._question_at(max(at_ns, self._known_ns + lead * self.step_time_ns), lead)
+        return self._question_at(at_ns + (lead - 1) * self.step_time_ns, lead)
+
+    def _question_at(self, at_ns: int, lead: int) -> tuple[SavePolicy, SaveView]:
+        """The same, of a boundary that is reached then."""
+        if not self.tier.is_there:
+            return self.policy, self.view(at_ns, lead)
+        nearest_ns = at_ns + self.step_time_ns // 2  # the nearest boundary, not the next one
+        in_memory = self.memory_policy, self.memory_view(nearest_ns, lead)
+        if in_memory[0].is_due(in_memory[1]):
+            return in_memory
+        # A durable save that no set in memory will do for: at a certain step, or none is ever made.
+        tier = self.tier
+        view = self.durable_view(at_ns, self.fastest_step + lead)._replace(
+            last_committed_step=max(self.committed_step, tier.copied_step),
+            last_committed_ns=max(self._committed_ns, tier.copied_ns),
+        )
+        return (self.policy, view) if self.policy.is_due(view) else in_memory
+
+    @property
+    def may_order(self) -> bool:
+        """Whether a save that is due would be ordered now."""
+        agreement, tier = self.agreement, self.tier
+        if agreement.phase is not Phase.IDLE or agreement.stop is not None or self.is_ended:
+            return False
+        return not tier.is_there or bool(tier.free)
+
+    def would_be_due(self, at_ns: int, step: int) -> bool:
+        """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""
+        if self.tier.is_there:
+            at_ns += self.step_time_ns
+        policy, view = self._question_at(at_ns, step - self.fastest_step)
+        return policy.is_due(view)
+
+    def _is_held(self, at_ns: int) -> bool:
+        return self._held_from_ns is not None and at_ns >= self._held_from_ns
+
+    def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
+        """Whether that step, which is in memory, should become durable now; and why, if so."""
+        if self._is_held(at_ns):
+            return False, "a save that was announced is at hand"
+        view = self.durable_view(at_ns, step)
+        return self.policy.decide(view) if self.policy.is_due(view) else (False, "")
+
+    def is_next_drain_due(self, at_ns: int, began_ns: int, step: int) -> bool:
+        """Whether, but for that step's drain, which began then, another one should be under way."""
+        view = self.durable_view(at_ns, self.fastest_step)
+        done = max(step, view.last_committed_step)
+        view = view._replace(last_committed_step=done, last_committed_ns=began_ns)
+        return self.policy.is_due(view)
+
+    def view(self, at_ns: int, lead: int = 1) -> SaveView:
+        """What the durable tier's policy sees where there is no memory tier."""
+        blocked_ns, total_ns = self.cost
+        return SaveView(  # in the order of its fields, for it is made for every question
+            at_ns,
+            self.fastest_step + lead,
+            self.agreement.committed_step,
+            self._committed_ns,
+            self.pace.step_time_ns,
+            blocked_ns,
+            total_ns,
+            self.failures_seen,
+            self.observed_ns + (at_ns - self._started_ns),
+        )
+
+    def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:
+        """What the memory tier's policy sees: sets in memory stand for durable ones."""
+        tier = self.tier
+        observed_ns = self.observed_ns + (at_ns - self._started_ns)
+        blocked_ns = median(self._blocked_ns)
+        return self.view(at_ns, lead)._replace(
+            save_blocked_ns=blocked_ns,
+            last_committed_step=tier.copied_step,
+            last_committed_ns=tier.copied_ns,
+            save_total_ns=blocked_ns + tier.seal_ns if tier.seal_ns else 0,
+            calm_ns=observed_ns - self._failed_at_ns,
+            recent_ns=self._recent_ns(observed_ns),
+            tier=Tier.MEMORY,
+        )
+
+    def _recent_ns(self, observed_ns: int) -> int:
+        """The time of running for each of the last few failures; 0: there were too few."""
+        if len(self._failures_at_ns) < RECENT:
+            return 0
+        return max(1, (observed_ns - self._failures_at_ns[0]) // (RECENT - 1))
+
+    def durable_view(self, at_ns: int, step: int) -> SaveView:
+        """What the durable tier's policy sees behind a memory tier: drains, and lost memory."""
+        return self.view(at_ns)._replace(
+            step=step,
+            save_blocked_ns=0,
+            save_total_ns=self.tier.drain_ns,
+            failures_seen=self.losses_seen,
+            slowdown_ppm=self.pace.slowdown_ppm,
+            tier=Tier.DURABLE,
+        )
+
+
+def _steps(count: int) -> str:
+    return "the one step" if count == 1 else f"the {count} steps"

@@ -1,0 +1,66 @@
+"""How often is saved to which tier, and why, in one sentence; and when it is worth telling anew."""
+
+from __future__ import annotations
+
+from holdfast.core import actions as act
+from holdfast.core import records
+from holdfast.core.save.policy import ONLY_WHEN_ASKED, Pace
+from holdfast.core.save.saving import Saving
+
+TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
+
+
+def saving_words(memory: Pace, durable: Pace) -> str:
+    """`saving every 14 steps to memory, every 9 min to disk, because …`."""
+    because = ", and ".join(pace.because for pace in (memory, durable) if pace.because)
+    if memory.words != durable.words:
+        words = f"saving {memory.to('memory')}, {durable.to('disk')}"
+    elif memory.words == ONLY_WHEN_ASKED:
+        words = f"saving {ONLY_WHEN_ASKED}"
+    else:
+        words = f"saving {memory.words} to memory and to disk"
+    return f"{words}, because {because}" if because else words
+
+
+def alone_words(durable: Pace) -> str:
+    """`no snapshots in memory now: saving every 15 s to disk, because …`."""
+    words = f"no snapshots in memory now: saving {durable.to('disk')}"
+    return f"{words}, because {durable.because}" if durable.because else words
+
+
+class Announced:
+    """What people have been told of it."""
+
+    def __init__(self, saving: Saving) -> None:
+        self._saving = saving
+        self._told: tuple[Pace, ...] | None = None
+        self.words = ""
+
+    def news(self, at_ns: int) -> list[act.Action]:
+        """Say it and put it on record, if it has changed so much that somebody may care."""
+        tier = self._saving.tier
+        if not (tier.is_there or tier.is_lost):
+            return []
+        paces = self._paces(at_ns)
+        told = self._told
+        if told is not None and len(told) == len(paces) and all(map(_is_alike, told, paces)):
+            return []
+        self._told = paces
+        self.words = alone_words(*paces) if tier.is_lost else saving_words(*paces)
+        level = "warning" if tier.is_lost else "info"
+        return [records.saving(at_ns, self.words), act.Say(level, self.words)]
+
+    def _paces(self, at_ns: int) -> tuple[Pace, ...]:
+        saving = self._saving
+        if saving.tier.is_lost:
+            return (saving.policy.pace(saving.view(at_ns)),)
+        memory = saving.memory_policy.pace(saving.memory_view(at_ns))
+        durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
+        return memory, durable
+
+
+def _is_alike(told: Pace, now: Pace) -> bool:
+    if told.interval_s is None or now.interval_s is None:
+        return told.words == now.words
+    low, high = sorted((told.interval_s, now.interval_s))
+    return high < TELL_AGAIN * low

@@ -1,0 +1,197 @@
+"""The memory tier of one run: its buffers, its drains, and what they cost, in one place.
+
+`core.save.saving` asks it for a buffer and tells it what was ordered and copied; the run's machine
+(`core.run`, through `core.tier_news`) tells it what became of seals and drains. It outlives the
+attempts. Pure: times come in with the events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.drains import Drains, Over, Wanted
+from holdfast.core.save.extremes import Extremes
+from holdfast.core.save.pace import COSTS, median
+from holdfast.core.save.word import MAX_BUFFERS
+
+SECOND_NS = 1_000_000_000
+FIRST_RETRY_NS = SECOND_NS
+LAST_RETRY_NS = 60 * SECOND_NS
+LONGEST_SEAL_NS = 30 * SECOND_NS
+
+
+class MemoryTier:
+    """Which sets are in memory, and which of them is on its way to the durable tier."""
+
+    def __init__(self, ranks: int) -> None:
+        self.buffers = Buffers()
+        self._ready = [0] * ranks  # how many buffers each has
+        self._extremes = Extremes.start(0, ranks)  # of these numbers
+        self.is_there = False  # whether every rank has a buffer
+        self.is_lost = False  # whether it had one in this attempt, and has none now
+        self.drains = Drains(ranks)
+        self.attempt = -1
+        self.copied_step = 0  # the newest step that all ranks have copied, or resumed from
+        self.copied_ns = 0
+        self._seals_ns: deque[int] = deque(maxlen=COSTS)
+        self._drains_ns: deque[int] = deque(maxlen=COSTS)
+        self.resume = ev.Resume(None, 0, None)
+        self._sealing_ns: tuple[tuple[Kept, int], ...] = ()
+        self._drain_started_ns = 0
+        self._free: tuple[int, ...] = ()
+        self._free_by: tuple[object, ...] = ()
+        self._failures = 0  # of drains, in a row
+        self._not_before_ns = 0
+
+    def begin(self, at_ns: int, attempt: int, resume: ev.Resume) -> None:
+        """A new attempt starts from there; nothing in memory that is newer is of its lineage."""
+        self.attempt, self.resume = attempt, resume
+        self.copied_step, self.copied_ns = resume.step, at_ns
+        restored = None
+        if resume.buffer is not None and resume.parent is not None:
+            restored = Kept(resume.parent, 0, resume.step, resume.buffer)
+            for kept in self.buffers.sealed:  # one of ours, then its epoch is known
+                if (kept.attempt, kept.step, kept.buffer) == (
+                    restored.attempt,
+                    restored.step,
+                    restored.buffer,
+                ):
+                    restored = kept
+        self.buffers = self.buffers.begin(restored)
+        ranks = len(self._ready)
+        self._ready, self._extremes = [0] * ranks, Extremes.start(0, ranks)
+        self.is_there = self.is_lost = False
+        self.drains.forget()
+
+    @property
+    def seal_ns(self) -> int:
+        """What a seal takes; 0: there was none yet."""
+        return median(self._seals_ns)
+
+    @property
+    def seal_limit_ns(self) -> int:
+        """How long to wait for one: far beyond what they take, where that is known."""
+        known_ns = SECOND_NS + 8 * self.seal_ns if self.seal_ns else LONGEST_SEAL_NS
+        return min(known_ns, LONGEST_SEAL_NS)
+
+    @property
+    def drain_ns(self) -> int:
+        """What a drain takes, from its start to its commit; 0: there was none yet."""
+        return median(self._drains_ns)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Buffers that an order may name now, the best first."""
+        by = self.buffers, self.drains.under_way, self.drains.waiting
+        if self._free_by != by:  # each news of each rank asks, and hardly one changes it
+            self._free_by, self._free = by, self.buffers.free(self.drains.pinned)
+        return self._free
+
+    @property
+    def is_sealing(self) -> bool:
+        """Whether a set of the newest attempt waits for its checksums."""
+        return any(kept.attempt == self.attempt for kept in self.buffers.sealing)
+
+    def has(self, rank: int, count: int) -> None:
+        """A rank has so many buffers."""
+        before, after = self._ready[rank], min(max(0, count), MAX_BUFFERS)
+        self._ready[rank] = after
+        self._extremes.move(before, after)
+        self.buffers = self.buffers._replace(in_all=self._extremes.least)
+        was_there, self.is_there = self.is_there, self.buffers.in_all > 0
+        self.is_lost = not self.is_there and (was_there or self.is_lost)
+
+    def all_restored(self) -> None:
+        """Every rank is past its start, so none reads what it was restored from any more."""
+        if self.buffers.read is not None:
+            self.buffers = self.buffers.restored()
+
+    # --- what the agreement does ------------------------------------------------------------
+
+    def ordered(self, buffer: int) -> None:
+        """Ranks may write into it."""
+        self.buffers = self.buffers.ordered(buffer)
+
+    def copied(self, at_ns: int, epoch: int, step: int, buffer: int) -> None:
+        """All ranks have copied that step into it."""
+        kept = Kept(self.attempt, epoch, step, buffer)
+        self.buffers = self.buffers.copied(kept)
+        self._sealing_ns = (*self._sealing_ns, (kept, at_ns))
+        self.copied_step, self.copied_ns = max(self.copied_step, step), at_ns
+
+    def give_up_seals(self) -> None:
+        """Nobody waits for them any longer; their buffers stay untouched until they are over."""
+        self.attempt = -1
+
+    # --- what becomes of it -----------------------------------------------------------------
+
+    def seal_over(self, event: ev.Sealed | ev.SealFailed) -> bool:
+        """Take in the outcome of a seal; whether its set counts from now on."""
+        kept = Kept(event.of_attempt, event.epoch, event.step, event.buffer)
+        for known, since_ns in self._sealing_ns:
+            if known == kept:
+                self._seals_ns.append(max(1, event.at_ns - since_ns))
+        self._sealing_ns = tuple(pair for pair in self._sealing_ns if pair[0] != kept)
+        # A set of an attempt that is over came too late for the choice: it is off the lineage.
+        counts = isinstance(event, ev.Sealed) and event.of_attempt == self.attempt
+        counts = counts and kept in self.buffers.sealing
+        self.buffers = self.buffers.over(kept, is_sealed=counts)
+        return counts
+
+    @property
+    def newest(self) -> Kept | None:
+        """The newest sealed set of this lineage."""
+        return self.buffers.newest
+
+    @property
+    def drain_again_ns(self) -> int:
+        """After a drain that has failed: when to try another one, if nobody waits for it."""
+        return self._not_before_ns
+
+    def may_drain(self, at_ns: int, committed_step: int) -> Kept | None:
+        """The newest set, if it is not durable and nothing speaks against draining it now."""
+        newest = self.newest
+        if newest is None or newest.step <= committed_step or at_ns < self._not_before_ns:
+            return None
+        return newest if self.drains.under_way is None else None
+
+    def drain(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
+        """Drain it now or next."""
+        before = self.drains.under_way
+        actions = self.drains.want(wanted)
+        self._note_start(at_ns, before)
+        return actions
+
+    def drained(self, event: ev.Drained) -> tuple[act.Action, ...]:
+        """A rank's shard is durable."""
+        return self.drains.drained(event)
+
+    def drain_over(
+        self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
+    ) -> tuple[Over | None, tuple[act.Action, ...]]:
+        """A drain has ended; the next one begins. After a failure the policy's have to wait."""
+        before = self.drains.under_way
+        over, actions = self.drains.ended(event)
+        if over is None:
+            return None, ()
+        if over.why_not:
+            delay_ns = min(FIRST_RETRY_NS << min(self._failures, 6), LAST_RETRY_NS)
+            self._failures += 1
+            self._not_before_ns = event.at_ns + delay_ns
+        else:
+            self._drains_ns.append(max(1, event.at_ns - self._drain_started_ns))
+            self._failures = self._not_before_ns = 0
+        self._note_start(event.at_ns, before)
+        return over, actions
+
+    def is_on_lineage(self, kept: Kept) -> bool:
+        """Whether the newest attempt comes from it: its own, or up to where it resumed."""
+        return kept.attempt == self.attempt or kept.step <= self.resume.step
+
+    def _note_start(self, at_ns: int, before: Wanted | None) -> None:
+        now = self.drains.under_way
+        if now is not None and (before is None or before.kept != now.kept):
+            self._drain_started_ns = at_ns
