@@ -55,6 +55,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.HostLost: ev.HostLost(10, 0, "processes survive"),
     ev.StopAsked: ev.StopAsked(6, "SIGTERM", 100, notice=True),
     ev.StopNowAsked: ev.StopNowAsked(6, "SIGQUIT"),
+    ev.Interrupted: ev.Interrupted(6, "Ctrl-C"),
     ev.Noticed: ev.Noticed(6, Notice("gce", NoticeAction.TERMINATE, 6, deadline_ns=100)),
     ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
     ev.RollbackAsked: ev.RollbackAsked(6, Wish("r1", 400, 20, "holdfast rollback by me", False)),
@@ -180,7 +181,9 @@ def test_a_rank_that_shows_itself_before_the_last_is_started_is_not_forgotten() 
     assert not [action for action in answer if isinstance(action, act.Relay)]
 
 
-@pytest.mark.parametrize("ask", [SAMPLES[ev.StopAsked], SAMPLES[ev.StopNowAsked]])
+@pytest.mark.parametrize(
+    "ask", [SAMPLES[ev.StopAsked], SAMPLES[ev.StopNowAsked], SAMPLES[ev.Interrupted]]
+)
 def test_a_stop_before_anything_is_opened_starts_nothing(ask: ev.Event) -> None:
     run = machine()
     assert only(run.handle(ask), act.Say)
@@ -221,6 +224,26 @@ def test_the_exit_code_of_a_stop_now_is_its_senders() -> None:
     answer = run.handle(ev.TreeGone(6, 0))
     assert only(answer, act.Finish).exit_code == 69
     assert only(answer, act.Finish).words.startswith("the lease is lost; stopped")
+
+
+@pytest.mark.parametrize("state", [one for one in State if one is not State.OVER])
+def test_one_ctrl_c_is_a_stop_and_the_second_is_a_stop_now(state: State) -> None:
+    asked, pressed = in_state(state), in_state(state)
+    ways = (
+        (ev.StopAsked(11, "Ctrl-C", None, notice=False), ev.Interrupted(11, "Ctrl-C")),
+        (ev.StopNowAsked(12, "second Ctrl-C"), ev.Interrupted(12, "Ctrl-C")),
+    )
+    for stop, interrupt in ways:
+        assert pressed.handle(interrupt) == asked.handle(stop)
+        assert pressed.state is asked.state
+
+
+def test_a_ctrl_c_after_another_stop_is_the_first_one() -> None:
+    run = in_state(State.RUNNING)
+    run.handle(SAMPLES[ev.StopAsked])
+    assert not [one for one in run.handle(SAMPLES[ev.Interrupted]) if isinstance(one, act.Kill)]
+    run.handle(SAMPLES[ev.Suspended])
+    assert only(run.handle(SAMPLES[ev.Interrupted]), act.Kill) == act.Kill("second Ctrl-C")
 
 
 def test_an_attempt_that_could_not_start_is_closed_if_it_was_ours() -> None:

@@ -118,10 +118,11 @@ class Watched:
         self.world = World(shape, policy, tell=self.tell)
         self.stopped_while: State | None = None
         self.finish_by_ns: int | None = None
+        self.is_interrupted = False
         self.is_gone = True
 
     def tell(self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], _: str) -> None:
-        if isinstance(event, ev.StopAsked | ev.StopNowAsked):
+        if isinstance(event, ev.StopAsked | ev.StopNowAsked | ev.Interrupted):
             self._note_stop(at_ns, event)
         if isinstance(event, ev.Launched):
             self.is_gone = False
@@ -130,13 +131,18 @@ class Watched:
         if any(isinstance(action, act.Launch) for action in answer):
             assert self.is_gone, "a new attempt while the old one is there"
 
-    def _note_stop(self, at_ns: int, event: ev.StopAsked | ev.StopNowAsked) -> None:
+    def _note_stop(
+        self, at_ns: int, event: ev.StopAsked | ev.StopNowAsked | ev.Interrupted
+    ) -> None:
         if self.stopped_while is None:
             self.stopped_while = self.world.machine.state
         by_ns = at_ns + PATIENCE_NS
-        if isinstance(event, ev.StopNowAsked):
+        is_now = isinstance(event, ev.StopNowAsked)
+        if isinstance(event, ev.Interrupted):
+            is_now, self.is_interrupted = self.is_interrupted, True
+        if is_now:
             by_ns = at_ns + LATE_NS
-        elif event.deadline_ns is not None:
+        elif isinstance(event, ev.StopAsked) and event.deadline_ns is not None:
             by_ns = max(at_ns, event.deadline_ns) + LATE_NS
         self.finish_by_ns = min(by_ns, self.finish_by_ns or by_ns)
 

@@ -34,7 +34,7 @@ FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
 # After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
 LATE_NS = 12 * SECOND
 MOST_EVENTS = 100_000
-STOPS = (ev.StopAsked, ev.StopNowAsked)
+STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
 ROUTINE = (ev.TimerFired, ev.Examined, ev.Draining)  # looks, which go on for as long as it takes
 
 BUSY = (facts.AttemptFact, facts.WaitFact)
@@ -67,6 +67,7 @@ class Books:
         self.has_gone_back = False  # then progress is counted anew, and this book is closed
         self.chosen: ev.Resume | None = None
         self.finish_by_ns: int | None = None
+        self.is_interrupted = False
         # What was put in the store, and whether the lease was seen to be ours since.
         self.put: dict[str, bool] = {}
 
@@ -120,8 +121,14 @@ class Watch:
             words = f"the machine believes in step {seen}, and all ranks have done {books.reached}"
             raise Broken(words)
 
-    def _note_stop(self, books: Books, event: ev.StopAsked | ev.StopNowAsked) -> None:
-        asked_ns = event.at_ns if isinstance(event, ev.StopNowAsked) else event.deadline_ns
+    def _note_stop(
+        self, books: Books, event: ev.StopAsked | ev.StopNowAsked | ev.Interrupted
+    ) -> None:
+        asked_ns: int | None = event.at_ns
+        if isinstance(event, ev.StopAsked):
+            asked_ns = event.deadline_ns
+        elif isinstance(event, ev.Interrupted) and not books.is_interrupted:
+            books.is_interrupted, asked_ns = True, None
         if asked_ns is not None:
             by_ns = max(event.at_ns, asked_ns) + LATE_NS
             known_ns = books.finish_by_ns

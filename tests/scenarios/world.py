@@ -158,7 +158,6 @@ class World:
         self._launch: act.Launch | None = None
         self._next_progress_ns = 0
         self._store_free_ns = self._seal_free_ns = 0
-        self._interrupts = 0
         self._polls = 0
         self._is_collecting = False
         self._is_touched = True  # some page has changed since the last look
@@ -269,14 +268,7 @@ class World:
 
     def interrupt(self) -> None:
         """Ctrl-C."""
-        self._interrupts += 1
-        if self._interrupts > 1:
-            self.stop_now("second Ctrl-C")
-            return
-        self.heard.give(
-            Source.INBOX,
-            lambda: self.feed(ev.StopAsked(self.now_ns, "Ctrl-C", None, notice=False)),
-        )
+        self.heard.give(Source.INBOX, lambda: self.feed(ev.Interrupted(self.now_ns, "Ctrl-C")))
 
     def stop_now(self, source: str, exit_code: int = EXIT_SAVED_START_ME_AGAIN) -> None:
         """SIGQUIT, `holdfast stop --now`, or a lost lease."""

@@ -98,7 +98,6 @@ class Supervisor:
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._next_poll_ns = 0
         self._next_progress_ns = 0
-        self._interrupts = 0
         self._launch: act.Launch | None = None
         self._finish: act.Finish | None = None
         self._incident_of: LiveAttempt | None = None
@@ -255,11 +254,7 @@ class Supervisor:
         if number == signal.SIGQUIT:
             self._feed(ev.StopNowAsked(now_ns(), name))
         elif number == signal.SIGINT:
-            self._interrupts += 1
-            if self._interrupts == 1:
-                self._feed(ev.StopAsked(now_ns(), "Ctrl-C", None, notice=False))
-            else:
-                self._feed(ev.StopNowAsked(now_ns(), "second Ctrl-C"))
+            self._feed(ev.Interrupted(now_ns(), "Ctrl-C"))
         else:
             self._feed(self.notice(name))
 

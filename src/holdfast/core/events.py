@@ -190,12 +190,20 @@ class HostLost:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """Save and stop: a notice, Ctrl-C, or `holdfast stop`. `deadline_ns` None: take your time."""
+    """Save and stop: a notice, or `holdfast stop`. `deadline_ns` None: take your time."""
 
     at_ns: int
     source: str
     deadline_ns: int | None
     notice: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A person pressed Ctrl-C: the first time they want a save and a stop, then a stop now."""
+
+    at_ns: int
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +216,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class StopNowAsked:
-    """Stop now: the second Ctrl-C, SIGQUIT, `holdfast stop --now`, or the lease is lost.
+    """Stop now: SIGQUIT, `holdfast stop --now`, or the lease is lost.
 
     `exit_code` is what the supervisor then ends with.
     """
@@ -259,6 +267,7 @@ Event = (
     | TreeGone
     | HostLost
     | StopAsked
+    | Interrupted
     | Noticed
     | StopNowAsked
     | SaveAsked
@@ -272,7 +281,7 @@ Event = (
 )
 
 
-REQUESTS = frozenset({StopAsked, SaveAsked, Noticed})
+REQUESTS = frozenset({StopAsked, Interrupted, SaveAsked, Noticed})
 
 
 def wants_progress(event: Event, *, is_stopping: bool) -> bool:

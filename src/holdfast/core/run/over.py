@@ -137,3 +137,11 @@ def on_stop_asked_while_keeping(run: Course, event: ev.StopAsked) -> list[act.Ac
 def on_stop_now_while_keeping(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     """What is in memory stays there."""
     return [run.stopping.note_now(event), *finished(run, event.at_ns)]
+
+
+def on_interrupted_while_keeping(run: Course, event: ev.Interrupted) -> list[act.Action]:
+    """The first time nobody waits for the next try; the second time for nothing."""
+    asked = run.stopping.interrupted(event)
+    if isinstance(asked, ev.StopNowAsked):
+        return on_stop_now_while_keeping(run, asked)
+    return on_stop_asked_while_keeping(run, asked)

@@ -25,6 +25,14 @@ class Stopping:
         self._leave_limit_ns = leave_limit_ns
         self._margin_ns = margin_ns
         self._has_noticed = False
+        self._is_interrupted = False
+
+    def interrupted(self, event: ev.Interrupted) -> ev.StopAsked | ev.StopNowAsked:
+        """What a person asks for by Ctrl-C; who presses it again does not want to wait."""
+        if self._is_interrupted:
+            return ev.StopNowAsked(event.at_ns, f"second {event.source}")
+        self._is_interrupted = True
+        return ev.StopAsked(event.at_ns, event.source, None, notice=False)
 
     def announced(self) -> None:
         """What the run may stop for is on record already."""

@@ -96,6 +96,14 @@ def on_suspended_while_launching(run: Course, event: ev.Suspended) -> list[act.A
     return [act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
 
 
+def on_interrupted(run: Course, event: ev.Interrupted) -> list[act.Action]:
+    """The first time save and leave, with no deadline; the second time end every process."""
+    asked = run.stopping.interrupted(event)
+    if isinstance(asked, ev.StopNowAsked):
+        return on_stop_now(run, asked)
+    return on_stop_asked(run, asked)
+
+
 # --- to go back -----------------------------------------------------------------------------
 
 

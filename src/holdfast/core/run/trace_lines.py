@@ -79,7 +79,7 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.timer}"
         case ev.LaunchFailed() | ev.ChoiceFailed():
             return f"{name} {event.exit_code}: {event.words}"
-        case ev.StopNowAsked() | ev.SaveAsked():
+        case ev.StopNowAsked() | ev.Interrupted() | ev.SaveAsked():
             return f"{name} by {event.source}"
         case ev.Suspended():
             return f"{name} for {event.gap_ns / SECOND_NS:.3f} s"
