@@ -25,6 +25,7 @@ class Asked:
     `start_ns`: when the first process started, for logs without times. `gap_ns`: silence beyond
     what steps take that counts as a restart. `pause`: a row that took so many times what rows
     usually take was held up. `file_times`: a log without times ended when its file last changed.
+    `warm_up`: the span kind of what the first steps of a process take too long (the format's).
     """
 
     name: str | None = None
@@ -38,3 +39,4 @@ class Asked:
     file_times: bool = False
     columns: Mapping[str, Column] = field(default_factory=dict)
     tag: str | None = None
+    warm_up: str = "startup"

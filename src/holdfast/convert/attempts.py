@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from holdfast.convert.asked import Asked
 from holdfast.convert.attempt import Attempt
 from holdfast.convert.notes import Notes
-from holdfast.convert.place import Frame, Row, usual_ns
-from holdfast.convert.place import place as placed_rows
+from holdfast.convert.place import place
 from holdfast.convert.seen import Place
-from holdfast.convert.told import NO_TIMES, tell
 from holdfast.core.ledger.facts import AttemptFact, Fact, SpanFact, StepsFact
 
 UNKNOWN = "unknown"
@@ -26,10 +24,9 @@ class Attempts:
     `first_ns`: when the first one started; None: none is closed yet.
     """
 
-    def __init__(self, asked: Asked, notes: Notes, warm_up: str) -> None:
+    def __init__(self, asked: Asked, notes: Notes) -> None:
         self._asked = asked
         self._notes = notes
-        self._warm_up = warm_up
         self._before: Attempt | None = None  # has steps; the next one's first step tells its last
         self._count = 0
         self.now: Attempt | None = None
@@ -40,17 +37,16 @@ class Attempts:
         """No more lines will come."""
         if self.now is not None:
             yield from self.close(self.now, is_last=True)
-        if self._before is not None:
-            yield from self._settle(self._before, None)
+        yield from self._settle(None)
 
     def open(self, start_ns: int | None) -> Attempt:
         """The next attempt; it starts no earlier than the last one ended."""
-        floor_ns: int | None = self.clock_ns if self._count else None
-        if start_ns is None and self._asked.start_ns is not None and not self._count:
+        floor_ns = self.clock_ns if self._count else None
+        if start_ns is None and not self._count:
             start_ns = self._asked.start_ns
-        if start_ns is not None:
-            start_ns = start_ns if floor_ns is None else max(start_ns, floor_ns)
-        self.now = Attempt(self._count, floor_ns, start_ns, seen_ns=start_ns)
+        if start_ns is not None and floor_ns is not None:
+            start_ns = max(start_ns, floor_ns)
+        self.now = Attempt(self._count, floor_ns, start_ns, start_ns)
         self._count += 1
         return self.now
 
@@ -58,53 +54,34 @@ class Attempts:
         """Facts of the first rows that wait."""
         if not attempt.rows:
             return
-        is_first = not attempt.placed_any
-        frame = Frame(
-            attempt.start_ns if is_first else attempt.rows_end_ns,
-            attempt.least_ns,
-            self.clock_ns,
-            None if is_first else attempt.last_step,
-            None if attempt.restoring is None else attempt.restoring.step,
-            attempt.usual_ns,
-            self._asked.pause,
-            attempt.number == 0,
-            self._warm_up,
-        )
-        placed = placed_rows(attempt.rows, attempt.paused, frame, count)
-        attempt.usual_ns = usual_ns(attempt.rows, attempt.paused, attempt.usual_ns)
-        if is_first and self._before is not None and placed.rows:
-            resumed = attempt.restoring.step + 1 if attempt.restoring else placed.rows[0].first
-            yield from self._settle(self._before, resumed)
-        attempt.placed_any = True
-        attempt.paused = placed.marks_left
-        tell(self._notes, placed, self._asked.pause, self._warm_up)
-        if not attempt.has_times and placed.rows:
-            self._notes.assume(NO_TIMES, "no times")
-        for row in placed.rows:
+        is_first = attempt.placed is None
+        rows, spans = place(attempt, count, self.clock_ns, self._asked, self._notes)
+        if is_first:
+            resumed = attempt.restoring.step + 1 if attempt.restoring else rows[0].first
+            yield from self._settle(resumed)
+        if not attempt.has_times:
+            self._notes.assume(
+                "lines without times: steps follow one another, and what passed between "
+                "processes, or was not a step, is missing: goodput is an upper bound",
+                "no times",
+            )
+        for row in rows:
             attempt.reach(row.start_ns, row.end_ns)
-            attempt.rows_end_ns = row.end_ns
             yield StepsFact(attempt.number, *row)
-            yield from self._right_after(attempt, row)
-        for span in placed.spans:
+            at_ns = row.start_ns
+            while attempt.after and attempt.after[0][0] < row.last:  # pauses right before this row
+                paused = attempt.after.pop(0)[1]
+                end_ns = min(at_ns + paused.took_ns, row.end_ns)
+                yield SpanFact(attempt.number, paused.kind, at_ns, end_ns)
+                at_ns = end_ns
+        for span in spans:
             attempt.reach(span.start_ns, span.end_ns)
             yield SpanFact(attempt.number, *span)
-        attempt.last_step = placed.rows[-1].last
-        attempt.rows = [] if count is None else attempt.rows[count:]
-
-    def _right_after(self, attempt: Attempt, row: Row) -> Iterator[Fact]:
-        """Pauses of known length: where the step after them starts."""
-        at_ns = row.start_ns
-        for paused in attempt.pauses_before(row.last):
-            end_ns = min(at_ns + (paused.took_ns or 0), row.end_ns)
-            yield SpanFact(attempt.number, paused.kind, at_ns, end_ns)
-            at_ns = end_ns
 
     def close(self, attempt: Attempt, *, is_last: bool = False) -> Iterator[Fact]:
         """No more lines of this attempt will come."""
         yield from self.place(attempt, None)
-        over_ns = attempt.over_ns
-        if over_ns is None:
-            over_ns = self.clock_ns
+        over_ns = self.clock_ns if attempt.over_ns is None else attempt.over_ns
         self.clock_ns = max(self.clock_ns, over_ns) if self._count > 1 else over_ns
         if attempt.start_ns is None:
             low_ns = over_ns if attempt.low_ns is None else attempt.low_ns
@@ -115,21 +92,23 @@ class Attempts:
             attempt.cause = UNKNOWN
         attempt.end_ns = over_ns
         self.now = None
-        if attempt.placed_any:
+        if attempt.placed is not None:
             self._before = attempt
         else:
             yield AttemptFact(attempt.number, attempt.start_ns, over_ns, attempt.cause)
 
-    def _settle(self, before: Attempt, next_first: int | None) -> Iterator[Fact]:
+    def _settle(self, next_first: int | None) -> Iterator[Fact]:
         """The attempt before, now that it is known which step came after it.
 
         A process logs its last steps late, or never; but what the next one continued was done.
         """
-        self._before = None
-        start_ns, end_ns, last = before.start_ns or 0, before.end_ns or 0, before.last_step or 0
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        start_ns, end_ns, last = before.start_ns or 0, before.end_ns or 0, before.placed or 0
         if next_first is not None and next_first - 1 > last:
             self._notes.odd(
-                Place(f"attempt {before.number}", 0),
+                Place(f"attempt {before.number}"),
                 f"steps {last + 1}–{next_first - 1} have no line, but the next attempt goes on "
                 "after them: they are counted as done, without any time",
             )

@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S
-from holdfast.convert.lines import blocks
+from holdfast.convert.lines import opened
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Place
 from holdfast.errors import ConfigurationError, needs_extra
@@ -87,43 +88,39 @@ def _number(value: Any) -> float | None:
 def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
     """Each record's number and data; after a damaged length nothing more can be found."""
     crc = _crc()
-    data, at, number = bytearray(), 0, 0
-    skip = 0
-    for block in blocks(path):
-        data += block
-        while True:
-            if skip:
-                gone = min(skip, len(data) - at)
-                at, skip = at + gone, skip - gone
-            if skip or len(data) - at < _HEAD.size:
-                break
-            length, length_crc = _HEAD.unpack_from(data, at)
-            if _masked(crc(bytes(data[at : at + 8]))) != length_crc:
-                if not number:
-                    raise ConfigurationError(f"{path} is not a TensorBoard event file")
-                place = Place(str(path), number + 1)
-                notes.odd(place, "a damaged record: the file's rest is left out")
+    with opened(path) as file:
+        for number in count(1):
+            place = Place(str(path), number)
+            start = file.read(_HEAD.size)
+            if not start:
                 return
-            if length > LARGEST_BYTES:
-                number += 1
-                skip = _HEAD.size + length + _CRC.size
-                continue
-            end = at + _HEAD.size + length
-            if len(data) < end + _CRC.size:
-                break
-            number += 1
-            record = bytes(data[at + _HEAD.size : end])
-            if _masked(crc(record)) == _CRC.unpack_from(data, end)[0]:
-                yield number, record
-            else:
-                notes.odd(Place(str(path), number), "a damaged record: left out")
-            at = end + _CRC.size
-        del data[:at]
-        at = 0
-    if data or skip:
-        if not number:
-            raise ConfigurationError(f"{path} is not a TensorBoard event file")
-        notes.odd(Place(str(path), number + 1), "the file breaks off within a record: left out")
+            trouble = "the file breaks off within a record: left out"
+            if len(start) == _HEAD.size:
+                length, length_crc = _HEAD.unpack(start)
+                if _masked(crc(start[:8])) != length_crc:
+                    trouble = "a damaged record: the file's rest is left out"
+                elif length > LARGEST_BYTES:
+                    if _skip(file, length + _CRC.size):
+                        continue
+                else:
+                    data, data_crc = file.read(length), file.read(_CRC.size)
+                    if len(data_crc) == _CRC.size:
+                        if _masked(crc(data)) == _CRC.unpack(data_crc)[0]:
+                            yield number, data
+                        else:
+                            notes.odd(place, "a damaged record: left out")
+                        continue
+            if number == 1:
+                raise ConfigurationError(f"{path} is not a TensorBoard event file")
+            notes.odd(place, trouble)
+            return
+
+
+def _skip(file: IO[bytes], length: int) -> bool:
+    """Whether the file had so many bytes more."""
+    while length and (gone := file.read(min(length, LARGEST_BYTES))):
+        length -= len(gone)
+    return not length
 
 
 def _masked(crc: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +20,19 @@ from holdfast.errors import ConfigurationError
 
 
 class Format(NamedTuple):
-    """A kind of log: its reader, the span kind of slow first steps, and how it is called."""
+    """A kind of log: its reader, how it is called, and the span kind of slow first steps."""
 
     read: Callable[[list[Path], Asked, Notes], Iterator[Seen]]
-    warm_up: str
     title: str
+    warm_up: str = "startup"
 
 
 FORMATS = {
-    "maxtext": Format(maxtext.read, maxtext.WARM_UP, "MaxText's log"),
-    "huggingface": Format(
-        huggingface.read, huggingface.WARM_UP, "Hugging Face's Trainer (output folder or console)"
-    ),
-    "lightning": Format(
-        tensorboard.read_lightning, tensorboard.WARM_UP, "PyTorch Lightning's event files"
-    ),
-    "tensorboard": Format(tensorboard.read, tensorboard.WARM_UP, "TensorBoard's event files"),
-    "table": Format(table.read, table.WARM_UP, "a table of steps (CSV, JSON)"),
+    "maxtext": Format(maxtext.read, "MaxText's log", "compile"),
+    "huggingface": Format(huggingface.read, "Hugging Face's Trainer (output folder or console)"),
+    "lightning": Format(tensorboard.read_lightning, "PyTorch Lightning's event files"),
+    "tensorboard": Format(tensorboard.read, "TensorBoard's event files"),
+    "table": Format(table.read, "a table of steps (CSV, JSON)"),
 }
 
 
@@ -45,8 +42,16 @@ def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
     `notes` is filled on the way, and complete when the run has come.
     """
     form = FORMATS[kind]
-    story = Story(asked, notes, form.warm_up)
-    for seen in _placed(paths, kind, asked, notes):
+    asked = replace(asked, warm_up=form.warm_up)
+    story = Story(asked, notes)
+    started = {str(p): _started_ns(p, form, asked) for p in paths} if asked.file_times else {}
+    for seen in form.read(paths, asked, notes):
+        start_ns = started.get(seen.place.file) if isinstance(seen, NewFile) else None
+        if start_ns is not None:
+            notes.assume(
+                f"{seen.place}: its last step ended when the file was last changed (--file-times)"
+            )
+            yield from story.feed(Began(seen.place, start_ns, what="file", sure=True))
         yield from story.feed(seen)
     if not story.steps:
         odd = next(notes.oddities(), None)
@@ -58,35 +63,16 @@ def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
     yield from story.finish()
 
 
-def _placed(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterator[Seen]:
-    """What a reader sees; with --file-times, files without times start before their last change."""
-    form = FORMATS[kind]
-    if not asked.file_times:
-        yield from form.read(paths, asked, notes)
-        return
-    started = {str(path): _started_ns(path, form, asked) for path in paths}
-    for seen in form.read(paths, asked, notes):
-        start_ns = started.get(seen.place.file) if isinstance(seen, NewFile) else None
-        if isinstance(seen, NewFile) and start_ns is not None:
-            notes.assume(
-                f"{seen.place}: its last step ended when the file was last changed (--file-times)"
-            )
-            yield Began(seen.place, start_ns, "file", sure=True)
-        yield seen
-
-
 def _started_ns(path: Path, form: Format, asked: Asked) -> int | None:
     """When a log began if it ended with its last change; None: its lines have times."""
     if not path.is_file() and not path.is_dir():
         raise ConfigurationError(
             f"--file-times: {path} is not a file, and has no time of its last change"
         )
-    trial = Story(replace(asked, requested_ns=None, end_ns=None), Notes(), form.warm_up)
+    trial = Story(replace(asked, requested_ns=None, end_ns=None), Notes())
     for seen in form.read([path], asked, Notes()):
-        for _ in trial.feed(seen):
-            pass
-    for _ in trial.finish():
-        pass
+        deque(trial.feed(seen), maxlen=0)
+    deque(trial.finish(), maxlen=0)
     if trial.has_times:
         return None
     return path.stat().st_mtime_ns - (trial.clock_ns - (asked.start_ns or 0))
@@ -104,7 +90,7 @@ def kind_of(path: Path) -> str | None:
     if re.search(r"completed step: \d{1,18}, seconds:|Config param \w+: ", text):
         return "maxtext"
     read = text.splitlines()
-    if any("%|" in line and huggingface.BAR.match(line) for line in read):
+    if any(huggingface.BAR.match(line) for line in read):
         return "huggingface"
     first = next((line for line in read if line.strip()), "")
     is_header = re.search(r"step|iter", first) and any(sign in first for sign in ",\t;")

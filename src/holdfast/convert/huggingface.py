@@ -9,92 +9,74 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.convert.asked import NS_PER_S, Asked
-from holdfast.convert.lines import head, lines
+from holdfast.convert.lines import Rules, head, lines
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import (
-    Alive,
-    Began,
-    Ended,
-    NewFile,
-    Paused,
-    Place,
-    Seen,
-    Stepped,
-)
+from holdfast.convert.seen import Began, Ended, NewFile, Paused, Place, Seen, Stepped
 from holdfast.convert.tensorboard import curves, event_files
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
-WARM_UP = "startup"
 MOST_CHECKPOINTS = 100_000
 LATE_NS = 60 * NS_PER_S  # a checkpoint's files are not newer than the run by more
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
 BAR = re.compile(
     r"\s*\d{1,3}%\|[^|]*\|\s*(\d{1,12})/(\d{1,12}) \[(?:(\d{1,6}):)?(\d\d):(\d\d)<", re.ASCII
 )
-_EVALUATED = re.compile(r"'eval_runtime': '?(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
-
-
-class _Saved(NamedTuple):
-    """A checkpoint by its files: the first and the last of them to be finished."""
-
-    place: Place
-    step: int
-    start_ns: int
-    end_ns: int
+_RULES = Rules(
+    ("eval", "'eval_runtime': ", r"'?(\d{1,9}(?:\.\d{1,9})?)"),
+    (DONE, "'train_runtime'"),
+    ("failed", "Traceback (most"),
+)
 
 
 def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
     """What output folders and console logs tell; folders first, as one run."""
     folders = [p.parent if p.name == "trainer_state.json" else p for p in paths]
     folders = [p for p in folders if p.is_dir()]
-    logs = [p for p in paths if not p.is_dir() and p.name != "trainer_state.json"]
     if folders:
         yield from _folders(folders, asked, notes)
-    bars = _Bars(asked, notes)
-    for log in logs:
-        yield NewFile(Place(str(log), 0))
-        yield from bars.read(log)
+    console = _Console(asked, notes)
+    for path in paths:
+        if not path.is_dir() and path.name != "trainer_state.json":
+            yield NewFile(Place(str(path)))
+            yield from console.read(path)
 
 
 def _folders(folders: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
-    saved = sorted(
-        (one for folder in folders for one in _checkpoints(folder)), key=lambda one: one.end_ns
-    )
+    saves = [(save, step) for folder in folders for save, step in _saves(folder)]
+    saves.sort(key=lambda save: save[0].at_ns or 0)
     files = event_files(folders)
-    if saved:
+    if saves:
         notes.assume(
             "a save lasted at least from its first file's last change to its last file's: so much "
             "counts"
         )
     if files:
-        yield from _among(curves(files, asked, notes, 0), saved, notes)
+        yield from _among(curves(files, asked, notes, 0), [save for save, _ in saves], notes)
         return
-    if not saved:
+    if not saves:
         raise ConfigurationError(
             f"{folders[0]} holds neither event files nor checkpoint-N folders; trainer_state.json "
             "alone has no times: give what the Trainer printed, or the folder of its event files"
         )
     notes.assume("no event files: steps were over when checkpoints were written, evenly in between")
-    for one in saved:
-        yield Stepped(one.place, one.step, one.start_ns)
-        yield Paused(one.place, "save", one.start_ns, one.end_ns)
+    for save, step in saves:
+        yield Stepped(save.place, save.start_ns, last=step)
+        yield save
 
 
-def _checkpoints(folder: Path) -> Iterator[_Saved]:
-    """The checkpoints in a folder, each from its files."""
-    count = 0
-    for path in folder.glob("checkpoint-*"):
-        count += 1
+def _saves(folder: Path) -> Iterator[tuple[Paused, int]]:
+    """The checkpoints in a folder: from the first to the last of its files, and its step."""
+    for count, path in enumerate(folder.glob("checkpoint-*")):
         found = _CHECKPOINT.fullmatch(path.name)
-        if found is None or count > MOST_CHECKPOINTS or path.is_symlink() or not path.is_dir():
+        if found is None or count >= MOST_CHECKPOINTS or path.is_symlink() or not path.is_dir():
             continue
         times = [at_ns for p in path.rglob("*") if (at_ns := _changed_ns(p)) is not None]
         if times:
-            yield _Saved(Place(str(path), 0), int(found[1]), min(times), max(times))
+            place = Place(str(path))
+            yield Paused(place, max(times), kind="save", start_ns=min(times)), int(found[1])
 
 
 def _changed_ns(path: Path) -> int | None:
@@ -105,59 +87,31 @@ def _changed_ns(path: Path) -> int | None:
         return None
 
 
-def _among(curve: Iterator[Seen], saved: list[_Saved], notes: Notes) -> Iterator[Seen]:
+def _among(curve: Iterator[Seen], saves: list[Paused], notes: Notes) -> Iterator[Seen]:
     """What was seen, and the saves at their times; those of another time are left out."""
     first_ns = last_ns = None
-    waiting = iter(saved)
-    save = next(waiting, None)
     for seen in curve:
-        at_ns = _time_of(seen)
-        if at_ns is not None:
-            first_ns = at_ns if first_ns is None else first_ns
-            while save is not None and save.end_ns <= at_ns:
-                yield from _save(save, first_ns, notes)
-                save = next(waiting, None)
-            last_ns = at_ns
+        if seen.at_ns is not None:
+            last_ns = seen.at_ns
+            first_ns = last_ns if first_ns is None else first_ns
+            while saves and (saves[0].at_ns or 0) <= last_ns:
+                yield from _save(saves.pop(0), first_ns, notes)
         yield seen
-    while save is not None:
-        if last_ns is not None and save.end_ns <= last_ns + LATE_NS:
+    for save in saves:
+        if last_ns is not None and (save.at_ns or 0) <= last_ns + LATE_NS:
             yield from _save(save, first_ns, notes)
         else:
             notes.odd(save.place, "its files are newer than the run (copied?): not counted")
-        save = next(waiting, None)
 
 
-def _save(save: _Saved, first_ns: int | None, notes: Notes) -> Iterator[Seen]:
-    if first_ns is None or save.start_ns < first_ns:
+def _save(save: Paused, first_ns: int | None, notes: Notes) -> Iterator[Seen]:
+    if first_ns is None or (save.start_ns or 0) < first_ns:
         notes.odd(save.place, "its files are older than the run: not counted")
     else:
-        yield Paused(save.place, "save", save.start_ns, save.end_ns)
+        yield save
 
 
-def _time_of(seen: Seen) -> int | None:
-    match seen:
-        case Stepped() | Began() | Ended() | Alive():
-            return seen.at_ns
-        case Paused():
-            return seen.end_ns
-    return None
-
-
-def _total_of_training(text: str) -> int | None:
-    """How many steps the training's bar has: that under which a loss is printed.
-
-    An evaluation ahead of the training has a bar, too. None: the text, a log's head, has no loss.
-    """
-    total = None
-    for line in text.splitlines():
-        if "%|" in line and (found := BAR.match(line)):
-            total = int(found[2])
-        elif total is not None and ("'loss':" in line or "'train_runtime'" in line):
-            return total
-    return None
-
-
-class _Bars:
+class _Console:
     """The Trainer's progress bar: steps done, and whole seconds since the training began."""
 
     def __init__(self, asked: Asked, notes: Notes) -> None:
@@ -165,7 +119,7 @@ class _Bars:
         self._base_ns = asked.start_ns or 0
         self._total: int | None = None
         self._elapsed_s: int | None = None
-        self._last: Stepped | None = None  # not told yet
+        self._held: Stepped | None = None  # a later step of the same second may follow
         self._done = 0
 
     def read(self, path: Path) -> Iterator[Seen]:
@@ -178,42 +132,52 @@ class _Bars:
             self._total = _total_of_training(head(path).decode("utf-8", "replace"))
         for number, text in lines(path, self._notes):
             place = Place(str(path), number)
-            if "%|" in text and (found := BAR.match(text)):
-                yield from self._bar(place, found)
-            elif found := _EVALUATED.search(text):
-                took_ns = round(float(found[1]) * NS_PER_S)
-                yield Paused(place, "custom:eval", took_ns=took_ns, after=self._done)
-            elif "'train_runtime'" in text:
-                yield from self._over()
-                yield Ended(place, None, DONE)
-            elif "Traceback (most" in text:
-                yield from self._over()
-                yield Ended(place, None, "failed")
+            if bar := BAR.match(text):
+                yield from self._bar(place, bar)
+                continue
+            match _RULES.find(text):
+                case "eval", found:
+                    took_ns = round(float(found[1]) * NS_PER_S)
+                    yield Paused(place, kind="custom:eval", took_ns=took_ns, after=self._done)
+                case cause, _:
+                    yield from self._over()
+                    yield Ended(place, cause=cause)
         yield from self._over()
 
     def _bar(self, place: Place, found: re.Match[str]) -> Iterator[Seen]:
         done, total = int(found[1]), int(found[2])
         elapsed_s = int(found[3] or 0) * 3600 + int(found[4]) * 60 + int(found[5])
-        if self._total is None:
-            self._total = total
+        self._total = self._total or total
         if total != self._total:
             return  # an evaluation's, usually
         if self._elapsed_s is None or elapsed_s < self._elapsed_s or done < self._done:
             yield from self._over()
             self._base_ns += (self._elapsed_s or 0) * NS_PER_S
             self._done, self._elapsed_s = 0, elapsed_s
-            yield Began(place, self._base_ns, "bar", sure=True)
+            yield Began(place, self._base_ns, what="bar", sure=True)
         if done > self._done:
-            step = Stepped(place, done, self._base_ns + elapsed_s * NS_PER_S)
-            if elapsed_s > self._elapsed_s:
-                self._last = None
+            step = Stepped(place, self._base_ns + elapsed_s * NS_PER_S, last=done)
+            self._held = step if elapsed_s == self._elapsed_s else None
+            if self._held is None:
                 yield step
-            else:
-                self._last = step
             self._done = done
         self._elapsed_s = elapsed_s
 
     def _over(self) -> Iterator[Seen]:
-        if self._last is not None:
-            yield self._last
-            self._last = None
+        if self._held is not None:
+            yield self._held
+            self._held = None
+
+
+def _total_of_training(text: str) -> int | None:
+    """How many steps the training's bar has: that under which a loss is printed.
+
+    An evaluation ahead of the training has a bar, too. None: the text, a log's head, has no loss.
+    """
+    total = None
+    for line in text.splitlines():
+        if found := BAR.match(line):
+            total = int(found[2])
+        elif total is not None and ("'loss':" in line or "'train_runtime'" in line):
+            return total
+    return None

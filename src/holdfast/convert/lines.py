@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import re
 import stat
 import zlib
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
@@ -17,7 +16,7 @@ from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Place
 from holdfast.errors import ConfigurationError
 
-BLOCK_BYTES = 1 << 18
+HEAD_BYTES = 1 << 18
 MAX_LINE_BYTES = 1 << 20
 GZIP = b"\x1f\x8b"
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -29,47 +28,62 @@ def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
     A carriage return begins the line anew, as progress bars do: each such state is a line of its
     own, with the same number. Raises ConfigurationError for what cannot be opened or read.
     """
-    number, rest, dropping = 1, b"", False
-    for block in blocks(path):
-        pieces = (rest + block).split(b"\n")
-        rest = pieces.pop()
-        for piece in pieces:
-            if dropping:
-                dropping = False
-            else:
-                for text in _states(piece):
-                    yield number, text
-            number += 1
-        if len(rest) > MAX_LINE_BYTES:
-            *states, rest = rest.split(b"\r")
-            for state in states:
-                for text in _states(state):
-                    yield number, text
-            if len(rest) > MAX_LINE_BYTES or dropping:
-                if not dropping:
+    number, rest, is_too_long = 1, b"", False
+    with opened(path) as file:
+        while piece := file.readline(MAX_LINE_BYTES):
+            *states, rest = (rest + piece.removesuffix(b"\n")).split(b"\r")
+            is_whole = piece.endswith(b"\n")
+            if is_whole:
+                states, rest = [*states, rest], b""
+            if not is_too_long:
+                for state in filter(None, states):
+                    yield number, _text(state)
+            if is_whole:
+                number, is_too_long = number + 1, False
+            elif len(rest) > MAX_LINE_BYTES:
+                if not is_too_long:
                     notes.odd(
                         Place(str(path), number),
                         f"the line is longer than {MAX_LINE_BYTES:,} bytes: its rest is left out",
                     )
-                rest, dropping = b"", True
-    if rest and not dropping:
-        for text in _states(rest):
-            yield number, text
+                rest, is_too_long = b"", True
+    if rest and not is_too_long:
+        yield number, _text(rest)
 
 
-def _states(piece: bytes) -> Generator[str, None, None]:
-    for state in piece.split(b"\r") if b"\r" in piece else (piece,):
-        if state:
-            text = state.decode("utf-8", "replace")
-            yield ESCAPES.sub("", text) if "\x1b" in text else text
+def _text(state: bytes) -> str:
+    text = state.decode("utf-8", "replace")
+    return ESCAPES.sub("", text) if "\x1b" in text else text
 
 
-def blocks(path: Path) -> Generator[bytes, None, None]:
-    """The bytes of a file, unpacked if it is gzip, or of a pipe; raises ConfigurationError."""
+class Rules:
+    """What a line can tell: each by a name, words of the line, and a pattern of what follows them.
+
+    The first rule that fits counts.
+    """
+
+    def __init__(self, *rules: tuple[str, str] | tuple[str, str, str]) -> None:
+        self._rules = [
+            (name, words, re.compile(re.escape(words) + "".join(rest), re.ASCII))
+            for name, words, *rest in rules
+        ]
+
+    def find(self, line: str) -> tuple[str, re.Match[str]] | None:
+        """What the line tells, and where it stands; None: nothing."""
+        for name, words, pattern in self._rules:
+            if words in line and (found := pattern.search(line)):
+                return name, found
+        return None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file, unpacked if it is gzip, or a pipe; what fails within is a ConfigurationError."""
     try:
-        with path.open("rb") as file, _unpacked(file) as unpacked:
-            while block := unpacked.read(BLOCK_BYTES):
-                yield block
+        with path.open("rb") as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            is_packed = is_file and file.peek(2)[:2] == GZIP
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_packed else file
     except FileNotFoundError:
         raise ConfigurationError(f"there is no log {path}; check the path") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -83,14 +97,7 @@ def blocks(path: Path) -> Generator[bytes, None, None]:
         ) from None
 
 
-def _unpacked(file: io.BufferedReader) -> IO[bytes]:
-    """The file, unpacked if it begins as gzip does."""
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.peek(2)[:2] == GZIP:
-        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-    return file
-
-
-def head(path: Path, size: int = BLOCK_BYTES) -> bytes:
+def head(path: Path, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a file, at most so many."""
-    with closing(blocks(path)) as found:
-        return next(found, b"")[:size]
+    with opened(path) as file:
+        return file.read(size)

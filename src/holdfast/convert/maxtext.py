@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.convert.asked import NS_PER_S, Asked
-from holdfast.convert.lines import lines
+from holdfast.convert.lines import Rules, lines
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     About,
-    Alive,
     Began,
     Ended,
     NewFile,
@@ -28,37 +27,37 @@ from holdfast.convert.seen import (
     Seen,
     Stepped,
 )
-from holdfast.convert.stamps import Clock, clock_of, in_order
+from holdfast.convert.stamps import clock_of, in_order
 from holdfast.core.ledger.facts import DONE
 
-WARM_UP = "compile"
-MAX_DIGITS = 18  # of a number in a log
-_INTERESTING = re.compile(
-    r"completed (?:step|profiler)|(?:Completed|Starting) eval|eval metrics after|Config param |"
-    r"System Information: Jax V|Updating keys from env|Num_devices|"
-    r"restoring from this run's|[Ff]inished |Traceback \(most|EXIT_CODE=|Training stopped|"
-    r"Slice down event|preempt|SIGTERM|Preempt"
+_STEP, _SECONDS = r"(\d{1,18})", r"(\d{1,9}(?:\.\d{1,9})?)"
+_RULES = Rules(
+    ("step", "completed step: ", rf"{_STEP}, seconds:\s*{_SECONDS},"),
+    ("step", "completed profiler activation/deactivation step: ", rf"{_STEP}(?=,)()"),
+    ("torn", "completed step:"),
+    ("save", "inished blocking save in ", rf"{_SECONDS} seconds(?:.*?/{_STEP}\b[^/]*$)?"),
+    ("restoring", "restoring from this run's directory ", rf"(?:latest )?step\W+{_STEP}\b"),
+    ("restored", "inished ", r"(?:blocking )?(?:restoring|load\b|restore\b)"),
+    ("began", "System Information: Jax Version"),
+    ("began", "Updating keys from env"),
+    ("eval began", "Starting eval after train step ", rf"{_STEP}\b"),
+    ("eval step", "Completed eval step: ", rf"\d+, seconds:\s*{_SECONDS},"),
+    ("eval over", "Completed eval after train step"),
+    ("eval over", "eval metrics after step"),
+    ("name", "Config param run_name: ", r"(\S+)"),
+    ("wanted", "Config param steps: ", rf"{_STEP}(?!\S)"),
+    ("chips", "Num_devices: ", r"(\d{1,9})\b"),
+    (DONE, "Training stopped"),
+    (DONE, "EXIT_CODE=0"),
+    ("host_lost", "Slice down event"),
+    ("preempted", "reemption ", "(?:sync|notice)"),
+    ("preempted", "eached preemption"),
+    ("preempted", "was preempted"),
+    ("preempted", "eceived SIGTERM"),
+    ("failed", "Traceback (most"),
+    ("failed", "EXIT_CODE="),
 )
-_STEP = re.compile(r"completed step: (\d{1,18}), seconds:\s*(\d{1,9}(?:\.\d{1,9})?),", re.ASCII)
-_HIDDEN = re.compile(r"completed profiler activation/deactivation step: (\d{1,18})(?=,)", re.ASCII)
-_EVAL_STEP = re.compile(r"Completed eval step: \d+, seconds:\s*(\d{1,9}(?:\.\d{1,9})?),", re.ASCII)
-_EVAL_BEGAN = re.compile(r"Starting eval after train step (\d{1,18})\b", re.ASCII)
-_EVAL_OVER = re.compile(r"Completed eval after train step|eval metrics after step")
-_PARAM = re.compile(r"Config param (steps|run_name): (\S+)")
-_DEVICES = re.compile(r"Num_devices: (\d{1,9})\b", re.ASCII)
-_BANNER = re.compile(r"System Information: Jax Version|Updating keys from env")
-_RESTORING = re.compile(
-    r"restoring from this run's directory (?:latest )?step\W+(\d{1,18})\b", re.ASCII
-)
-_RESTORED = re.compile(r"[Ff]inished (?:blocking )?(?:restoring|load\b|restore\b)")
-_SAVED = re.compile(
-    r"[Ff]inished blocking save in (\d{1,9}(?:\.\d{1,9})?) seconds(?:.*?/(\d{1,18})\b[^/]*$)?",
-    re.ASCII,
-)
-_PREEMPTED = re.compile(
-    r"preemption (?:sync|notice)|[Rr]eached preemption|[Rr]eceived SIGTERM|was preempted"
-)
-_VOICE = re.compile(
+_WRITER = re.compile(
     r"\[?(?:rank|default|process|worker|host)\s?[=:_-]?\s?(\d{1,9})\b|\s*(\d{1,9}): |"
     r"\[(pod/[^\]]{1,200})\]",
     re.ASCII | re.IGNORECASE,
@@ -70,100 +69,90 @@ def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
     """What MaxText's logs tell, in the order of the files."""
     notes.assume("MaxText counts steps from 0; here the first is 1")
     for path in in_order(paths, asked, notes):
-        yield NewFile(Place(str(path), 0))
-        yield from _Reader(path, asked, notes).read()
+        yield NewFile(Place(str(path)))
+        yield from _Log(path, asked, notes).read()
 
 
-class _Reader:
+class _Log:
     """One file."""
 
     def __init__(self, path: Path, asked: Asked, notes: Notes) -> None:
         self._path = path
         self._notes = notes
-        self._clock: Clock = clock_of(path, asked)
-        self._steps: int | None = None  # so many are wanted in all
+        self._clock = clock_of(path, asked)
+        self._wanted: int | None = None  # so many steps in all
         self._eval: tuple[int, int | None, int] | None = None  # after, since, what its steps took
 
     def read(self) -> Iterator[Seen]:
         name = str(self._path)
         for number, text in lines(self._path, self._notes):
-            line, stamp = unpacked(text) if text.startswith("{") else (text, text)
+            line, stamp = _unpacked(text) if text.startswith("{") else (text, text)
             at_ns = self._clock.read(stamp)
-            if _INTERESTING.search(line):
-                yield from self._line(Place(name, number), line, at_ns)
+            if told := _RULES.find(line):
+                yield from self._line(*told, Place(name, number), line, at_ns)
             elif at_ns is not None:
-                yield Alive(at_ns)
+                yield Seen(Place(name, number), at_ns)
         self._clock.say(name, self._notes)
 
-    def _line(self, place: Place, line: str, at_ns: int | None) -> Iterator[Seen]:
-        if "completed " in line and (found := _STEP.search(line) or _HIDDEN.search(line)):
-            yield from self._step(place, found, writer_of(line), at_ns)
-        elif "completed step:" in line:
-            self._notes.odd(place, "a step line that breaks off or is mixed with another: left out")
-        elif found := _SAVED.search(line):
-            took_ns = _ns(found[1])
-            if at_ns is not None:
-                yield Paused(place, "save", at_ns - took_ns, at_ns)
-            elif found[2] is not None:
-                yield Paused(place, "save", took_ns=took_ns, after=int(found[2]) + 1)
-        elif found := _RESTORING.search(line):
-            yield Restoring(place, at_ns, int(found[1]) + 1)
-        elif _RESTORED.search(line):
-            yield Restored(at_ns)
-        elif found := _BANNER.search(line):
-            yield Began(place, at_ns, found[0])
-        elif "eval" in line:
-            yield from self._evaluating(place, line, at_ns)
-        else:
-            yield from self._other(place, line, at_ns)
-
-    def _step(
-        self, place: Place, found: re.Match[str], writer: str | None, at_ns: int | None
+    def _line(
+        self, what: str, found: re.Match[str], place: Place, line: str, at_ns: int | None
     ) -> Iterator[Seen]:
-        step = int(found[1]) + 1
-        took_ns = _ns(found[2]) if found.re is _STEP else None
-        yield Stepped(place, step, at_ns, took_ns, step, writer)
-        if self._steps is not None and step >= self._steps:
-            yield Ended(place, at_ns, DONE)
+        match what:
+            case "step":
+                step = int(found[1]) + 1
+                took_ns = _ns(found[2]) if found[2] else None
+                writer = _writer_of(line)
+                yield Stepped(place, at_ns, last=step, took_ns=took_ns, first=step, writer=writer)
+                if self._wanted is not None and step >= self._wanted:
+                    yield Ended(place, at_ns, cause=DONE)
+            case "torn":
+                self._notes.odd(
+                    place, "a step line that breaks off or is mixed with another: left out"
+                )
+            case "save":
+                took_ns = _ns(found[1])
+                if at_ns is not None:
+                    yield Paused(place, at_ns, kind="save", start_ns=at_ns - took_ns)
+                elif found[2] is not None:
+                    yield Paused(place, kind="save", took_ns=took_ns, after=int(found[2]) + 1)
+            case "restoring":
+                yield Restoring(place, at_ns, step=int(found[1]) + 1)
+            case "restored":
+                yield Restored(place, at_ns)
+            case "began":
+                yield Began(place, at_ns, what=found[0])
+            case "eval began" | "eval step" | "eval over":
+                yield from self._evaluating(what, found, place, at_ns)
+                yield Seen(place, at_ns)
+            case "name":
+                yield About(place, at_ns, name=found[1])
+            case "wanted":
+                self._wanted = int(found[1])
+                yield Seen(place, at_ns)
+            case "chips":
+                chips = int(found[1])
+                yield About(place, at_ns, chips=chips if 1 <= chips < 2**31 else None)
+            case cause:
+                yield Ended(place, at_ns, cause=cause)
 
-    def _evaluating(self, place: Place, line: str, at_ns: int | None) -> Iterator[Seen]:
-        if found := _EVAL_BEGAN.search(line):
+    def _evaluating(
+        self, what: str, found: re.Match[str], place: Place, at_ns: int | None
+    ) -> Iterator[Seen]:
+        if what == "eval began":
             self._eval = (int(found[1]) + 1, at_ns, 0)
-        elif self._eval is not None and (found := _EVAL_STEP.search(line)):
+        elif self._eval is not None:
             after, since_ns, took_ns = self._eval
-            self._eval = (after, since_ns, took_ns + _ns(found[1]))
-        elif self._eval is not None and _EVAL_OVER.search(line):
-            after, since_ns, took_ns = self._eval
+            if what == "eval step":
+                self._eval = (after, since_ns, took_ns + _ns(found[1]))
+                return
             self._eval = None
             if since_ns is not None and at_ns is not None:
-                yield Paused(place, "custom:eval", since_ns, at_ns)
+                yield Paused(place, at_ns, kind="custom:eval", start_ns=since_ns)
             elif took_ns:
-                yield Paused(place, "custom:eval", took_ns=took_ns, after=after)
-        if at_ns is not None:
-            yield Alive(at_ns)
-
-    def _other(self, place: Place, line: str, at_ns: int | None) -> Iterator[Seen]:
-        if at_ns is not None:
-            yield Alive(at_ns)
-        if found := _PARAM.search(line):
-            if found[1] == "run_name":
-                yield About(name=found[2])
-            elif found[2].isascii() and found[2].isdigit() and len(found[2]) <= MAX_DIGITS:
-                self._steps = int(found[2])
-        elif found := _DEVICES.search(line):
-            if 1 <= int(found[1]) < 2**31:
-                yield About(chips=int(found[1]))
-        elif "Training stopped" in line or "EXIT_CODE=0" in line:
-            yield Ended(place, at_ns, DONE)
-        elif "Slice down event" in line:
-            yield Ended(place, at_ns, "host_lost")
-        elif _PREEMPTED.search(line):
-            yield Ended(place, at_ns, "preempted")
-        elif "Traceback (most" in line or "EXIT_CODE=" in line:
-            yield Ended(place, at_ns, "failed")
+                yield Paused(place, kind="custom:eval", took_ns=took_ns, after=after)
 
 
-def unpacked(text: str) -> tuple[str, str]:
+def _unpacked(text: str) -> tuple[str, str]:
     """The line and its stamp in a JSON object of a log service; else the text itself, twice."""
     try:
         entry = json.loads(text)
@@ -178,12 +167,10 @@ def unpacked(text: str) -> tuple[str, str]:
     return line, stamp if isinstance(stamp, str) else line
 
 
-def writer_of(line: str) -> str | None:
+def _writer_of(line: str) -> str | None:
     """What tells the process that wrote it from the others: a rank, a pod, a thread's number."""
-    if found := _VOICE.match(line):
-        return next(group for group in found.groups() if group is not None)
-    found = _THREAD.search(line, 0, 120)
-    return None if found is None else found[1]
+    found = _WRITER.match(line) or _THREAD.search(line, 0, 120)
+    return None if found is None else found[found.lastindex or 0]
 
 
 def _ns(seconds: str) -> int:

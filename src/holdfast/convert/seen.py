@@ -13,99 +13,83 @@ class Place(NamedTuple):
     """Where something stood."""
 
     file: str
-    line: int
+    line: int = 0
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class Seen:
+    """The process wrote something; the kinds below say what."""
+
+    place: Place
+    at_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped(Seen):
     """Step `last` was over at `at_ns`, or before: the line may have been written later.
 
     The row began with step `first`; None: after the row before it. `took_ns` is what the whole row
     took. `writer` tells processes apart whose lines are mixed.
     """
 
-    place: Place
     last: int
-    at_ns: int | None = None
     took_ns: int | None = None
     first: int | None = None
     writer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began(Seen):
     """A process started. `what` says by which line that is known: the same twice is two starts."""
 
-    place: Place
-    at_ns: int | None
     what: str
     sure: bool = False  # even right after another start
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Seen):
     """The attempt ended, and how: a cause of the history."""
 
-    place: Place
-    at_ns: int | None
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """The process wrote something."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(Seen):
+    """No step advanced, for a span kind of the history.
 
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """A time in which no step advanced, of a history's span kind.
-
-    From `start_ns` to `end_ns` where both are known. `end_ns` alone: it ended then, its length is
-    what the row around it took too long. `took_ns` and `after`: so long, right after that step.
+    It ended at `at_ns`; without `start_ns` its length is what the row around it took too long.
+    Without `at_ns`: it took `took_ns`, right after the step `after`.
     """
 
-    place: Place
     kind: str
     start_ns: int | None = None
-    end_ns: int | None = None
-    took_ns: int | None = None
+    took_ns: int = 0
     after: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Restoring:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring(Seen):
     """A checkpoint with the steps up to `step` is read; a process that trained starts anew."""
 
-    place: Place
-    at_ns: int | None
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Seen):
     """That reading is over."""
 
-    at_ns: int | None
-
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Seen):
     """What follows stands in another file."""
 
-    place: Place
 
-
-@dataclass(frozen=True, slots=True)
-class About:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About(Seen):
     """What the log says of the run itself."""
 
     name: str | None = None
     chips: int | None = None
-
-
-Seen = Stepped | Began | Ended | Alive | Paused | Restoring | Restored | NewFile | About

@@ -38,24 +38,23 @@ class Clock:
         self._month = 0
         self._readers: list[Callable[[str], int | None]] = [self._glog, self._iso]
         self._second: tuple[tuple[str, ...], int] | None = None
-        self.without_zone = False
-        self.without_year = False
+        self._has_no_zone = False
+        self._has_no_year = False
 
     def read(self, line: str) -> int | None:
         """The time in the line; None: there is none, or one that cannot be."""
-        for i, reader in enumerate(self._readers):
-            found = reader(line)
-            if found is not None:
-                if i:
-                    self._readers.insert(0, self._readers.pop(i))
+        for reader in self._readers:
+            if (found := reader(line)) is not None:
+                if reader is not self._readers[0]:
+                    self._readers.reverse()
                 return found
         return None
 
     def say(self, file: str, notes: Notes) -> None:
         """Note what had to be assumed of the stamps so far."""
-        if self.without_zone:
+        if self._has_no_zone:
             notes.assume(f"times without a zone are taken for {self._zone} (--timezone)", "zone")
-        if self.without_year:
+        if self._has_no_year:
             notes.assume(
                 f"{file}: its times have no year; {self._year} is assumed, from when the file was "
                 "last changed, or --start",
@@ -64,14 +63,12 @@ class Clock:
 
     def _glog(self, line: str) -> int | None:
         match = _GLOG.search(line, 0, _FAR)
-        if match is None:
+        if match is None or self._year is None:
             return None
         month, *rest, decimals = match.groups()
-        if self._year is None:
-            return None
         if self._month == 12 and int(month) == 1:
             self._year += 1
-        self.without_year = self.without_zone = True
+        self._has_no_year = self._has_no_zone = True
         found = self._moment((str(self._year), month, *rest), decimals, self._zone)
         if found is not None:
             self._month = int(month)
@@ -81,10 +78,10 @@ class Clock:
         match = _ISO.search(line, 0, _FAR)
         if match is None:
             return None
-        *fields, decimals, zone = match.groups()
-        known = _zone(zone)
-        self.without_zone = self.without_zone or known is None
-        return self._moment(tuple(fields), decimals or "0", known or self._zone)
+        *fields, decimals, name = match.groups()
+        zone = _zone(name)
+        self._has_no_zone = self._has_no_zone or zone is None
+        return self._moment(tuple(fields), decimals or "0", zone or self._zone)
 
     def _moment(self, fields: tuple[str, ...], decimals: str, zone: tzinfo) -> int | None:
         key = (*fields, str(zone))
@@ -99,14 +96,14 @@ class Clock:
 
 def _zone(text: str | None) -> tzinfo | None:
     """An offset or one of the usual names; None for nothing, and for words that are none."""
-    if text is None:
-        return None
     if text in _HOURS:
         return timezone(timedelta(hours=_HOURS[text]))
-    digits = text[1:].replace(":", "")
-    if text[0] not in "+-" or int(digits[:2]) > 23 or int(digits[2:]) > 59:
+    if text is None or text[0] not in "+-":
         return None
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    if hours > 23 or minutes > 59:
+        return None
+    offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if text[0] == "-" else offset)
 
 

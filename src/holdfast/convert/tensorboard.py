@@ -16,11 +16,10 @@ from pathlib import Path
 from holdfast.convert.asked import NS_PER_S, Asked
 from holdfast.convert.events import Scalar, scalars
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Alive, Began, Ended, Paused, Place, Seen, Stepped
+from holdfast.convert.seen import Began, Ended, Paused, Place, Seen, Stepped
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
-WARM_UP = "startup"
 EVENTS = "*tfevents*"
 LOOK_AT = 5000  # so many values tell which scalar is which
 MOST_FILES = 10_000
@@ -66,86 +65,67 @@ def curves(files: list[Path], asked: Asked, notes: Notes, shift: int | None) -> 
     begun = []
     for path in files:
         with closing(scalars(path, Notes())) as found:
-            first = next(found, None)
-        if first is not None:
-            begun.append((first.at_ns, str(path), path))
+            begun += [(first.at_ns, str(path), path) for first in islice(found, 1)]
     if len(begun) > 1:
         notes.assume(f"the {len(begun)} event files are one run, a process each")
     notes.assume("a process that was killed lost what TensorBoard had not written yet")
-    before: _File | None = None
-    for at_ns, _, path in sorted(begun):
-        if before is not None and at_ns < before.over_ns - NS_PER_S:
-            notes.odd(Place(str(path), 0), f"begun while {before.path} was written: left out")
+    before, over_ns = "", None  # the last file that has steps, and when it was over
+    for at_ns, name, path in sorted(begun):
+        if over_ns is not None and at_ns < over_ns - NS_PER_S:
+            notes.odd(Place(name), f"begun while {before} was written: left out")
             continue
-        file = _File(path, asked, notes, shift)
-        yield from file.read()
-        before = file if file.has_steps else before
+        for seen in _curve(path, asked, notes, shift):
+            over_ns = max(over_ns or 0, seen.at_ns or 0)
+            before = name
+            yield seen
 
 
-class _File:
-    """One event file."""
-
-    def __init__(self, path: Path, asked: Asked, notes: Notes, shift: int | None) -> None:
-        self.path = path
-        self.over_ns = 0
-        self.has_steps = False
-        self._asked = asked
-        self._notes = notes
-        self._shift = shift
-        self._held_up: str | None = (
-            None  # the scalar that tells of evaluations without their length
+def _curve(path: Path, asked: Asked, notes: Notes, shift: int | None) -> Iterator[Seen]:
+    """What one file tells, from its first step on."""
+    found = scalars(path, notes)
+    head = list(islice(found, LOOK_AT))
+    tag = asked.tag or _tag_of_steps(head)
+    if tag is None:
+        notes.odd(Place(str(path)), "no scalar of training in it: left out")
+        return
+    tags = {scalar.tag for scalar in head}
+    if shift is None:
+        is_lightning = "epoch" in tags and "train/epoch" not in tags
+        shift = int(is_lightning or any(s.tag == tag and s.step == 0 for s in head))
+        if shift:
+            notes.assume(f"{path} counts steps from 0; here the first is 1")
+    notes.assume(f"the steps are those of the scalar {tag!r} (--tag)", f"tag {tag}")
+    held_up = None  # the scalar that tells of evaluations without their length
+    if _EVAL_SECONDS not in tags:
+        held_up = next((s.tag for s in head if _WITHOUT_TRAINING.search(s.tag)), None)
+    if held_up is not None:
+        notes.assume(
+            f"a row of steps in which {held_up!r} was written is longer than usual because of an "
+            "evaluation",
+            "evaluations",
         )
-        self._started: Began | None = None
-
-    def read(self) -> Iterator[Seen]:
-        found = scalars(self.path, self._notes)
-        head = list(islice(found, LOOK_AT))
-        tag = self._asked.tag or tag_of_steps(head)
-        if tag is None:
-            self._notes.odd(Place(str(self.path), 0), "no scalar of training in it: left out")
-            return
-        tags = {scalar.tag for scalar in head}
-        if self._shift is None:
-            is_lightning = "epoch" in tags and "train/epoch" not in tags
-            from_0 = is_lightning or any(s.tag == tag and s.step == 0 for s in head)
-            self._shift = 1 if from_0 else 0
-            if from_0:
-                self._notes.assume(f"{self.path} counts steps from 0; here the first is 1")
-        self._notes.assume(f"the steps are those of the scalar {tag!r} (--tag)", f"tag {tag}")
-        if _EVAL_SECONDS not in tags:
-            self._held_up = next((s.tag for s in head if _WITHOUT_TRAINING.search(s.tag)), None)
-            if self._held_up is not None:
-                self._notes.assume(
-                    f"a row of steps in which {self._held_up!r} was written is longer than usual "
-                    "because of an evaluation",
-                    "evaluations",
-                )
-        self._started = Began(head[0].place, head[0].at_ns, "file", sure=True)
-        for scalar in chain(head, found):
-            yield from self._scalar(scalar, tag)
-
-    def _scalar(self, scalar: Scalar, tag: str) -> Iterator[Seen]:
-        self.over_ns = max(self.over_ns, scalar.at_ns)
-        if scalar.tag == tag:
-            if self._started is not None:
-                yield self._started
-                self._started, self.has_steps = None, True
-            yield Stepped(scalar.place, scalar.step + (self._shift or 0), scalar.at_ns)
-        elif self._started is not None:
-            return
-        elif scalar.tag == _EVAL_SECONDS:
-            if 0 <= scalar.value * NS_PER_S <= abs(scalar.at_ns):
-                took_ns = round(scalar.value * NS_PER_S)
-                yield Paused(scalar.place, "custom:eval", scalar.at_ns - took_ns, scalar.at_ns)
-        elif scalar.tag == _TRAINED:
-            yield Ended(scalar.place, scalar.at_ns, DONE)
-        elif scalar.tag == self._held_up:
-            yield Paused(scalar.place, "custom:eval", end_ns=scalar.at_ns)
+    has_steps = False
+    for place, at_ns, step, name, value in chain(head, found):
+        if name == tag:
+            if not has_steps:
+                yield Began(head[0].place, head[0].at_ns, what="file", sure=True)
+            has_steps = True
+            yield Stepped(place, at_ns, last=step + shift)
+        elif not has_steps:
+            continue
+        elif name == _EVAL_SECONDS:
+            if 0 <= value * NS_PER_S <= abs(at_ns):
+                start_ns = at_ns - round(value * NS_PER_S)
+                yield Paused(place, at_ns, kind="custom:eval", start_ns=start_ns)
+        elif name == _TRAINED:
+            yield Ended(place, at_ns, cause=DONE)
+        elif name == held_up:
+            yield Paused(place, at_ns, kind="custom:eval")
         else:
-            yield Alive(scalar.at_ns)
+            yield Seen(place, at_ns)
 
 
-def tag_of_steps(found: Iterable[Scalar]) -> str | None:
+def _tag_of_steps(found: Iterable[Scalar]) -> str | None:
     """The scalar that is written as steps go: one of training, a loss if there is one."""
     steps: dict[str, set[int]] = {}
     for scalar in found:
