@@ -4,7 +4,6 @@
 
 - cold: columns of steps in memory → account; with a DATA span in every step, too.
 - later: ten more steps (and spans), what is open right now, and the account again.
-- history: a file of so many JSON lines → account; all steps, and half of them DATA spans.
 - peer: ml-goodput-measurement 0.2.3, `GoodputCalculator.get_job_goodput`, cold and after ten more
   entries. Its Cloud Logging client is a FAKE, a list in memory: no network, no parsing. The real
   one can only cost more.
@@ -32,7 +31,6 @@ import numpy as np
 
 from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.journal.history_file import read_history
 
 STEP_NS = 250_000_000
 STALL_NS = 9_000_000
@@ -57,8 +55,6 @@ def main() -> None:
     print(f"{options.steps:,} steps, {options.rounds} rounds: median (least … most)\n")
     ours = measure("cold", options.steps, options.rounds, "cold")
     measure("cold_spans", options.steps, options.rounds, "cold, with as many DATA spans")
-    measure("history", options.steps, options.rounds, "history, step lines")
-    measure("history_spans", options.steps, options.rounds, "history, half of them DATA spans")
     if options.no_peer:
         return
     peer = measure("peer", peer_steps, min(options.rounds, 3), f"peer, {peer_steps:,} steps")
@@ -70,10 +66,7 @@ def main() -> None:
 def measure(name: str, steps: int, rounds: int, title: str) -> dict[str, float]:
     """Run one measure in fresh processes, print its line, return the medians."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        path = Path(folder) / "history.jsonl"
-        if name.startswith("history"):
-            write_lines(path, steps, spans=name == "history_spans")
-        command = [sys.executable, __file__, MEASURE, name, str(steps), str(path)]
+        command = [sys.executable, __file__, MEASURE, name, str(steps), folder]
         found = [
             json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             for _ in range(rounds)
@@ -134,17 +127,6 @@ def cold(steps: int, spans: bool) -> dict[str, float]:
     return {"cold_s": cold_s, "cpu_s": cpu_s, "later_s": later_s, "memory_mb": memory_mb}
 
 
-def history(path: Path) -> dict[str, float]:
-    reset_peak()
-    began = clocks()
-    ledger = Ledger()
-    ledger.add_history(read_history(path))
-    result = ledger.account().to_json()
-    total_s, cpu_s = since(began)
-    assert result["steps_kept"] > 0
-    return {"total_s": total_s, "cpu_s": cpu_s, "memory_mb": peak_mb()}
-
-
 def peer(steps: int, cache: Path) -> dict[str, float]:
     from ml_goodput_measurement.src.goodput import GoodputCalculator
 
@@ -152,7 +134,7 @@ def peer(steps: int, cache: Path) -> dict[str, float]:
     client = FakeCloudLogger()
     client.entries.append({"job_name": "j", "job_start_time": first})
     client.append_steps(0, steps, first)
-    calculator = GoodputCalculator("j", "log", cloud_logger=client, cache_dir=str(cache.parent))
+    calculator = GoodputCalculator("j", "log", cloud_logger=client, cache_dir=str(cache))
     reset_peak()
     began = clocks()
     calculator.get_job_goodput(include_badput_breakdown=True)
@@ -187,24 +169,8 @@ class FakeCloudLogger:
 MEASURES: dict[str, Callable[[int, Path], dict[str, float]]] = {
     "cold": lambda steps, _: cold(steps, spans=False),
     "cold_spans": lambda steps, _: cold(steps, spans=True),
-    "history": lambda _, path: history(path),
-    "history_spans": lambda _, path: history(path),
     "peer": peer,
 }
-
-
-def write_lines(path: Path, lines: int, spans: bool) -> None:
-    """A history of so many lines, and two more; the one that a run's export writes."""
-    with path.open("w") as file:
-        file.write('{"event": "run", "name": "r", "requested": 0.0, "ended": null, "chips": 8}\n')
-        file.write('{"event": "attempt", "attempt": 0, "start": 0.0, "end": null, "cause": null}\n')
-        for i in range(lines // 2 if spans else lines):
-            start, end = 1.76e9 + i * 0.25, 1.76e9 + (i + 1) * 0.25
-            if spans:
-                stall = f'"start": {start}, "end": {start + 0.009:.9f}'
-                file.write(f'{{"event": "span", "attempt": 0, "kind": "data", {stall}}}\n')
-            bounds = f'"start": {start}, "end": {end}'
-            file.write(f'{{"event": "step", "attempt": 0, "step": {i + 1}, {bounds}}}\n')
 
 
 # --- the machine ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ PARTS = {
     "session.py": (["--rounds", "11"], ["--rounds", "5"]),
     "journal.py": ([], ["--batches", "10", "--rounds", "3"]),
     "ledger.py": ([], ["--peer-steps", "100000"]),
+    "history.py": ([], ["--rounds", "2"]),
     "dropin.py": ([], ["--rounds", "2", "--peer-steps", "100000"]),
     "page.py": ([], ["--rounds", "2"]),
     "simulate.py": ([], ["--rounds", "2"]),

@@ -62,7 +62,7 @@ PURE = {
     "textwrap", "types", "typing",
 }
 # fmt: on
-NUMPY_IN_CORE = ("holdfast.core.ledger", "holdfast.core.plan.optimum")
+NUMPY_IN_CORE = ("holdfast.core.history", "holdfast.core.ledger", "holdfast.core.plan.optimum")
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",

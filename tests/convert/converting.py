@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.convert.asked import Asked
 from holdfast.convert.formats import convert
 from holdfast.convert.notes import Notes
-from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger.facts import Fact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 

@@ -15,7 +15,8 @@ from holdfast.agent.ranks import RankPages
 from holdfast.agent.replay import decided, difference, inputs, recorded
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
-from holdfast.core.history.text import parse, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import word
 from holdfast.errors import JournalError
@@ -105,7 +106,7 @@ def account_of(root: Path) -> None:
         text = list(to_lines(export_facts(recorded)))
         assert text
         sayable("".join(text))
-        parse(text)
+        parse_text("".join(text))
 
 
 def _read_run(data: bytes, place: Path) -> None:

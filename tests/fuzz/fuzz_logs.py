@@ -14,7 +14,8 @@ from fuzz_target import Target, documented, put, sayable
 from holdfast.convert.asked import Asked
 from holdfast.convert.formats import convert, kind_of
 from holdfast.convert.notes import Notes
-from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 
 _MAXTEXT = """\
 Config param steps: 9

@@ -15,7 +15,8 @@ from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import deadline as hang
-from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.ledger.plain import account
 from holdfast.core.run import restart

@@ -19,7 +19,8 @@ from world import HEARTBEAT_NS, STUCK_NS, World
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
-from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.ledger.plain import account
 from holdfast.core.run import policy_json, restart

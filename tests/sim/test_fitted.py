@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from holdfast.core.history.text import parse, parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.run.restart import AllOf
 from holdfast.journal.gathered import Gathered, gathered_history
 from holdfast.journal.statements import SavesStated
@@ -158,7 +159,7 @@ def simulated(seed: int, **given: Any) -> tuple[Gathered, float]:
     )
     story = world.run()
     account = story.account(round(question.scenario.duration_s * 1e9))
-    return gathered_history(parse(to_lines(story.history()))), account.goodput or 0.0
+    return gathered_history(parse_text("".join(to_lines(story.history())))), account.goodput or 0.0
 
 
 def test_a_simulated_run_gives_its_parameters_back():

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.history.text import parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.plan import optimum
 from holdfast.core.run.machine import RunPolicy

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.history.text import History
+from holdfast.core.history.rows import History
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.facts import Fact
 from holdfast.core.ledger.incremental import Ledger

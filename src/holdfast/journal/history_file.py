@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
-from holdfast.core.history.text import History, parse, to_lines
+from holdfast.core.history.line import to_lines
 from holdfast.core.ledger.facts import Fact
 from holdfast.errors import ConfigurationError, HistoryError, StoreUnavailable
 
-BLOCK_BYTES = 1 << 18  # large enough for the block-wise reader, small beside what it reads
+if TYPE_CHECKING:
+    from holdfast.core.history.rows import History
+
+BLOCK_BYTES = 1 << 20  # large enough for array operations, small beside what is kept
 MAX_LINE_BYTES = 1 << 20
 
 
@@ -21,6 +24,8 @@ def read_history(path: str | os.PathLike[str]) -> History:
     Raises ConfigurationError when there is no such file, and HistoryError, which names the line,
     when it is not a history or an impossible one.
     """
+    from holdfast.core.history.text import parse  # numpy: those who only write do without
+
     try:
         with Path(path).open("rb") as file:
             return parse(_blocks(file))
@@ -63,14 +68,14 @@ def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact
         ) from None
 
 
-def _blocks(file: BinaryIO) -> Iterator[str]:
-    """The file's text in blocks of whole lines."""
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The file in blocks of whole lines."""
     line, rest = 1, b""
     while chunk := file.read(BLOCK_BYTES):
         rest += chunk
         end = rest.rfind(b"\n") + 1
         if end:
-            yield _text(rest[:end], line)
+            yield rest[:end]
             line += rest.count(b"\n", 0, end)
             rest = rest[end:]
         if len(rest) > MAX_LINE_BYTES:
@@ -80,20 +85,7 @@ def _blocks(file: BinaryIO) -> Iterator[str]:
                 "object a line, so this is another file or a damaged one",
             )
     if rest:
-        yield _text(rest, line)
-
-
-def _text(block: bytes, line: int) -> str:
-    """Decode a block that starts at line number `line`; a byte order mark is let through."""
-    try:
-        return block.decode("utf-8-sig" if line == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        at = line + block.count(b"\n", 0, error.start)
-        raise HistoryError(
-            at,
-            f"byte 0x{block[error.start]:02x} is not UTF-8 text; a history is text with one JSON "
-            "object a line, so this is another file or a damaged one",
-        ) from None
+        yield rest
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,7 +16,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.history.text import parse, parse_text, to_lines
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
@@ -175,7 +176,7 @@ def test_a_ledger_fed_in_batches_agrees_at_every_stage(data: st.DataObject) -> N
 def test_columns_read_from_lines_agree(data: st.DataObject) -> None:
     facts = data.draw(histories())
     question = data.draw(questions(facts))
-    history = parse(to_lines(facts))
+    history = parse_text("".join(to_lines(facts)))
     assert history.all_facts() == facts
     assert parse_text("".join(to_lines(facts))).all_facts() == facts
     ledger = Ledger()

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement.books import Books
-from holdfast.core.history.text import History
+from holdfast.core.history.rows import History
 from holdfast.core.ledger.facts import AttemptFact, RunFact, SeenFact
 from holdfast.journal.history_file import read_history
 

@@ -6,11 +6,14 @@ Each finding is a HistoryError that names the line to look at: of two that clash
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
-from operator import lt
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.history.line import seconds
 from holdfast.core.history.rows import SpanRows, StepRows
+from holdfast.core.ledger.columns import Ints, groups
 from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
@@ -23,18 +26,19 @@ from holdfast.core.ledger.facts import (
 )
 from holdfast.errors import HistoryError
 
+_FAR_NS = 2**63 - 1
+
 
 def check(
     facts: Sequence[Fact],
     lines: Sequence[int],
-    steps: Mapping[int, StepRows],
-    spans: Mapping[int, SpanRows],
+    steps: StepRows,
+    spans: SpanRows,
     last_line: int,
 ) -> None:
     """Raise HistoryError when the facts contradict each other.
 
-    `lines[i]` is where `facts[i]` stood; `steps` are the completed steps, sorted by time; `spans`
-    the closed spans.
+    `lines[i]` is where `facts[i]` stood.
     """
     numbered = list(zip(lines, facts, strict=True))
     _check_run(numbered, last_line)
@@ -42,14 +46,11 @@ def check(
     for line, fact in numbered:
         if isinstance(fact, FaultFact | RestoreFact | SpanFact | StepsFact):
             _check_attempt_known(line, fact.attempt, attempts)
-    for attempt, rows in steps.items():
-        _check_attempt_known(rows.line[0], attempt, attempts)
-        _check_order(rows)
-        _check_inside(rows, attempts[attempt])
-        _check_overlap(rows, attempt)
-    for attempt, marks in spans.items():
-        _check_attempt_known(marks.line[0], attempt, attempts)
-        _check_order(marks)
+    for rows in (steps, spans):
+        for attempt, where in groups(rows.attempt):
+            _check_attempt_known(int(rows.line[where].min()), attempt, attempts)
+    _check_inside(steps, attempts)
+    _check_overlap(steps)
     _check_under_way(numbered, steps, attempts)
 
 
@@ -108,67 +109,66 @@ def _check_attempt_known(line: int, attempt: int, attempts: Mapping[int, Attempt
         )
 
 
-def _check_inside(rows: StepRows, attempt: AttemptFact) -> None:
+def _check_inside(rows: StepRows, attempts: Mapping[int, AttemptFact]) -> None:
     """Every step starts and ends within its attempt."""
-    if rows.start_ns[0] < attempt.start_ns:
-        raise _outside(rows, 0, attempt)
-    if attempt.end_ns is not None and max(rows.end_ns) > attempt.end_ns:
-        raise _outside(rows, max(range(len(rows)), key=rows.end_ns.__getitem__), attempt)
-
-
-def _outside(rows: StepRows, i: int, attempt: AttemptFact) -> HistoryError:
-    return HistoryError(
-        rows.line[i],
-        f"step {rows.first[i]} runs from {seconds(rows.start_ns[i])} to {seconds(rows.end_ns[i])}, "
-        f"outside its attempt {attempt.attempt}, which runs from {seconds(attempt.start_ns)} to "
-        f"{seconds(attempt.end_ns)}; correct one of the two",
-    )
-
-
-def _check_order(rows: StepRows | SpanRows) -> None:
-    """Nothing ends before it starts."""
-    if any(map(lt, rows.end_ns, rows.start_ns)):
-        i = next(i for i in range(len(rows)) if rows.end_ns[i] < rows.start_ns[i])
+    low, high = np.empty_like(rows.line), np.empty_like(rows.line)
+    for number, where in groups(rows.attempt):
+        start_ns, end_ns = attempts[number].start_ns, attempts[number].end_ns
+        low[where], high[where] = start_ns, _FAR_NS if end_ns is None else end_ns
+    i = _first((rows.start_ns < low) | (rows.end_ns > high), rows.line)
+    if i is not None:
+        attempt = attempts[int(rows.attempt[i])]
         raise HistoryError(
-            rows.line[i],
-            f'the {"step" if isinstance(rows, StepRows) else "span"} has "end": '
-            f'{seconds(rows.end_ns[i])} before "start": {seconds(rows.start_ns[i])}; '
-            "correct one of the two",
+            int(rows.line[i]),
+            f"step {rows.first[i]} runs from {seconds(int(rows.start_ns[i]))} to "
+            f"{seconds(int(rows.end_ns[i]))}, outside its attempt {attempt.attempt}, which runs "
+            f"from {seconds(attempt.start_ns)} to {seconds(attempt.end_ns)}; correct one of the "
+            "two",
         )
 
 
-def _check_overlap(rows: StepRows, attempt: int) -> None:
+def _check_overlap(rows: StepRows) -> None:
     """One step at a time."""
-    if any(map(lt, islice(rows.start_ns, 1, None), rows.end_ns)):
-        i = next(i for i in range(1, len(rows)) if rows.start_ns[i] < rows.end_ns[i - 1])
+    same = rows.attempt[1:] == rows.attempt[:-1]
+    later_line = np.maximum(rows.line[1:], rows.line[:-1])
+    i = _first(same & (rows.start_ns[1:] < rows.end_ns[:-1]), later_line)
+    if i is not None:
         raise HistoryError(
-            max(rows.line[i - 1], rows.line[i]),
-            f"steps {rows.first[i - 1]} and {rows.first[i]} of attempt {attempt} overlap: one ends "
-            f"at {seconds(rows.end_ns[i - 1])}, the next starts at {seconds(rows.start_ns[i])}; "
-            "steps of an attempt follow one another",
+            int(later_line[i]),
+            f"steps {rows.first[i]} and {rows.first[i + 1]} of attempt {rows.attempt[i]} overlap: "
+            f"one ends at {seconds(int(rows.end_ns[i]))}, the next starts at "
+            f"{seconds(int(rows.start_ns[i + 1]))}; steps of an attempt follow one another",
         )
+
+
+def _first(wrong: NDArray[np.bool_], line: Ints) -> int | None:
+    """Of the rows that are wrong, the one that stands first in the file."""
+    found = np.flatnonzero(wrong)
+    return int(found[line[found].argmin()]) if len(found) else None
 
 
 def _check_under_way(
     numbered: Sequence[tuple[int, Fact]],
-    steps: Mapping[int, StepRows],
+    steps: StepRows,
     attempts: Mapping[int, AttemptFact],
 ) -> None:
     """An attempt has at most one step under way, and it is the last."""
     under_way: dict[int, int] = {}
     for line, fact in _steps_under_way(numbered):
-        rows, attempt = steps.get(fact.attempt), attempts[fact.attempt]
+        attempt = attempts[fact.attempt]
+        low, high = steps.attempt.searchsorted([fact.attempt, fact.attempt + 1]).tolist()
+        last_end_ns = int(steps.end_ns[low:high].max(initial=fact.start_ns))
         what = f"step {fact.first} of attempt {fact.attempt} is under way"
         if fact.attempt in under_way:
             raise HistoryError(
                 line, f"{what}, but so is the one in line {under_way[fact.attempt]}; one must end"
             )
         under_way[fact.attempt] = line
-        if rows is not None and max(rows.end_ns) > fact.start_ns:
+        if last_end_ns > fact.start_ns:
             raise HistoryError(
                 line,
                 f"{what} from {seconds(fact.start_ns)} on, but a step completed at "
-                f"{seconds(max(rows.end_ns))} overlaps it; give it its end",
+                f"{seconds(last_end_ns)} overlaps it; give it its end",
             )
         ended = attempt.end_ns is not None and fact.start_ns > attempt.end_ns
         if ended or fact.start_ns < attempt.start_ns:

@@ -7,7 +7,7 @@ as written, not through a binary float, so that a written history reads back to 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from holdfast.core.ledger.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.ledger.kinds import CUSTOM_PREFIX, SPAN_KINDS, WAIT_KINDS
+from holdfast.core.ledger.kinds import CUSTOM_PREFIX, SPAN_KINDS, WAIT_KINDS, is_span_kind
 from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import HistoryError
 
@@ -118,13 +118,11 @@ class Fields(NamedTuple):
             raise self.wrong(f'has "{key}": {_quote(value)}; write a string that is not empty')
         return value
 
-    def one_of(self, key: str, choices: tuple[str, ...], prefix: str | None = None) -> str:
-        """One of several strings, or `prefix` and a name."""
-        value = self.text(key)
-        named = prefix is not None and value.startswith(prefix) and len(value) > len(prefix)
-        if value not in choices and not named:
-            allowed = ", ".join(choices) + (f" or {prefix}NAME" if prefix else "")
-            raise self.wrong(f'has "{key}": {_quote(value)}; it must be one of {allowed}')
+    def kind(self, is_known: Callable[[str], bool], known: str) -> str:
+        """What kind of time it is."""
+        value = self.text("kind")
+        if not is_known(value):
+            raise self.wrong(f'has "kind": {_quote(value)}; it must be one of {known}')
         return value
 
     def attempt(self) -> int:
@@ -179,7 +177,7 @@ def _attempt(f: Fields) -> AttemptFact:
 
 
 def _wait(f: Fields) -> WaitFact:
-    return WaitFact(f.one_of("kind", WAIT_KINDS), *f.open_span_ns())
+    return WaitFact(f.kind(WAIT_KINDS.__contains__, ", ".join(WAIT_KINDS)), *f.open_span_ns())
 
 
 def _fault(f: Fields) -> FaultFact:
@@ -203,7 +201,7 @@ def _restore(f: Fields) -> RestoreFact:
 
 
 def _span(f: Fields) -> SpanFact:
-    kind = f.one_of("kind", SPAN_KINDS, prefix=CUSTOM_PREFIX)
+    kind = f.kind(is_span_kind, f"{', '.join(SPAN_KINDS)} or {CUSTOM_PREFIX}NAME")
     return SpanFact(f.attempt(), kind, *f.open_span_ns())
 
 
@@ -308,6 +306,12 @@ def encode(fact: Fact) -> str:
             text = seconds(value) if attribute.endswith("_ns") else json.dumps(value)
             fields.append(f'"{key}": {text}')
     return "{" + ", ".join(fields) + "}"
+
+
+def to_lines(facts: Iterable[Fact]) -> Iterator[str]:
+    """The lines of a history, each with its line end. `parse` reads back the very same facts."""
+    for fact in facts:
+        yield encode(fact) + "\n"
 
 
 def seconds(ns: int | None) -> str:

@@ -1,69 +1,90 @@
-"""Completed steps and closed spans of a history as columns: lean, and quick to check."""
+"""What a history says: completed steps and closed spans as columns, and all else as facts."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import islice
-from operator import lt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.facts import Fact, SpanFact, StepsFact
 
 
-def _column() -> array[int]:
-    return array("q")
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StepRows:
-    """Completed steps of one attempt, sorted by time: columns of 64-bit integers.
+    """Completed steps, by attempt, and by time in each.
 
     One entry is a row of equal steps `first`..`last`; `line` is where it stood in the file.
     """
 
-    first: array[int] = field(default_factory=_column)
-    last: array[int] = field(default_factory=_column)
-    start_ns: array[int] = field(default_factory=_column)
-    end_ns: array[int] = field(default_factory=_column)
-    line: array[int] = field(default_factory=_column)
+    attempt: Ints
+    first: Ints
+    last: Ints
+    start_ns: Ints
+    end_ns: Ints
+    line: Ints
 
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def extend(self, *columns: Iterable[int]) -> None:
-        """Append rows, given as one iterable a column, in the order of the fields."""
-        for column, values in zip(self._columns(), columns, strict=True):
-            column.extend(values)
-
-    def sort(self) -> None:
-        """Bring the rows into the order of time. Most files have them in it already."""
-        if all(map(lt, self.start_ns, islice(self.start_ns, 1, None))):
-            return
-        keys = list(zip(self.start_ns, self.end_ns, self.first, strict=True))
-        order = sorted(range(len(self)), key=keys.__getitem__)
-        for column in self._columns():
-            column[:] = array("q", map(column.__getitem__, order))
-
-    def _columns(self) -> tuple[array[int], ...]:
-        return self.first, self.last, self.start_ns, self.end_ns, self.line
+    @classmethod
+    def sorted(cls, *columns: Ints) -> StepRows:
+        """Of rows in any order. Most files have them in this one already."""
+        attempt, first, _, start, end, _ = columns
+        after = (attempt[1:] == attempt[:-1]) & (start[1:] > start[:-1])
+        if np.all(after | (attempt[1:] > attempt[:-1])):
+            return cls(*columns)
+        order = np.lexsort((first, end, start, attempt))
+        return cls(*(column[order] for column in columns))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SpanRows:
-    """Closed spans of one attempt, in any order; `kind` indexes the history's kinds.
+    """Closed spans, by attempt; `kind` indexes the history's kinds.
 
     `line` is where each stood in the file: of two equal ones, the later wins.
     """
 
-    kind: array[int] = field(default_factory=_column)
-    start_ns: array[int] = field(default_factory=_column)
-    end_ns: array[int] = field(default_factory=_column)
-    line: array[int] = field(default_factory=_column)
+    attempt: Ints
+    kind: Ints
+    start_ns: Ints
+    end_ns: Ints
+    line: Ints
 
-    def __len__(self) -> int:
-        return len(self.kind)
+    @classmethod
+    def sorted(cls, *columns: Ints) -> SpanRows:
+        """Of spans in any order."""
+        if np.all(columns[0][1:] >= columns[0][:-1]):
+            return cls(*columns)
+        order = np.argsort(columns[0], kind="stable")
+        return cls(*(column[order] for column in columns))
 
-    def extend(self, *columns: Iterable[int]) -> None:
-        """Append rows, given as one iterable a column, in the order of the fields."""
-        own = (self.kind, self.start_ns, self.end_ns, self.line)
-        for column, values in zip(own, columns, strict=True):
-            column.extend(values)
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a history file says: completed steps, closed spans, and `facts`, the rest.
+
+    `lines[i]` is where `facts[i]` stood; `span_kinds` names the kinds of the spans.
+    """
+
+    facts: tuple[Fact, ...]
+    lines: tuple[int, ...]
+    steps: StepRows
+    spans: SpanRows
+    span_kinds: tuple[str, ...]
+
+    def all_facts(self) -> list[Fact]:
+        """Every fact, in the file's order."""
+        found: list[tuple[int, Fact]] = list(zip(self.lines, self.facts, strict=True))
+        steps, spans = self.steps, self.spans
+        for line, *step in _rows(
+            steps.line, steps.attempt, steps.first, steps.last, steps.start_ns, steps.end_ns
+        ):
+            found.append((line, StepsFact(*step)))
+        for line, attempt, kind, start_ns, end_ns in _rows(
+            spans.line, spans.attempt, spans.kind, spans.start_ns, spans.end_ns
+        ):
+            found.append((line, SpanFact(attempt, self.span_kinds[kind], start_ns, end_ns)))
+        return [fact for _, fact in sorted(found, key=lambda pair: pair[0])]
+
+
+def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)

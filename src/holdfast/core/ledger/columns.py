@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -103,3 +104,11 @@ def as_ints(values: object) -> Ints:
     if array.dtype.kind not in "iu":
         raise TypeError(f"whole numbers are needed, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def groups(column: Ints) -> Iterator[tuple[int, slice]]:
+    """Each value of a sorted column, and where it stands."""
+    starts = np.flatnonzero(np.diff(column, prepend=column[:1] - 1))
+    bounds = [*starts.tolist(), len(column)]
+    for value, (start, end) in zip(column[starts].tolist(), pairwise(bounds), strict=True):
+        yield value, slice(start, end)

@@ -23,7 +23,7 @@ from holdfast.core.ledger.attempt import (
     Fault,
     OpenSpan,
 )
-from holdfast.core.ledger.columns import Ints, as_ints
+from holdfast.core.ledger.columns import Ints, as_ints, groups
 from holdfast.core.ledger.course import MOST, Course
 from holdfast.core.ledger.facts import (
     AttemptFact,
@@ -44,7 +44,7 @@ from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
 
 if TYPE_CHECKING:
-    from holdfast.core.history.text import History
+    from holdfast.core.history.rows import History
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
 
@@ -110,15 +110,16 @@ class Ledger:
         for line, fact in zip(history.lines, history.facts, strict=True):
             self._add(fact, base + line, batch)
         self._file(batch)
-        for attempt, rows in history.steps.items():
-            self.add_steps(attempt, rows.first, rows.last, rows.start_ns, rows.end_ns)
+        steps, spans = history.steps, history.spans
+        for attempt, at in groups(steps.attempt):
+            bounds = steps.start_ns[at], steps.end_ns[at]
+            self.add_steps(attempt, steps.first[at], steps.last[at], *bounds)
         numbers = np.array([self._kind(kind) for kind in history.span_kinds], dtype=np.int64)
-        last_lines = [*history.lines[-1:]]
-        for attempt, spans in history.spans.items():
-            kinds, order = numbers[as_ints(spans.kind)], as_ints(spans.line) + base
-            self._file_spans(attempt, spans.start_ns, spans.end_ns, kinds, order)
-            last_lines.append(max(spans.line))
-        self._order = base + max(last_lines, default=0)
+        kinds, order = numbers[spans.kind], spans.line + base
+        for attempt, at in groups(spans.attempt):
+            bounds = spans.start_ns[at], spans.end_ns[at]
+            self._file_spans(attempt, *bounds, kinds[at], order[at])
+        self._order = max(base + max(history.lines[-1:], default=0), int(order.max(initial=base)))
 
     def add_steps(
         self, attempt: int, first: object, last: object, start_ns: object, end_ns: object

@@ -32,6 +32,11 @@ _RANKS = 2**61 - 1  # a prime
 WAIT_KINDS = (BACKOFF, STOPPED, "queue", "provision", "pull", "boot")
 
 
+def is_span_kind(kind: str) -> bool:
+    """Whether a span may be of that kind."""
+    return kind in SPAN_KINDS or (kind.startswith(CUSTOM_PREFIX) and kind != CUSTOM_PREFIX)
+
+
 class Level(StrEnum):
     """Which factor of goodput = SG × RG × PG a kind lowers."""
 
