@@ -16,11 +16,14 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-# --import-mode=importlib leaves the folder out; tests find the module loaded.
+# --import-mode=importlib leaves the folders out; tests find the modules loaded.
 sys.path.insert(0, str(Path(__file__).parent / "e2e"))
+sys.path.insert(0, str(Path(__file__).parent))
 import namespace  # noqa: F401
+import tiers
 from processes import House
 
+sys.path.pop(0)
 sys.path.pop(0)
 
 # HYPOTHESIS_PROFILE=long looks harder. Deadlines are off: a busy machine is not a failure.
@@ -84,6 +87,14 @@ _LONG = (
     "fuzz",
     "chaos",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(tiers.Tiers(config.getoption("--tier"), tiers.Guard()), "tiers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

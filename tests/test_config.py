@@ -333,6 +333,7 @@ def test_the_contract_is_not_taken_for_a_misspelling(monkeypatch: pytest.MonkeyP
 CHILD = "from holdfast import config; print(config.inside_claimed())"
 
 
+@pytest.mark.real
 def test_a_child_of_the_claimed_process_knows_that_it_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -352,6 +353,7 @@ def test_a_child_of_the_claimed_process_knows_that_it_is_one(
     assert in_child(config.inherited_environment() | RANK.to_environ()) == "False"
 
 
+@pytest.mark.real
 def test_config_is_light() -> None:
     heavy = ["numpy", "click", "rich", "tomllib", "difflib", "json", "socket", "subprocess"]
     program = (

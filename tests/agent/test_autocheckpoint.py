@@ -65,6 +65,7 @@ def start(host, eventually):
         yield begin
 
 
+@pytest.mark.real
 def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     release = f"{sys.executable} -c \"open('released words', 'x')\""
     agent = host.agent("--release", release, "--release-file", "flag", "--metrics", 0)
@@ -100,6 +101,7 @@ def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     assert re.search(rf"process {saver.pid} .*: ended after", text)
 
 
+@pytest.mark.real
 def test_nobody_is_signalled_twice_by_two_notices_and_two_agents(host, start, eventually):
     stubborn = start(STUBBORN)
     agent = host.agent("--release-file", "flag", grace_s=0.4)
@@ -120,6 +122,7 @@ def test_nobody_is_signalled_twice_by_two_notices_and_two_agents(host, start, ev
     eventually(lambda: stubborn.log == ["up", "SIGTERM"])
 
 
+@pytest.mark.real
 def test_an_agent_that_was_killed_and_started_again_goes_on_where_it_was(host, start, eventually):
     job = start(STUBBORN)
     agent = host.agent("--release-file", "flag")
@@ -141,6 +144,7 @@ def test_an_agent_that_was_killed_and_started_again_goes_on_where_it_was(host, s
     assert "by itself" not in text
 
 
+@pytest.mark.real
 def test_a_withdrawn_notice_releases_nothing(host, start):
     stubborn = start(STUBBORN)
     agent = host.agent("--release-file", "flag")
@@ -154,6 +158,7 @@ def test_a_withdrawn_notice_releases_nothing(host, start):
     assert not (host.folder / "flag").exists()
 
 
+@pytest.mark.real
 def test_a_dry_run_says_who_would_be_signalled_and_does_nothing(host, start):
     loader = start(WITH_WORKERS)
     text = host.holdfast(

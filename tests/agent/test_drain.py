@@ -21,6 +21,8 @@ from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
 from holdfast.snapshot.verify import verify
 
+pytestmark = pytest.mark.real
+
 STEP = 7
 Eventually = Callable[..., object]
 

@@ -15,6 +15,8 @@ from holdfast.agent import fence as fences
 from holdfast.agent.fence import fence
 from holdfast.errors import RunHeld
 
+pytestmark = pytest.mark.real
+
 RUN = secrets.token_hex(8)  # nobody else's on this machine, who may run the same tests
 DAEMON = """
 import os, signal

@@ -38,6 +38,7 @@ def start(device: Path, eventually) -> Iterator[Callable]:
         yield begin
 
 
+@pytest.mark.real
 def test_descriptors_mappings_and_workers(device, start):
     (device.parent / "accelerate.txt").touch()
     other = f"device.close()\nother = open({str(device.parent / 'accelerate.txt')!r})"
@@ -57,6 +58,7 @@ def test_descriptors_mappings_and_workers(device, start):
     assert {one.process.pid for one in scan.look().holders} == found.keys()
 
 
+@pytest.mark.real
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may make devices")
 @pytest.mark.parametrize("how", ["open", "mapped"])
 def test_a_device_in_a_chroot_is_known_by_its_number(tmp_path, start, how):
@@ -90,6 +92,7 @@ ctypes.CDLL(None).syscall(60, 0)  # exit(2): of this thread alone
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("is_thorough", [False, True])
 def test_a_process_whose_main_thread_has_ended_holds_its_device(
     device, start, eventually, is_thorough
@@ -106,6 +109,7 @@ def test_a_process_whose_main_thread_has_ended_holds_its_device(
     pidfds.drop(one.process)
 
 
+@pytest.mark.real
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may make a PID namespace")
 def test_a_process_of_another_pid_namespace_is_signalled_by_its_pid_here(device, start, eventually):
     within = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -122,6 +126,7 @@ def test_a_process_of_another_pid_namespace_is_signalled_by_its_pid_here(device,
     assert job.log == ["up", "SIGTERM", "saved"]
 
 
+@pytest.mark.real
 def test_programs_that_are_spared_by_name(device, start):
     job = start(SAVER)
     name = Path(f"/proc/{job.pid}/comm").read_text().strip()
@@ -193,6 +198,7 @@ print(json.dumps([ours in found, theirs in found, sight.unreadable]))
 """
 
 
+@pytest.mark.real
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 def test_what_may_not_be_looked_at_is_counted_and_the_rest_is_found(device):
     command = [sys.executable, "-c", LOOK, device]
@@ -202,6 +208,7 @@ def test_what_may_not_be_looked_at_is_counted_and_the_rest_is_found(device):
     assert unreadable >= 1
 
 
+@pytest.mark.real
 def test_a_pid_that_has_become_anothers_is_never_signalled(device, start, eventually):
     job, stubborn = start(SAVER), start(STUBBORN)
     scan, pidfds = Scan([str(device)]), Pidfds()
@@ -219,6 +226,7 @@ def test_a_pid_that_has_become_anothers_is_never_signalled(device, start, eventu
     assert (pidfds.processes, stubborn.log) == ((), ["up"])
 
 
+@pytest.mark.real
 def test_a_signal_that_this_user_may_not_send_says_so(device, start, monkeypatch):
     job = start(SAVER)
     pidfds = Pidfds()

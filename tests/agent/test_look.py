@@ -39,6 +39,7 @@ def test_a_turn_that_comes_late(boot_ns: int, mono_ns: int, gap_ns: int) -> None
     assert watch.gap_between(boot_at + boot_ns + WAIT, mono_at + mono_ns + WAIT) == 0
 
 
+@pytest.mark.real
 def test_the_state_of_a_process(eventually: Callable[..., object]) -> None:
     assert process_state(os.getpid())[0] == "R"
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])

@@ -147,6 +147,7 @@ def goes_on(trainer: Process, saved: tuple[int, str]) -> None:
     trainer.close()
 
 
+@pytest.mark.real
 def test_pytorch_with_a_handler_of_its_own(host):
     pytest.importorskip("torch")
     (saved,) = warned(host, [host.trainer(TORCH)])

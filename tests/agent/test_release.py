@@ -11,6 +11,7 @@ from holdfast.agent.release import LIMIT_NS, ReleaseStep
 from holdfast.config.trusted import Untrusted
 
 
+@pytest.mark.real
 def test_the_command_is_run_though_the_file_cannot_be_touched(tmp_path, eventually):
     done = tmp_path / "done"
     write = [sys.executable, "-I", "-S", "-c", f"open({str(done)!r}, 'x')"]
@@ -46,6 +47,7 @@ def test_a_folder_that_everybody_may_write_is_refused_at_once(tmp_path):
     ReleaseStep().check()
 
 
+@pytest.mark.real
 def test_a_command_that_is_not_there_and_none_at_all(tmp_path):
     assert ReleaseStep(["/no/such"]).start(0) == (False, "/no/such: No such file or directory")
     assert ReleaseStep().start(0) == (True, "do nothing (no release step is set)")
@@ -53,6 +55,7 @@ def test_a_command_that_is_not_there_and_none_at_all(tmp_path):
     assert (tmp_path / "flag").exists()
 
 
+@pytest.mark.real
 def test_a_command_that_takes_too_long_is_ended():
     step = ReleaseStep(["sleep", "1000"])
     assert step.start(7) is None

@@ -85,6 +85,7 @@ def facts_again(journal: Journal, policy: RunPolicy) -> list[dict[str, object]]:
     return [dict(a.fact) for answer in answers for a in answer if isinstance(a, act.Record)]
 
 
+@pytest.mark.real
 def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     """A notice stops the first supervisor; under the second a rank fails once; it is done."""
     first = start(tmp_path, FAR, "--ranks", "2")
@@ -124,6 +125,7 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     assert sets <= {begun, *commits}
 
 
+@pytest.mark.real
 def test_a_hang_is_judged_again(store: Path, tmp_path: Path) -> None:
     """What was found of the ranks is in the journal: nobody looks at them again."""
     finish(start(tmp_path, 9000, "--hang", "2", HANG_ONCE=str(tmp_path / "hung")), 0)
@@ -140,6 +142,7 @@ def test_a_hang_is_judged_again(store: Path, tmp_path: Path) -> None:
     assert ev.StacksCollected in fed
 
 
+@pytest.mark.real
 def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path) -> None:
     """So the comparison can fail: with this one the run would have ended at the first failure.
 

@@ -73,6 +73,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
         process.communicate()
 
 
+@pytest.mark.real
 def test_every_process_answers_for_itself(child: Callable[[str], Target]) -> None:
     targets = [child(NOTHING), child(NOTHING)]
     first, second = collect(targets)
@@ -109,6 +110,7 @@ def test_an_answer_that_stops_in_the_middle_is_awaited(
     assert stacks._answer(file, 7) == "".join(lines)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("does", [ALL_CLOSED, HANDLER_GONE])
 def test_a_process_that_is_not_ready_any_more_is_left_alone(
     child: Callable[[str], Target], does: str, tmp_path: Path
@@ -121,6 +123,7 @@ def test_a_process_that_is_not_ready_any_more_is_left_alone(
     assert not any(path.stat().st_size for path in tmp_path.glob("*.other"))
 
 
+@pytest.mark.real
 @pytest.mark.skipif(py_spy() is None, reason="py-spy is not installed")
 def test_a_stopped_process_is_read_from_outside(
     child: Callable[[str], Target], eventually: Callable[..., object]
@@ -135,6 +138,7 @@ def test_a_stopped_process_is_read_from_outside(
     assert "state T" in one.text
 
 
+@pytest.mark.real
 def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
     (one,) = collect([Target(0, 2**22 - 3, Path("/nowhere"), 60 | 5 << 8)])
     assert one.stack.where == one.stack.how == ""
@@ -142,6 +146,7 @@ def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
     assert "state gone" in one.text
 
 
+@pytest.mark.real
 def test_no_words_mean_no_signal(child: Callable[[str], Target]) -> None:
     target = child(NOTHING)
     (one,) = collect([Target(0, target.pid, target.file, WordsPage.private().load(Word.STACKS))])

@@ -128,6 +128,7 @@ def wait_dead(*pids: int) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.real
 def test_a_woken_interpreter_is_the_rank(following):
     one = following()
     one.ready()
@@ -142,6 +143,7 @@ def test_a_woken_interpreter_is_the_rank(following):
     one.until("gone")
 
 
+@pytest.mark.real
 def test_what_it_says_of_itself_is_known(following):
     one = following(1)
     one.ready()
@@ -151,6 +153,7 @@ def test_what_it_says_of_itself_is_known(following):
     assert one.until("standby").fields["told"] == {"event": "warm"}
 
 
+@pytest.mark.real
 def test_one_that_is_not_ready_is_woken_all_the_same(following):
     one = following(1, mode="quiet")
     one.launch()
@@ -158,6 +161,7 @@ def test_one_that_is_not_ready_is_woken_all_the_same(following):
     assert one.line(0).startswith("0 quiet")
 
 
+@pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="the way back from SCHED_IDLE is not open to all")
 def test_one_that_is_idle_is_lifted(following):
     code = "import os; print(os.sched_getscheduler(0) == os.SCHED_OTHER, flush=True)"
@@ -168,6 +172,7 @@ def test_one_that_is_idle_is_lifted(following):
     assert one.line(0) == "True"
 
 
+@pytest.mark.real
 def test_where_one_has_died_its_rank_starts_cold(following):
     one = following()
     one.ready()
@@ -182,6 +187,7 @@ def test_where_one_has_died_its_rank_starts_cold(following):
     one.until("gone")
 
 
+@pytest.mark.real
 def test_one_that_dies_as_it_is_woken_leaves_a_cold_start(following):
     """The reaper has not heard of the death yet: it is stopped meanwhile."""
     one = following(1)
@@ -197,6 +203,7 @@ def test_one_that_dies_as_it_is_woken_leaves_a_cold_start(following):
     assert one.line(0).startswith("0 ")
 
 
+@pytest.mark.real
 def test_an_environment_that_does_not_fit_into_the_pipe_starts_cold(following):
     one = following(1)
     one.ready()
@@ -205,6 +212,7 @@ def test_an_environment_that_does_not_fit_into_the_pipe_starts_cold(following):
     assert one.line(0).startswith("0 ")
 
 
+@pytest.mark.real
 def test_a_rank_has_no_descriptor_but_its_own(following):
     code = """
 import os
@@ -223,6 +231,7 @@ print(found, flush=True)
         assert [int(word.partition(":")[0]) <= 2 for word in found].count(False) == 2, found
 
 
+@pytest.mark.real
 def test_interpreters_end_when_nobody_wants_them(following):
     one = following()
     one.ready()
@@ -231,6 +240,7 @@ def test_interpreters_end_when_nobody_wants_them(following):
     assert not any(is_alive(pid) for pid in (one.tree.pid, *waiting))
 
 
+@pytest.mark.real
 def test_fewer_ranks_than_were_prepared_leave_nobody_waiting(following):
     one = following()
     one.ready()
@@ -240,6 +250,7 @@ def test_fewer_ranks_than_were_prepared_leave_nobody_waiting(following):
     wait_dead(*waiting)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("victims", [["guard"], ["reaper"], ["guard", "reaper"]], ids="+".join)
 def test_when_guard_or_reaper_is_killed_the_interpreters_go(following, victims):
     one = following()
@@ -265,6 +276,7 @@ select.select([], [], [])
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "victims",
     [["agent"], ["agent", "reaper"], ["guard", "agent"], ["agent", "guard", "reaper"]],
@@ -307,6 +319,7 @@ def look_until(keeper, condition) -> None:
         keeper.look()
 
 
+@pytest.mark.real
 def test_the_keeper_says_what_is_ready(keeper):
     assert keeper.are_wanted
     keeper.prepare(commands)
@@ -319,6 +332,7 @@ def test_the_keeper_says_what_is_ready(keeper):
     prepared.end()
 
 
+@pytest.mark.real
 def test_interpreters_that_end_by_themselves_are_given_up(keeper):
     for _ in range(standbys_module.TRIES):
         look_until(keeper, lambda: keeper.are_wanted)
@@ -328,6 +342,7 @@ def test_interpreters_that_end_by_themselves_are_given_up(keeper):
     assert len(keeper.said) == 1
 
 
+@pytest.mark.real
 def test_nothing_is_left_when_the_keeper_closes(keeper):
     keeper.prepare(commands)
     look_until(keeper, lambda: keeper.words.startswith("ready"))
@@ -336,6 +351,7 @@ def test_nothing_is_left_when_the_keeper_closes(keeper):
     assert not [pid for pid in waiting if is_alive(pid)]
 
 
+@pytest.mark.real
 def test_a_tree_that_was_killed_is_not_taken(keeper):
     keeper.prepare(commands)
     look_until(keeper, lambda: keeper.words.startswith("ready"))

@@ -17,6 +17,8 @@ from holdfast.agent import tree
 from holdfast.agent.reaper import PR_SET_CHILD_SUBREAPER, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
+pytestmark = pytest.mark.real
+
 LIMIT_S = 60.0
 
 

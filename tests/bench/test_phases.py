@@ -92,6 +92,7 @@ def race(tmp_path):
     assert not list(Path("/dev/shm").glob(f"{tmp_path.name}-*"))
 
 
+@pytest.mark.real
 def test_a_system_that_starts_its_ranks_again_comes_back(race):
     told = race(2, ["kills"], LONG_S, COMES_BACK)
     (kill,) = told["kills"]["kills"]
@@ -131,12 +132,14 @@ def test_a_step_that_was_reached_before_the_kill_is_not_back(tmp_path):
     assert again.seen.whole_s == pytest.approx(0.091)
 
 
+@pytest.mark.real
 def test_a_planned_stop_is_timed_and_what_it_lost_is_counted(race):
     told = race(1, ["stop"], LONG_S, COMES_BACK)
     assert told["stop"]["left_behind"] == 0
     assert told["stop"]["lost_steps"] == 0
 
 
+@pytest.mark.real
 def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_path):
     told = race(2, ["campaign"], 0.3, [])
     assert [kill["back"] for kill in told["campaign"]["kills"]] == [False, False]
@@ -145,6 +148,7 @@ def test_what_never_comes_back_is_counted_and_started_from_outside(race, tmp_pat
     assert "trainer.py" in (tmp_path / "toy.kill-1.txt").read_text()  # the other rank's
 
 
+@pytest.mark.real
 def test_the_kill_by_which_a_system_fell_for_good_is_counted(race, tmp_path):
     driver = tmp_path / "driver.py"
     words = driver.read_text().replace("import family,", "import bout, family,", 1)
@@ -174,6 +178,7 @@ def test_steps_that_are_done_while_the_kill_is_on_its_way_are_not_back(tmp_path)
     assert (struck.seen.new_s, struck.seen.whole_s) == (None, None)
 
 
+@pytest.mark.real
 def test_a_hang_that_nobody_notices_is_told_as_such(race, tmp_path):
     told = race(2, ["hang"], 0.3, COMES_BACK)
     assert told["hang"]["back"] is False
@@ -181,6 +186,7 @@ def test_a_hang_that_nobody_notices_is_told_as_such(race, tmp_path):
     assert "trainer.py" in (tmp_path / "toy.hang-1.txt").read_text()
 
 
+@pytest.mark.real
 def test_a_phase_that_is_there_is_not_run_again(race, tmp_path):
     (tmp_path / "toy.json").write_text(json.dumps({"kills": {"goodput": 0.123}}))
     told = race(1, ["kills", "stop"], LONG_S, COMES_BACK)
@@ -188,6 +194,7 @@ def test_a_phase_that_is_there_is_not_run_again(race, tmp_path):
     assert told["stop"]["left_behind"] == 0
 
 
+@pytest.mark.real
 def test_a_system_that_does_not_start_is_told_as_fallen(race, tmp_path):
     driver = tmp_path / "driver.py"
     driver.write_text(driver.read_text().replace("import family,", "import bout, family,", 1))

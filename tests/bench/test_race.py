@@ -242,6 +242,7 @@ def test_every_system_is_told_apart():
     assert CAMPAIGN[0] not in RACE
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("word", "is_known"), [("auto", True), ("nonesuch", False)])
 def test_a_row_is_skipped_when_this_holdfast_lacks_what_it_needs(word, is_known):
     needs = replace(SYSTEMS[0], needs=("--standby", word))

@@ -167,6 +167,7 @@ def test_half_a_line_is_left_until_it_is_whole(tmp_path):
     assert follower.read().newest(0).after == 7
 
 
+@pytest.mark.real
 def test_a_line_is_whole_though_its_writer_is_killed(tmp_path):
     script = (
         f"import os, sys; sys.path.append({str(RECOVERY)!r})\n"

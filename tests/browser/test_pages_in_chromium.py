@@ -17,7 +17,10 @@ from holdfast.cli.main import main
 playwright = pytest.importorskip("playwright.sync_api")
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
 
 PLAN = (
     "--hosts", "2048", "--chips-per-host", "8", "--failures-per-1000-node-days", "3.79",

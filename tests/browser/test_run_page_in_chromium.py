@@ -18,7 +18,10 @@ from holdfast.cli.main import main
 playwright = pytest.importorskip("playwright.sync_api")
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\x1b]0;no\x07"

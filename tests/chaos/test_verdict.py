@@ -18,6 +18,8 @@ from verdict import judge
 
 sys.path.pop(0)
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Night:

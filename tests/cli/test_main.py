@@ -122,6 +122,7 @@ def test_a_fault_of_our_own_is_not_dressed_up(
         frame.main(["ls"])
 
 
+@pytest.mark.real
 def test_help_imports_no_command_and_nothing_heavy() -> None:
     program = (
         "import sys\nfrom holdfast.cli.main import main\n"
@@ -133,6 +134,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     assert result.stderr.strip() == "[]"
 
 
+@pytest.mark.real
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -53,6 +53,7 @@ def test_the_cases_are_there() -> None:
     assert len(CASES) >= 10
 
 
+@pytest.mark.real
 def test_from_standard_input() -> None:
     command = [sys.executable, "-m", "holdfast.cli.main", "report", "--history", "-", "--json"]
     done = subprocess.run(command, input=RUN + ATTEMPT + STEPS, capture_output=True, text=True)

@@ -25,6 +25,7 @@ def simulate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return exit_.value.code, *capsys.readouterr()
 
 
+@pytest.mark.real
 def test_the_json_that_scripts_rely_on(house: House) -> None:
     """On all cores, and the runs are those of one core."""
     command = ("simulate", *RSC_1, "--interval", "3600", "--seed", "1", "--json")

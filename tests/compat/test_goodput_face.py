@@ -112,6 +112,7 @@ def test_enums_and_fields_are_the_same() -> None:
                 assert set(fields) <= set(inspect.get_annotations(kind)), node.name
 
 
+@pytest.mark.real
 def test_an_import_brings_nothing_heavy_and_no_more_of_ours_than_it_must() -> None:
     """What records and what answers come with the first that is wanted of them."""
     code = (

@@ -53,6 +53,7 @@ def log(tmp_path, monkeypatch):
     log.close()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("end", ENDS)
 def test_every_step_is_there_however_the_process_ends(end: str, store: Path) -> None:
     line, code = ENDS[end]
@@ -65,6 +66,7 @@ def test_every_step_is_there_however_the_process_ends(end: str, store: Path) -> 
     assert under_way.step == STEPS
 
 
+@pytest.mark.real
 def test_the_next_process_is_the_next_attempt_and_proves_the_last_step(store: Path) -> None:
     assert run(textwrap.dedent(RECORDER) + "os.kill(os.getpid(), signal.SIGKILL)", store) < 0
     again = RECORDER.replace("range(50)", "range(50, 60)") + "    recorder.record_job_end_time()"
@@ -158,6 +160,7 @@ def test_a_record_in_the_middle_of_another_is_written_by_the_next(log: LocalLog)
     assert load_run(Path(log.store) / "job").account().steps_kept == 2
 
 
+@pytest.mark.real
 def test_a_forked_child_does_not_write_on_its_parents_tape(store: Path) -> None:
     script = (
         RECORDER
@@ -176,6 +179,7 @@ def test_a_forked_child_does_not_write_on_its_parents_tape(store: Path) -> None:
     assert recorded.facts._attempts.of(0).cause is None
 
 
+@pytest.mark.real
 def test_a_child_records_what_its_parent_has_not_begun(store: Path) -> None:
     script = """
     import os
@@ -196,6 +200,7 @@ def test_a_child_records_what_its_parent_has_not_begun(store: Path) -> None:
 REAL = {"absent": "None", "installed": "not None", "another": "not None"}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("real", REAL)
 @pytest.mark.parametrize("way", ["import", "environment"])
 def test_code_that_names_the_library_gets_ours(real: str, way: str, tmp_path: Path) -> None:

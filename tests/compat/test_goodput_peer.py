@@ -17,6 +17,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = pytest.mark.real
+
 FILES = (
     "checkpoint_badput_calculator_test.py",
     "exclusion_utils_test.py",

@@ -293,6 +293,7 @@ for number, entries in enumerate(json.load(sys.stdin)):
 """
 
 
+@pytest.mark.real
 def test_the_model_says_what_the_library_says(tmp_path: Path) -> None:
     """Its own module, with stand-ins for the cloud clients that it names and does not call."""
     fallen = [start(0), *steps(0, 99, 0), start(1050), *steps(90, 94, 1060), start(1150)]

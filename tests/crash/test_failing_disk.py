@@ -26,6 +26,8 @@ import holdfast
 from holdfast.errors import StoreUnavailable
 from holdfast.snapshot.sets import list_sets
 
+pytestmark = pytest.mark.real
+
 STEPS = 3
 REFUSED = 69
 

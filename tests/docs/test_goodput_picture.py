@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -28,6 +30,7 @@ def test_the_committed_picture_is_what_the_script_draws() -> None:
     assert (DOCS / "images" / "goodput.svg").read_text() == drawn
 
 
+@pytest.mark.real
 def test_the_ledger_agrees_with_the_picture(tmp_path: Path) -> None:
     page = (DOCS / "explanation" / "goodput.md").read_text()
     history = re.search(r"```json\n(.*?)```", page, re.DOTALL)

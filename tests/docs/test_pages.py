@@ -100,6 +100,7 @@ def test_every_page_is_reached_from_the_index(folder: Path) -> None:
     assert sorted(str(page.relative_to(ROOT)) for page in pages - reached) == []
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(ROOT))
 )

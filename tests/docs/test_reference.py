@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 
 import holdfast
 from holdfast.cli.main import COMMANDS, cli
@@ -29,6 +30,7 @@ def commands(group: click.Group, path: str) -> list[tuple[str, click.Command]]:
     return found
 
 
+@pytest.mark.real
 def test_generated_pages_are_in_step_with_the_code() -> None:
     check = [sys.executable, ROOT / "docs" / "generate.py", "--check"]
     result = subprocess.run(check, capture_output=True, text=True)

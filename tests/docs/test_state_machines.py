@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from holdfast.core import events
 from holdfast.core.hosts import machine as host
 from holdfast.core.run import machine as run
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "state-machines.md"
 
 
+@pytest.mark.real
 def test_the_page_is_in_step_with_the_tables() -> None:
     check = [sys.executable, ROOT / "docs" / "state_machines.py", "--check"]
     result = subprocess.run(check, capture_output=True, text=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from processes import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -13,6 +14,8 @@ from processes import (
     House,
     expected_digest,
 )
+
+pytestmark = pytest.mark.real
 
 
 def test_stop(house: House) -> None:

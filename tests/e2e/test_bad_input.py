@@ -14,6 +14,8 @@ from processes import (
     step_of,
 )
 
+pytestmark = pytest.mark.real
+
 
 def sentence(text: str) -> str:
     """The one line that was printed."""

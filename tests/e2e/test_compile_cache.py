@@ -13,6 +13,8 @@ from processes import FAR, House
 
 from holdfast.journal.reader import JournalReader
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("jax")
 
 SCRIPT = """

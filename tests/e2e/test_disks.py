@@ -30,7 +30,10 @@ from holdfast.journal.layout import CHUNK_RECORDS as RECORDS_OF_A_CHUNK
 
 NOT_SAVED = re.compile("could not be (saved|written to the run store)|does not count yet")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root"),
+]
 
 
 class Disk:

@@ -10,6 +10,8 @@ from processes import EXIT_DONE
 
 from holdfast.snapshot.sets import read_manifest
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("jax")
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from distributed import Distributed
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("torch")
 
 

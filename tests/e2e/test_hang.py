@@ -15,6 +15,8 @@ from holdfast.agent.look import process_state
 from holdfast.agent.stacks import py_spy
 from holdfast.journal.recorded import Recorded
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).with_name("hanging.py")
 STEPS, AT = 30, 20
 FLOOR_S = 4.0  # 4 × a pause of a second: on a busy machine, too, the longest is shorter

@@ -27,6 +27,8 @@ from processes import (
     ranks_of,
 )
 
+pytestmark = pytest.mark.real
+
 STEPS = 8
 FROM = r"^(?:\[\d\] )?from \d+$"  # a rank's word, when it has restored
 HOT = ("--standby", "hot", "--save-every", 2)

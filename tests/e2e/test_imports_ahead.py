@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, House, said_by
 
+pytestmark = pytest.mark.real
+
 # A library that says who imports it, and how often.
 LIBRARY = """
 import os

@@ -7,6 +7,8 @@ import sys
 import pytest
 from processes import EXIT_DONE, House
 
+pytestmark = pytest.mark.real
+
 # Rank 1 comes first: rank 0 begins to listen when rank 1 has been refused once, and waits. Both
 # frameworks' own dialling is made to say whether somebody listened by then.
 COMMON = """

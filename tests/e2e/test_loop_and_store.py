@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, TRAINER, House
 
+pytestmark = pytest.mark.real
+
 SPY = Path(__file__).with_name("loop_spy.py")
 
 

@@ -39,6 +39,8 @@ from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 
+pytestmark = pytest.mark.real
+
 SELDOM = ("--save-every", FAR)
 EVERY = 4  # steps, to disk where it is wanted there
 SELDOM_ENOUGH = 60  # the same, where a drain is to last

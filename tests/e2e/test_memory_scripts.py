@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import sys
 
+import pytest
 from processes import EXIT_CONFIGURATION, EXIT_DONE, FAR, House, Process
+
+pytestmark = pytest.mark.real
 
 SCRIPT = """
 import os, signal, sys

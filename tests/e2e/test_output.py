@@ -26,6 +26,7 @@ def log_of(house: House, attempt: int = 0, rank: int = 0) -> bytes:
     return (house.store / "r" / "attempts" / f"{attempt:04d}" / "logs" / name).read_bytes()
 
 
+@pytest.mark.real
 def test_it_is_shown_and_kept(house: House) -> None:
     script = house.script(
         "import sys\n"
@@ -43,6 +44,7 @@ def test_it_is_shown_and_kept(house: House) -> None:
     assert house.holdfast("logs", "r").wait(EXIT_DONE).startswith(" 2%\nout\n")
 
 
+@pytest.mark.real
 def test_a_flood_of_output_does_not_block_the_rank(house: House) -> None:
     """100 MB: the rank ends, and the log holds all of it, whatever the screen could take."""
     script = house.script(
@@ -66,6 +68,7 @@ def test_a_flood_of_output_does_not_block_the_rank(house: House) -> None:
     assert kept.endswith(b"the end\n")
 
 
+@pytest.mark.real
 def test_a_screen_that_nobody_reads_blocks_neither_training_nor_stopping(house: House) -> None:
     script = house.script(
         "import sys, pathlib\n"
@@ -93,6 +96,7 @@ def test_a_screen_that_nobody_reads_blocks_neither_training_nor_stopping(house: 
     assert run.returncode == EXIT_SAVED
 
 
+@pytest.mark.real
 def test_a_line_without_end_does_not_fill_the_memory(house: House) -> None:
     script = house.script(
         "import sys\n"
@@ -132,6 +136,7 @@ def on_a_terminal(argv: list[str], cwd: str, columns: int = 80) -> tuple[int, st
     return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
 
 
+@pytest.mark.real
 def test_the_live_block_on_a_terminal(house: House) -> None:
     argv = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r"]
     argv += ["--save-every", "3", "--", sys.executable, str(TRAINER), "10"]
@@ -143,6 +148,7 @@ def test_the_live_block_on_a_terminal(house: House) -> None:
     assert "Traceback" not in shown
 
 
+@pytest.mark.real
 def test_the_live_block_on_a_narrow_terminal(house: House) -> None:
     argv = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r", "--status", "live"]
     argv += ["--", sys.executable, "-c", "print('[markup] :smile: \\x1b[31mred')"]
@@ -202,6 +208,7 @@ def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(shown) == 30_000
 
 
+@pytest.mark.real
 def test_a_breakpoint_is_passed_over_and_says_what_to_do(house: House) -> None:
     script = house.script("for n in range(2): breakpoint()\nprint('went on')\n")
     out = house.holdfast("run", "--name", "r", "--", sys.executable, script).wait(EXIT_DONE)
@@ -210,6 +217,7 @@ def test_a_breakpoint_is_passed_over_and_says_what_to_do(house: House) -> None:
     assert "went on" in out.splitlines()
 
 
+@pytest.mark.real
 def test_a_debugger_in_a_run_is_not_started_again(house: House) -> None:
     script = house.script("import pdb, holdfast as hf\nhf.start()\npdb.set_trace()\nprint(1)\n")
     run = house.holdfast("run", "--name", "r", "--", sys.executable, script)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_FAILED, EXIT_SAVED, House, is_alive, kill, ranks_of
 
+pytestmark = pytest.mark.real
+
 SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 from processes import EXIT_CONFIGURATION, EXIT_DONE, House, Process, house_in
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("jax")
 
 TRAINER = Path(__file__).with_name("reshaped_trainer.py")

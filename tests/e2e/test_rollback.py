@@ -21,6 +21,8 @@ from processes import (
     step_of,
 )
 
+pytestmark = pytest.mark.real
+
 
 def attempt(house: House, number: int, name: str = "r") -> Mapping[str, Any]:
     """What is on record of an attempt."""

@@ -24,6 +24,8 @@ from processes import (
     reaper_of,
 )
 
+pytestmark = pytest.mark.real
+
 STEPS = 8
 FROM = r"^(?:\[\d\] )?from \d+$"  # a rank's word, when it has restored
 

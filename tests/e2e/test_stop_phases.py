@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process, kill, ranks_of
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import os, sys, time
 from pathlib import Path

@@ -21,6 +21,8 @@ from processes import (
     reaper_of,
 )
 
+pytestmark = pytest.mark.real
+
 
 def test_done(house: House) -> None:
     out = house.run(steps=10).wait(EXIT_DONE)

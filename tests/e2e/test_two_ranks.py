@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
 from processes import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -16,6 +17,8 @@ from processes import (
     kill,
     ranks_of,
 )
+
+pytestmark = pytest.mark.real
 
 
 def test_both_finish(house: House) -> None:

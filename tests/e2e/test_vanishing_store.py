@@ -7,7 +7,10 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, House, Process, step_of
+
+pytestmark = pytest.mark.real
 
 AWAY = "away"
 NOT_SAVED = re.compile("could not be (saved|written to the run store)|does not count yet")

@@ -25,6 +25,7 @@ def accepts(words: list[str]) -> dict[str, object]:
     return context.params
 
 
+@pytest.mark.real
 def test_the_systemd_unit(tmp_path):
     (line,) = [one for one in UNIT.read_text().splitlines() if one.startswith("ExecStart=")]
     program, *words = shlex.split(line.removeprefix("ExecStart="))

@@ -16,6 +16,8 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
+pytestmark = pytest.mark.real
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 
 

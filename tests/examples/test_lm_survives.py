@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 

@@ -26,6 +26,7 @@ def test_the_command_is_one_of_ours_and_leaves_time_to_save():
     assert SAID["KillMode"] == "mixed"
 
 
+@pytest.mark.real
 def test_systemd_accepts_it(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd here")

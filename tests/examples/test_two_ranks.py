@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
 
+pytestmark = pytest.mark.real
+
 FULL = os.environ.get("FAULTS") == "full"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 150  # the last ones leave time to strike

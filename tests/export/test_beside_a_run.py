@@ -7,6 +7,8 @@ from pathlib import Path
 import namespace
 import pytest
 
+pytestmark = pytest.mark.real
+
 INSIDE = Path(__file__).with_name("inside")
 
 

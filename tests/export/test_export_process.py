@@ -12,6 +12,8 @@ import pytest
 from holdfast.agent import exporter as exporter_module
 from holdfast.agent.exporter import ExportProcess
 
+pytestmark = pytest.mark.real
+
 
 def make(store: Path, said: list[str], *words: str) -> ExportProcess:
     environment = {**os.environ, "HOLDFAST_MIRROR": str(store.parent / "mirror")}

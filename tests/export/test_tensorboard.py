@@ -172,6 +172,7 @@ def test_a_folder_that_cannot_be_written_is_a_failed_delivery(tmp_path: Path) ->
         board.deliver(a_look("a"))
 
 
+@pytest.mark.real
 def test_no_framework_is_imported_for_it(tmp_path: Path) -> None:
     program = (
         "import sys\n"

@@ -7,6 +7,8 @@ import importlib.util
 import pytest
 from books import BEFORE, Books
 
+pytestmark = pytest.mark.real
+
 HANG_S = 10.0  # a rank that a busy machine keeps from its step does not hang
 
 

@@ -10,6 +10,8 @@ from books import BEFORE, Books
 from memory_limit import MemoryLimit
 from processes import EXIT_FAILED
 
+pytestmark = pytest.mark.real
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -14,6 +14,8 @@ from holdfast.errors import JournalError
 from holdfast.journal.layout import Word
 from holdfast.journal.words import WordsPage
 
+pytestmark = pytest.mark.real
+
 HOSTILE = (
     "ignores_sigterm",
     "swallows_sigterm",

@@ -23,6 +23,8 @@ from processes import (
 
 from holdfast.agent.reaper import descendants
 
+pytestmark = pytest.mark.real
+
 RANKS = pytest.mark.parametrize("ranks", [1, 2])
 
 

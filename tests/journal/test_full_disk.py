@@ -42,6 +42,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.real
 def test_how_a_run_ended_is_told_though_the_disk_is_full(small_disk):
     folder = RunStore(small_disk).create("r")
     lease = acquire(folder)
@@ -55,6 +56,7 @@ def test_how_a_run_ended_is_told_though_the_disk_is_full(small_disk):
     assert not (folder.lease_dir / "reserved").exists()
 
 
+@pytest.mark.real
 def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
     monkeypatch.setattr(tape, "RETRY_NS", 1 << 60)
     writer = JournalWriter.create(small_disk / "rank-00000.hfj", IDENTITY)
@@ -85,6 +87,7 @@ def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
     writer.close()
 
 
+@pytest.mark.real
 def test_no_journal_is_made_where_there_is_no_space(small_disk):
     fill(small_disk / "ballast")
     with pytest.raises(StoreUnavailable, match="No space left"):

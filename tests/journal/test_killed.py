@@ -85,6 +85,7 @@ def follow(path, stop: threading.Event) -> int:
                 return count
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(8))
 def test_no_record_is_torn_by_a_kill(tmp_path, seed, eventually):
     path = tmp_path / "rank-00000.hfj"
@@ -120,6 +121,7 @@ def test_no_record_is_torn_by_a_kill(tmp_path, seed, eventually):
         assert lines[note["value"]]["step"] > 0
 
 
+@pytest.mark.real
 def test_an_open_span_survives_a_kill(make_writer):
     writer = make_writer(clock=(0, 1000))
     child = os.fork()

@@ -89,6 +89,7 @@ def in_child(act: Callable[[], object]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
+@pytest.mark.real
 def test_a_killed_holder_is_replaced_at_once(folder: RunFolder) -> None:
     def hold_and_die() -> None:
         acquire(folder).renew()
@@ -99,6 +100,7 @@ def test_a_killed_holder_is_replaced_at_once(folder: RunFolder) -> None:
     assert acquire(folder, sleep=pytest.fail).epoch == 2
 
 
+@pytest.mark.real
 def test_a_zombie_holds_nothing(folder: RunFolder) -> None:
     pid = os.fork()
     if pid == 0:
@@ -112,6 +114,7 @@ def test_a_zombie_holds_nothing(folder: RunFolder) -> None:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.real
 def test_a_stopped_holder_still_holds(folder: RunFolder) -> None:
     pid = os.fork()
     if pid == 0:
@@ -127,6 +130,7 @@ def test_a_stopped_holder_still_holds(folder: RunFolder) -> None:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.real
 def test_a_holder_that_goes_between_two_looks_is_gone(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object]
 ) -> None:
@@ -170,6 +174,7 @@ def test_last_words_that_are_none(folder: RunFolder, said: str) -> None:
     assert view(folder).last_words is None
 
 
+@pytest.mark.real
 def test_a_fork_of_the_holder_can_neither_release_nor_renew(folder: RunFolder) -> None:
     lease = acquire(folder)
     assert in_child(lambda: (lease.release(), lease.renew())) == 0
@@ -277,6 +282,7 @@ PLAYERS, ROUNDS = 8, 50
 LIMIT_S = 60.0  # where one player has died, the others end, too
 
 
+@pytest.mark.real
 def test_of_simultaneous_acquirers_exactly_one_wins(folder: RunFolder) -> None:
     """50 rounds of 8 processes that start at a barrier; winners release, or die holding."""
     gate, results = FORK.Barrier(PLAYERS + 1, timeout=LIMIT_S), FORK.Queue()
@@ -309,6 +315,7 @@ def test_of_simultaneous_acquirers_exactly_one_wins(folder: RunFolder) -> None:
     assert view(folder).epoch == ROUNDS
 
 
+@pytest.mark.real
 def test_the_heirs_of_killed_holders_race_too(folder: RunFolder) -> None:
     """As above, but every winner dies by SIGKILL: all losers judge the same corpse at once."""
     for round_ in range(12):
@@ -335,6 +342,7 @@ def test_the_heirs_of_killed_holders_race_too(folder: RunFolder) -> None:
             player.join()
 
 
+@pytest.mark.real
 def test_nobody_is_inside_together(folder: RunFolder, tmp_path: Path) -> None:
     """Without rounds: who holds the lease is alone, at every moment, whatever the interleaving."""
     arena, violations = tmp_path / "inside", FORK.SimpleQueue()
@@ -365,6 +373,7 @@ def test_nobody_is_inside_together(folder: RunFolder, tmp_path: Path) -> None:
     assert view(folder).epoch == 24
 
 
+@pytest.mark.real
 def test_a_holder_that_is_being_killed_is_outlived(folder: RunFolder) -> None:
     """Who starts a run right after `kill -9`; giving back much memory takes a process a while."""
     read_fd, write_fd = os.pipe()

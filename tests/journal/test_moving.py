@@ -227,6 +227,7 @@ def test_rm_asks(
         assert said in "".join(capsys.readouterr())
 
 
+@pytest.mark.real
 def test_run_fresh_begins_anew_and_says_where_the_earlier_one_is(
     runs: RunStore, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_another_file_under_its_name_is_not_taken_for_it(tmp_path: Path) -> None
     assert own.is_shaken
 
 
+@pytest.mark.real
 def test_the_journal_goes_on(tmp_path: Path) -> None:
     script = """
         import os, sys

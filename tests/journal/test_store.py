@@ -122,6 +122,7 @@ def test_an_unknown_run_names_its_neighbours(tmp_path: Path) -> None:
         store.get("../my-run")
 
 
+@pytest.mark.real
 def test_everyone_opens_the_same_run(tmp_path: Path) -> None:
     context = mp.get_context("fork")
     gate, ids = context.Barrier(6, timeout=60), context.Queue()

@@ -54,6 +54,7 @@ def test_write_replaces_whole_files_and_leaves_no_drafts(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.real
 def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     path = tmp_path / "x"
     versions = {bytes([65 + i]) * 100_000 for i in range(4)}
@@ -73,6 +74,7 @@ def _rewrite(path: Path, versions: list[bytes]) -> None:
         write_atomic(path, version, durable=False)
 
 
+@pytest.mark.real
 def test_of_many_creators_one_wins_and_all_read_its_content(tmp_path: Path) -> None:
     context = mp.get_context("fork")
     for game in range(10):
@@ -99,6 +101,7 @@ def _create(path: Path, gate: object, results: object, me: int) -> None:
     results.put((me, won, path.read_bytes()))
 
 
+@pytest.mark.real
 def test_a_full_disk_keeps_the_old_content(tmp_path: Path) -> None:
     script = """
 import os, subprocess, sys
@@ -121,6 +124,7 @@ print((disk / "pins.json").read_bytes(), sorted(os.listdir(disk)))
     assert third == "b'good' ['pins.json']"
 
 
+@pytest.mark.real
 def test_a_read_only_store_says_so(tmp_path: Path) -> None:
     script = """
 import subprocess, sys

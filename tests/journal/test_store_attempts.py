@@ -88,6 +88,7 @@ def test_a_fenced_off_creator_is_told(folder: RunFolder) -> None:
         create_attempt(folder, 2, parent=2, resume_step=1, restore_set="0002-1", epoch=2)
 
 
+@pytest.mark.real
 def test_of_many_creators_one_wins(folder: RunFolder) -> None:
     context = mp.get_context("fork")
     for number in range(10):

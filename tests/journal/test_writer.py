@@ -295,6 +295,7 @@ def test_a_closed_writer_takes_everything_and_writes_nothing(make_writer):
     assert writer.path.stat().st_size == size
 
 
+@pytest.mark.real
 def test_a_forked_child_is_inert(make_writer):
     writer = make_writer()
     writer.open_span("save")

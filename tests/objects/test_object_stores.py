@@ -7,6 +7,8 @@ from pathlib import Path
 import namespace
 import pytest
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("obstore")
 pytest.importorskip("moto")
 

@@ -27,7 +27,10 @@ def folder_of_binaries() -> Path | None:
 
 
 BINARIES = folder_of_binaries()
-pytestmark = pytest.mark.skipif(BINARIES is None, reason="no Prometheus here: make prometheus")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(BINARIES is None, reason="no Prometheus here: make prometheus"),
+]
 
 
 def promtool(*words: str, cwd: Path | None = None) -> str:

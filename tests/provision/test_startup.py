@@ -61,6 +61,7 @@ def machine(tmp_path, monkeypatch):
     return start
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("codes", [[0], [69, 69, 75], [1], [69, 78]])
 def test_it_starts_the_run_until_that_says_more_than_not_now(machine, tmp_path, codes):
     command = ["python", "it's.py", "--name", "$HOME"]
@@ -80,6 +81,7 @@ def test_a_bucket_is_opened_by_the_machines_own_account():
     assert line not in startup_script("lm", "/nfs/runs", ["true"])
 
 
+@pytest.mark.real
 def test_the_agent_is_started_again_when_it_dies_and_ends_with_the_script(machine, tmp_path):
     (tmp_path / "agents").write_text("137\nstay\n")
     assert machine([75]).returncode == 75
@@ -90,12 +92,14 @@ def test_the_agent_is_started_again_when_it_dies_and_ends_with_the_script(machin
         assert not Path("/proc", line.rpartition(" ")[2]).exists()
 
 
+@pytest.mark.real
 def test_where_nobody_warns_the_host_the_agent_is_left_out(machine, tmp_path):
     (tmp_path / "agents").write_text("78\n")
     assert machine([0]).returncode == 0
     assert len((tmp_path / "agents.asked").read_text().splitlines()) == 1
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("worker", "about", "code", "starts"),
     [
@@ -125,6 +129,7 @@ def test_of_several_hosts_the_first_starts_the_run(
         assert "the first host of the first slice runs it" in done.stdout
 
 
+@pytest.mark.real
 def test_each_host_starts_the_command_by_itself_where_that_is_wanted(machine, tmp_path):
     (tmp_path / "each").write_text('echo "$HOLDFAST_NAME $HOLDFAST_STORE $*" >> said\nexit 75\n')
     done = machine([], "bash", "each", "a b", one_host=False, workers=Workers.EACH, agent=False)

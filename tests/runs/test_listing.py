@@ -180,6 +180,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_told(stored: RunStore) -> N
     assert "format version" in words
 
 
+@pytest.mark.real
 def test_several_processes_read_what_one_reads(
     stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from processes import EXIT_DONE, House
 
+pytestmark = pytest.mark.real
+
 FOLDER = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).parents[2]
 KILL_AT = 5

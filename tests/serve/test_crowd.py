@@ -84,6 +84,7 @@ def test_never_too_many_and_an_idle_one_never_keeps_a_newcomer_out(acts: list[An
         assert all(list(here.values()).count(at) <= 3 for at in ("a", "b", "c"))
 
 
+@pytest.mark.real
 def test_as_many_as_it_takes_that_say_nothing_keep_nobody_out(
     tmp_path: Path, serve_store: Callable[..., Served]
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_head_has_its_time_and_an_answer_has_any() -> None:
     asyncio.run(asyncio.wait_for(story(), 60))
 
 
+@pytest.mark.real
 def test_of_a_proxy_that_is_known_the_cookie_is_secure(
     tmp_path: Path, serve_store: Callable[..., Served]
 ) -> None:
@@ -169,6 +171,7 @@ def test_of_a_proxy_that_is_known_the_cookie_is_secure(
     assert "Secure" not in answer.headers["set-cookie"], "anybody can say that"
 
 
+@pytest.mark.real
 def test_a_link_opens_one_browser_and_the_next_is_told(
     tmp_path: Path, serve_store: Callable[..., Served]
 ) -> None:

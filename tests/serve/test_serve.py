@@ -46,6 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
     return found
 
 
+@pytest.mark.real
 def test_the_list_has_every_run_and_what_cannot_be_read(
     served: Any, eventually: Callable[..., Any]
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_run_that_is_deleted_while_one_looks_says_so(served: Any) -> None:
     shutil.rmtree(served.store.root / "gone")
 
 
+@pytest.mark.real
 def test_a_token_is_exchanged_for_a_cookie(tmp_path: Path, serve_store: Begin) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")

@@ -19,6 +19,8 @@ from processes import (
     expected_digest,
 )
 
+pytestmark = pytest.mark.real
+
 
 def test_more_steps_continue_a_run_that_was_done(house: House) -> None:
     house.alone(steps=5).wait(EXIT_DONE)

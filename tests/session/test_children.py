@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from processes import EXIT_DONE, House
 
+pytestmark = pytest.mark.real
+
 Python = Callable[..., str]
 
 WORKERS = """

@@ -15,6 +15,8 @@ from processes import House
 
 from holdfast.journal.reader import JournalReader
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("optax")
 
 Python = Callable[..., str]

@@ -133,6 +133,7 @@ def step(x, by=2):
 """
 
 
+@pytest.mark.real
 def test_another_process_comes_to_the_same(tmp_path: Path) -> None:
     """With other ids and other hashes; else no restart would ever find its program."""
     script = tmp_path / "train.py"

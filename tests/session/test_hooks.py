@@ -149,6 +149,7 @@ print("value", float(state[0]).hex())
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("how", SABOTAGE)
 def test_another_version_of_jax_costs_the_cache_and_never_the_training(
     python: Python, how: str

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytestmark = pytest.mark.real
+
 Python = Callable[..., str]
 
 TRAIN = """

@@ -71,6 +71,7 @@ def test_what_the_store_has_is_waited_for_before_it_is_looked_for(tmp_path: Path
     assert seeds.waited == 1
 
 
+@pytest.mark.real
 def test_what_was_used_last_is_loaded_ahead(python: Python) -> None:
     first = python(TRAIN, 8)
     assert first.count("tracing") == 1
@@ -80,6 +81,7 @@ def test_what_was_used_last_is_loaded_ahead(python: Python) -> None:
     assert second.count("ahead True") == 1
 
 
+@pytest.mark.real
 def test_another_program_is_not_taken_for_it(python: Python) -> None:
     python(TRAIN, 8)
     second = python(TRAIN, 16)
@@ -87,6 +89,7 @@ def test_another_program_is_not_taken_for_it(python: Python) -> None:
     assert "ahead True" not in second
 
 
+@pytest.mark.real
 def test_a_damaged_program_is_compiled_anew(python: Python, tmp_path: Path) -> None:
     first = python(TRAIN, 8)
     for path in tmp_path.rglob("*.hfx"):

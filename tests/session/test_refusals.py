@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from processes import EXIT_CONFIGURATION, EXIT_FAILED, House
 
+pytestmark = pytest.mark.real
+
 Python = Callable[..., str]
 
 START = "run = hf.start()\nstate = run.restore(init=lambda: {'x': np.zeros(2)})\n"

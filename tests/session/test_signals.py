@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from processes import House
+
+pytestmark = pytest.mark.real
 
 LISTEN = """
 import os, signal, sys, threading, time

@@ -10,6 +10,8 @@ from pairs import Pair, both_did, ends, finals, goes_on, starts
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, FAR, House
 from together import Together
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def pair(house: House) -> Pair:

@@ -22,6 +22,8 @@ from processes import (
 )
 from together import FULL, Together
 
+pytestmark = pytest.mark.real
+
 torch = pytest.importorskip("torch")
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from processes import EXIT_DONE, EXIT_SAVED, FAR, House
+
+pytestmark = pytest.mark.real
 
 
 def test_a_save_is_made_and_the_training_goes_on(house: House) -> None:

@@ -143,6 +143,7 @@ for step in run.steps(12):
 """
 
 
+@pytest.mark.real
 def test_a_step_that_was_copied_is_kept_though_the_device_was_not_seen_to_end_it(
     house: House, python: Callable[..., str]
 ) -> None:

@@ -246,6 +246,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.real
 def test_sharded_on_one_process(tmp_path: Path) -> None:
     script = [
         sys.executable,
@@ -306,6 +307,7 @@ def tell(ranks: list[subprocess.Popen[str]], words: str) -> None:
         rank.stdin.flush()
 
 
+@pytest.mark.real
 def test_global_arrays_of_two_processes(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     place = tmp_path / "0000-000000000001"

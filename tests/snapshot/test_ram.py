@@ -255,6 +255,7 @@ def run(script: str, *args: str) -> str:
     return made.stdout
 
 
+@pytest.mark.real
 def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
     run(
         """

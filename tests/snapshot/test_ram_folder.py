@@ -85,6 +85,7 @@ def test_what_lies_beside_it_stays(base: Path) -> None:
     assert [path.name for path in folder.path.parent.iterdir()] == ["rank-00000.hfj"]
 
 
+@pytest.mark.real
 def test_the_next_start_of_the_run_finds_its_buffers(base: Path) -> None:
     for end in ("killed", "released"):
         owner = Owner(base, "run")
@@ -112,6 +113,7 @@ def test_a_base_that_is_not_there_is_said(tmp_path: Path) -> None:
         claim_ram(tmp_path / "none", "run")
 
 
+@pytest.mark.real
 def test_a_live_owner_is_never_robbed(base: Path, owner: Owner) -> None:
     age(owner.path, 10 * OLD_S)
     assert reclaim(base, but="mine", enough=lambda: False) == ()
@@ -122,6 +124,7 @@ def test_a_live_owner_is_never_robbed(base: Path, owner: Owner) -> None:
     assert (owner.path / "buffer-0").exists()
 
 
+@pytest.mark.real
 def test_a_dead_owner_keeps_its_buffers_for_a_day(base: Path, owner: Owner) -> None:
     owner.kill()
     assert reclaim(base, but="mine") == ()
@@ -131,6 +134,7 @@ def test_a_dead_owner_keeps_its_buffers_for_a_day(base: Path, owner: Owner) -> N
     assert list(base.rglob("*")) == []
 
 
+@pytest.mark.real
 def test_a_dead_owner_makes_room(base: Path, owner: Owner) -> None:
     owner.kill()
     older = Owner(base, "older")
@@ -140,6 +144,7 @@ def test_a_dead_owner_makes_room(base: Path, owner: Owner) -> None:
     assert reclaim(base, but="mine", enough=lambda: False) == (older.path, owner.path)
 
 
+@pytest.mark.real
 def test_folders_of_other_users_are_not_looked_at(base: Path, owner: Owner) -> None:
     owner.kill()
     age(owner.path, 10 * OLD_S)
@@ -150,6 +155,7 @@ def test_folders_of_other_users_are_not_looked_at(base: Path, owner: Owner) -> N
     assert owner.path.parents[1] != own or not owner.path.exists()
 
 
+@pytest.mark.real
 def test_a_folder_under_reclaim_is_made_anew_by_its_run(base: Path) -> None:
     """The remover holds the lock of a file that is gone: who waits for it takes a new one."""
     script = f"""

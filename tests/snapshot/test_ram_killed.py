@@ -25,6 +25,8 @@ from holdfast.snapshot.receipt import shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
 
+pytestmark = pytest.mark.real
+
 KILLS = 40
 TRAINER = """
     import os, signal, sys

@@ -249,6 +249,7 @@ def test_the_safetensors_library_reads_our_shards(save: Any) -> None:
 # ---- a disk that fails
 
 
+@pytest.mark.real
 def test_a_full_disk(tmp_path: Path) -> None:
     """A real one: 8 MiB of tmpfs. The older set stays, nothing half-written does."""
     disk = tmp_path / "disk"
@@ -306,6 +307,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.real
 def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
     script = [sys.executable, "-c", textwrap.dedent(LIMITED), str(tmp_path / set_name(0, 1))]
     done = subprocess.run(script, capture_output=True, text=True, check=False)

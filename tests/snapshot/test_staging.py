@@ -141,6 +141,7 @@ def test_memory() -> None:
     assert reserve(0).size == 0
 
 
+@pytest.mark.real
 def test_a_forked_child_has_no_staging_and_ends_in_peace() -> None:
     script = (
         "import os, sys, numpy as np\n"
@@ -234,6 +235,7 @@ def test_the_global_generators(save: Any) -> None:
         restore_rng({"python": {"version": 3, "words": [1], "gauss": None}})
 
 
+@pytest.mark.real
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys\n"

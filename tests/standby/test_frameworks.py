@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import standing
 
+pytestmark = pytest.mark.real
+
 JAX = """
 import os, sys
 import jax, jax.numpy as jnp, optax

@@ -18,6 +18,8 @@ from standing import Standing
 from holdfast.standby.channel import VARIABLE
 from holdfast.standby.command import INTERPRETER
 
+pytestmark = pytest.mark.real
+
 Stand = Callable[..., Standing]
 SAY = "import os, sys; print(sys.argv[1:], os.environ.get('RANK'), 'learned_one' in sys.modules)\n"
 

@@ -14,6 +14,8 @@ import pytest
 import standing
 from corpus import BESIDE, FORMS, PROGRAMS
 
+pytestmark = pytest.mark.real
+
 CASES = {
     **{name: ([f"see_{name}.py"], ["one", "two"]) for name in PROGRAMS},
     **FORMS,
