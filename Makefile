@@ -23,6 +23,12 @@ RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt 
 # half a gigabyte, so no more than six.
 PYTEST_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 5 ? cores + 1 : 6)))
 PYTEST_ARGS    ?=
+# Fixtures of a module are made once; the longest files come first (tests/conftest.py).
+BY_FILE        := --dist loadfile --no-loadscope-reorder
+# A part that was asked for may have no test of this tier: pytest ends with 5 then.
+NONE_IS_FINE    = $(if $(PYTEST_ARGS),|| test $$? = 5)
+# Rounds of `make tests-real`.
+TIMES          ?= 1
 DEMO_FLAGS     ?=
 # Of each reader; FUZZ_TARGETS names some of them (tests/fuzz/fuzz_targets.py), none means all.
 FUZZ_SECONDS   ?= 60
@@ -43,11 +49,11 @@ TRUTH_FLAGS    ?=
 VERSIONS_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test tests check lint format types demo faults chaos crash browser prometheus fuzz schedules \
+.PHONY: help setup test virtual contracts tests-real check lint format types demo faults chaos crash browser prometheus fuzz schedules \
 	bench race kills truth trainers hosts notices versions docs picture clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create the virtual environment and install everything that tests need
 
@@ -89,10 +95,20 @@ $(FUZZ_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/fuzz.txt
 	@touch $@
 
-test: check tests ## Lint, types and every test
+# The contracts have the machine to themselves: their processes have deadlines to keep.
+test: $(STAMP) ## Lint, types, the virtual tests, the contracts
+	$(MAKE) --jobs=2 check virtual
+	$(MAKE) contracts
 
-tests: $(STAMP)
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+virtual: $(STAMP) ## The tests without processes and without a clock
+	$(BIN)/pytest --tier virtual -n $(PYTEST_WORKERS) $(BY_FILE) $(PYTEST_ARGS) $(NONE_IS_FINE)
+
+contracts: $(STAMP) ## Each edge to the system once, with real processes, one test at a time
+	$(BIN)/pytest --tier contract $(PYTEST_ARGS) $(NONE_IS_FINE)
+
+tests-real: $(STAMP) ## Every other test with real processes, TIMES times: how often each fails, and of what
+	PROMETHEUS_FOLDER=$(PROMETHEUS) $(BIN)/python tests/failure_rate.py --times $(TIMES) -- \
+		--tier real -n $(PYTEST_WORKERS) $(BY_FILE) $(PYTEST_ARGS)
 
 check: lint types
 

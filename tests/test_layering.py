@@ -292,7 +292,7 @@ def test_what_is_lawful_passes(sources: dict[str, str]) -> None:
     assert violations(test) == []
 
 
-@pytest.mark.real
+@pytest.mark.contract("import: light")
 def test_import_holdfast_is_light() -> None:
     program = f"import holdfast, sys; print(sorted(set({sorted(HEAVY)}) & sys.modules.keys()))"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -81,6 +81,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "ckpt" / set_name(0, STEP)
 
 
+@pytest.mark.contract("flush: memory to disk, by another process")
 @pytest.mark.parametrize("urgent", [False, True])
 def test_what_is_drained_can_be_committed(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually, urgent: bool
@@ -278,6 +279,7 @@ while True:
 """
 
 
+@pytest.mark.contract("flush: its process ends with the agent")
 def test_it_dies_with_the_agent(eventually: Eventually) -> None:
     with subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None

@@ -48,6 +48,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.contract("takeover: what an earlier supervisor left is ended")
 def test_everything_of_the_run_and_nothing_else_is_ended() -> None:
     mine, other = start(RUN, DAEMON), start(f"{RUN}2", "print('up', flush=True); input()")
     assert [one.stdout.readline() for one in (mine, other)] == ["up\n", "up\n"]

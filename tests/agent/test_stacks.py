@@ -73,7 +73,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
         process.communicate()
 
 
-@pytest.mark.real
+@pytest.mark.contract("stacks: every process of a rank writes its own")
 def test_every_process_answers_for_itself(child: Callable[[str], Target]) -> None:
     targets = [child(NOTHING), child(NOTHING)]
     first, second = collect(targets)

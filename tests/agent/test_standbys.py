@@ -128,7 +128,7 @@ def wait_dead(*pids: int) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.real
+@pytest.mark.contract("standby: woken, it is the rank")
 def test_a_woken_interpreter_is_the_rank(following):
     one = following()
     one.ready()
@@ -172,7 +172,7 @@ def test_one_that_is_idle_is_lifted(following):
     assert one.line(0) == "True"
 
 
-@pytest.mark.real
+@pytest.mark.contract("standby: a dead one costs a cold start")
 def test_where_one_has_died_its_rank_starts_cold(following):
     one = following()
     one.ready()
@@ -376,8 +376,11 @@ class Given:
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 5])
-def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(tmp_path, asked):
+def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(
+    tmp_path, asked, monkeypatch
+):
     """However late what waited for it is gone: what it then makes itself is its own."""
+    monkeypatch.setattr(standbys_module, "LOOK_S", 0)
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     (folder / "of one that waited").touch()

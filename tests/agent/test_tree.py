@@ -101,6 +101,7 @@ def wait_dead(pid: int) -> None:
 WAIT = "import signal; signal.pause()"
 
 
+@pytest.mark.contract("spawn: how a rank ended is reported")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -126,6 +127,7 @@ def test_a_command_that_does_not_exist_starts_nothing(attempt):
     assert not [m for m in one.heard if m.event == "launched"]
 
 
+@pytest.mark.contract("kill: what left the tree goes with it")
 def test_double_forked_sessions_die_with_the_last_rank(attempt):
     code = """
 import os, signal
@@ -147,6 +149,7 @@ os.read(said, 1)  # the last rank does not leave before its orphan is known
     assert not is_alive(daemon)
 
 
+@pytest.mark.contract("kill: a whole tree, whatever it does")
 def test_kill_ends_everything_at_once(attempt):
     one = attempt(python(WAIT), python(WAIT))
     pids = one.until("launched").fields["pids"].values()
@@ -163,6 +166,7 @@ def test_a_stopped_rank_can_be_killed(attempt):
     one.until("gone")
 
 
+@pytest.mark.contract("signal: to one rank")
 def test_a_signal_goes_to_one_rank(attempt):
     code = """
 import os, signal
@@ -260,6 +264,7 @@ def test_when_the_agent_is_killed_its_tree_goes(tmp_path, victims):
         wait_dead(pid)
 
 
+@pytest.mark.contract("kill: ranks do not outlive a killed agent")
 def test_when_agent_guard_and_reaper_are_killed_the_ranks_go(tmp_path):
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)

@@ -134,7 +134,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     assert result.stderr.strip() == "[]"
 
 
-@pytest.mark.real
+@pytest.mark.contract("command line: a pipe that closes")
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -15,6 +15,8 @@ import pytest
 import holdfast
 from holdfast.cli.main import main
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import os, pathlib, signal, sys
 import numpy as np
@@ -65,7 +67,6 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
     return Happened(folder / "store", folder)
 
 
-@pytest.mark.real
 def test_the_report_tells_what_happened(
     happened: Happened, capsys: pytest.CaptureFixture[str]
 ) -> None:

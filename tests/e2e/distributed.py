@@ -231,6 +231,7 @@ class Distributed:
 
     # --- killed -------------------------------------------------------------------------------
 
+    @pytest.mark.contract("end to end: JAX and PyTorch, SIGKILL of one rank of two")
     @pytest.mark.parametrize(
         ("victim", "waiting"),
         [(0, None), (0, 1), (1, 0)] if FULL else [(0, None), (1, 0)],

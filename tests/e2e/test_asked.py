@@ -30,6 +30,7 @@ def test_stop(house: House) -> None:
     house.finishes()
 
 
+@pytest.mark.contract("asked: a stop now")
 def test_stop_now_does_not_wait_for_a_step(house: House) -> None:
     house.allow(5)
     nothing = ("--save-every", FAR, "--snapshot-every", FAR)  # it would be left in memory

@@ -10,6 +10,8 @@ from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_UNAVAILABLE, House, st
 
 from holdfast.cli.main import main
 
+pytestmark = pytest.mark.real
+
 Ckpt = Callable[..., tuple[int, str, str]]
 
 
@@ -26,7 +28,6 @@ def ckpt(capsys: pytest.CaptureFixture[str]) -> Ckpt:
     return call
 
 
-@pytest.mark.real
 def test_ls(trained: House, ckpt: Ckpt) -> None:
     code, out, _ = ckpt("ls", "r")
     names = [folder.name for folder in reversed(trained.sets())]
@@ -48,7 +49,6 @@ def test_ls_as_json_names_what_is_wrong(trained: House, ckpt: Ckpt) -> None:
     assert told[1]["nbytes"] > 2048
 
 
-@pytest.mark.real
 def test_ls_tells_what_was_abandoned(trained: House, ckpt: Ckpt) -> None:
     newest = trained.sets()[-1]
     shard = newest / "rank-00000.safetensors"
@@ -63,7 +63,6 @@ def test_ls_tells_what_was_abandoned(trained: House, ckpt: Ckpt) -> None:
     assert "good" in told.values()
 
 
-@pytest.mark.real
 def test_ls_without_checkpoints(house: House, ckpt: Ckpt) -> None:
     house.holdfast("run", "--name", "r", "--", "true").wait(EXIT_DONE)
     assert ckpt("ls", "r") == (0, "run 'r' has no checkpoints yet\n", "")
@@ -98,7 +97,6 @@ def test_verify_finds_every_flipped_bit(trained: House, ckpt: Ckpt, offset: int)
     assert len(out.splitlines()) == len(trained.sets()) - 1
 
 
-@pytest.mark.real
 def test_pin_keeps_what_retention_would_delete(trained: House, ckpt: Ckpt) -> None:
     first, second, *_ = trained.sets()
     assert ckpt("pin", "r", str(step_of(first)), "good-one")[0] == EXIT_DONE

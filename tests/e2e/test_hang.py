@@ -58,7 +58,15 @@ def hang_s(house: House) -> float:
 
 
 @pytest.mark.parametrize(
-    ("how", "function"), [("sleep", "sleep_for_ever"), ("gil", "hold_the_lock_for_ever")]
+    ("how", "function"),
+    [
+        pytest.param(
+            "sleep",
+            "sleep_for_ever",
+            marks=pytest.mark.contract("hang: stacks, a kill, a new attempt"),
+        ),
+        ("gil", "hold_the_lock_for_ever"),
+    ],
 )
 def test_a_rank_that_hangs_is_explained_and_started_again(
     house: House, how: str, function: str

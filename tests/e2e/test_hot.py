@@ -76,7 +76,9 @@ def restart(house: House, attempt: int = 0) -> dict[str, object]:
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(1, marks=pytest.mark.contract("standby: hot, woken at the gate")), 2]
+)
 def test_the_ranks_are_those_that_waited(house: House, ranks: int) -> None:
     run = hot(house, ranks)
     standing = waiting(run)

@@ -26,7 +26,7 @@ def log_of(house: House, attempt: int = 0, rank: int = 0) -> bytes:
     return (house.store / "r" / "attempts" / f"{attempt:04d}" / "logs" / name).read_bytes()
 
 
-@pytest.mark.real
+@pytest.mark.contract("output: shown and kept")
 def test_it_is_shown_and_kept(house: House) -> None:
     script = house.script(
         "import sys\n"
@@ -136,7 +136,7 @@ def on_a_terminal(argv: list[str], cwd: str, columns: int = 80) -> tuple[int, st
     return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
 
 
-@pytest.mark.real
+@pytest.mark.contract("output: on a terminal")
 def test_the_live_block_on_a_terminal(house: House) -> None:
     argv = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "r"]
     argv += ["--save-every", "3", "--", sys.executable, str(TRAINER), "10"]

@@ -29,6 +29,7 @@ def test_jax_leaves_sigterm_to_us_unless_the_user_says_otherwise(
     assert f"its service: {shown}" in house.holdfast("run", "--", *show, **users).wait(EXIT_DONE)
 
 
+@pytest.mark.contract("end to end: a command that knows nothing of us")
 def test_it_is_restarted_when_it_fails(house: House) -> None:
     text = "if [ -e ran ]; then echo fine; else touch ran; kill -9 $$; fi"
     out = house.holdfast("run", "--name", "r", "--", "sh", "-c", text).wait(EXIT_DONE)

@@ -217,6 +217,7 @@ def fails_once(house: House, **env: object) -> dict[str, object]:
     return {"SAVE_AT": SAVE_AT, "FAIL_ONCE": house.folder / "failed", **env}
 
 
+@pytest.mark.contract("rollback")
 def test_the_script_gives_up_and_goes_back(house: House) -> None:
     env = fails_once(house, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=4)
     out = house.run(*KEEP_ALL, steps=14, **env).wait(EXIT_DONE)

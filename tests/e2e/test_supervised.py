@@ -24,11 +24,13 @@ from processes import (
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.contract("end to end: plain Python, to the last step")
 def test_done(house: House) -> None:
     out = house.run(steps=10).wait(EXIT_DONE)
     assert f"\nfinal {expected_digest(10)}" in out
 
 
+@pytest.mark.contract("signal: SIGTERM to a supervisor")
 def test_a_signal_saves_a_step_and_ends_with_75(house: House) -> None:
     """SIGTERM; tests/faults sends the others too, and looks at more."""
     house.allow(5)
@@ -73,6 +75,7 @@ def test_a_second_sigterm_does_not_cut_the_save_short(house: House) -> None:
     house.finishes()
 
 
+@pytest.mark.contract("signal: Ctrl-C twice")
 def test_ctrl_c_twice_stops_now(house: House) -> None:
     house.allow(5)
     run = house.run(steps=FAR)
@@ -84,6 +87,7 @@ def test_ctrl_c_twice_stops_now(house: House) -> None:
     house.finishes()
 
 
+@pytest.mark.contract("end to end: plain Python, SIGKILL of a rank")
 def test_a_killed_rank_is_started_again(house: House) -> None:
     house.allow(7)
     run = house.run("--save-every", 3, steps=10)
@@ -105,6 +109,7 @@ def test_a_killed_reaper_takes_nothing_with_it_but_the_attempt(house: House) -> 
     assert f"final {expected_digest(10)}" in run.wait(EXIT_DONE)
 
 
+@pytest.mark.contract("takeover: of a killed supervisor")
 def test_a_killed_supervisor_leaves_nothing_and_is_succeeded(house: House) -> None:
     house.allow(7)
     run = house.run("--save-every", 3, steps=10)
@@ -117,6 +122,7 @@ def test_a_killed_supervisor_leaves_nothing_and_is_succeeded(house: House) -> No
     assert f"final {expected_digest(10)}" in house.run(steps=10).wait(EXIT_DONE)
 
 
+@pytest.mark.contract("end to end: an exception that comes again")
 def test_a_bug_at_the_same_place_twice_ends_it_with_the_traceback(house: House) -> None:
     out = house.run("--save-every", 3, steps=10, CRASH_AT=5).wait(EXIT_FAILED)
     assert "ValueError: the loss is not a number at step 5" in out

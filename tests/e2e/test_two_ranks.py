@@ -57,6 +57,7 @@ def test_one_rank_is_killed_and_both_start_again(house: House) -> None:
         assert f"[{rank}] final {expected_digest(10)}" in out
 
 
+@pytest.mark.contract("commit: two ranks stop at one step")
 def test_sigterm_to_one_rank_is_a_notice_for_both(house: House) -> None:
     house.allow(5)
     run = house.run("--ranks", 2, steps=FAR)

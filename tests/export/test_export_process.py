@@ -21,6 +21,7 @@ def make(store: Path, said: list[str], *words: str) -> ExportProcess:
     return ExportProcess(arguments, environment, said.append)
 
 
+@pytest.mark.contract("port: its process ends with the run")
 def test_it_ends_with_its_lifeline_and_one_that_does_not_is_ended(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

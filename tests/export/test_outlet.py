@@ -68,6 +68,7 @@ def test_the_queue_is_bounded_and_the_oldest_is_dropped_and_counted() -> None:
     assert "samples were dropped" in said[-1]
 
 
+@pytest.mark.real
 def test_a_target_that_comes_back(eventually: Callable[..., object]) -> None:
     target, said = FakeTarget(), []
     target.up = False

@@ -85,6 +85,7 @@ def told(board: TensorBoard, **kept: Kept) -> None:
     board.deliver(Look(samples, look.runs))
 
 
+@pytest.mark.real
 def test_no_step_of_the_scripts_numbers_is_shown_twice(
     tmp_path: Path, eventually: Callable[..., object]
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_listener_that_never_answers_does_not_block(tmp_path: Path) -> None:
     bell.close()
 
 
-@pytest.mark.real
+@pytest.mark.contract("doorbell")
 def test_it_rings_from_a_process_without_descriptors(tmp_path: Path) -> None:
     path = tmp_path / "bell"
     bell = Doorbell(path)

@@ -56,7 +56,7 @@ def test_how_a_run_ended_is_told_though_the_disk_is_full(small_disk):
     assert not (folder.lease_dir / "reserved").exists()
 
 
-@pytest.mark.real
+@pytest.mark.contract("journal: on a full disk")
 def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
     monkeypatch.setattr(tape, "RETRY_NS", 1 << 60)
     writer = JournalWriter.create(small_disk / "rank-00000.hfj", IDENTITY)

@@ -121,7 +121,7 @@ def test_no_record_is_torn_by_a_kill(tmp_path, seed, eventually):
         assert lines[note["value"]]["step"] > 0
 
 
-@pytest.mark.real
+@pytest.mark.contract("journal: what was written survives a kill")
 def test_an_open_span_survives_a_kill(make_writer):
     writer = make_writer(clock=(0, 1000))
     child = os.fork()

@@ -66,7 +66,7 @@ def test_held_released_and_taken_again(folder: RunFolder) -> None:
     first.check()
     assert view(folder).state is LeaseState.HELD
     with pytest.raises(RunHeld, match=rf"'r' is held by pid {os.getpid()} on host .* UTC; stop"):
-        acquire(folder)
+        acquire(folder, sleep=Clock().sleep)
     first.release()
     first.release()
     assert view(folder).state is LeaseState.RELEASED
@@ -89,7 +89,7 @@ def in_child(act: Callable[[], object]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-@pytest.mark.real
+@pytest.mark.contract("lease: of a killed holder")
 def test_a_killed_holder_is_replaced_at_once(folder: RunFolder) -> None:
     def hold_and_die() -> None:
         acquire(folder).renew()
@@ -262,7 +262,7 @@ def test_a_stale_listing_cannot_give_an_epoch_twice(
     acquire(folder)
     monkeypatch.setattr(leases, "_newest_epoch", lambda _folder: 1)  # as a cached NFS folder says
     with pytest.raises(RunHeld):
-        acquire(folder)
+        acquire(folder, sleep=Clock().sleep)
 
 
 def test_a_vanished_store_is_not_a_lost_lease(folder: RunFolder, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ PLAYERS, ROUNDS = 8, 50
 LIMIT_S = 60.0  # where one player has died, the others end, too
 
 
-@pytest.mark.real
+@pytest.mark.contract("lease: of many who ask at once")
 def test_of_simultaneous_acquirers_exactly_one_wins(folder: RunFolder) -> None:
     """50 rounds of 8 processes that start at a barrier; winners release, or die holding."""
     gate, results = FORK.Barrier(PLAYERS + 1, timeout=LIMIT_S), FORK.Queue()

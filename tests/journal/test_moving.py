@@ -92,7 +92,10 @@ def test_what_is_in_the_way_is_said(runs: RunStore) -> None:
     ],
     ids=["mv", "fresh", "rm"],
 )
-def test_a_run_that_lives_is_left_alone(act: Callable[[RunStore], None], runs: RunStore) -> None:
+def test_a_run_that_lives_is_left_alone(
+    act: Callable[[RunStore], None], runs: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.journal.lease.DYING_EVERY_S", 0)
     lease = acquire(runs.get("lm"))
     with pytest.raises(RunHeld):
         act(runs)
@@ -137,6 +140,7 @@ def test_who_renames_is_not_disturbed(runs: RunStore, monkeypatch: pytest.Monkey
         dies_in(patch, moving, "_appear")
         with pytest.raises(Killed):
             move(runs, "lm", "x")
+    monkeypatch.setattr("holdfast.journal.lease.DYING_EVERY_S", 0)
     assert finish(runs) == (), "its holder, this process, lives"
     assert runs.names() == ()
 

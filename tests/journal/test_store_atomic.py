@@ -54,7 +54,7 @@ def test_write_replaces_whole_files_and_leaves_no_drafts(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.real
+@pytest.mark.contract("store: a file is there whole or not at all")
 def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     path = tmp_path / "x"
     versions = {bytes([65 + i]) * 100_000 for i in range(4)}

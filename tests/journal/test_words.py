@@ -81,7 +81,7 @@ def test_after_detach_stores_go_nowhere(make_writer):
     assert writer.words.load(Word.VERDICT) == 5
 
 
-@pytest.mark.real
+@pytest.mark.contract("page: a forked child leaves it alone")
 def test_a_forked_child_does_not_touch_the_page(make_writer):
     writer = make_writer()
     agent = WordsPage.open(writer.path)

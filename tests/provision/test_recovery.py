@@ -173,7 +173,8 @@ def test_a_crash_anywhere_doubles_nothing_and_forgets_nothing(house, where):
     assert house.cloud.orders.count(("create", "lm-g2")) == 1
 
 
-def test_a_run_that_shows_life_keeps_its_machines(house):
+def test_a_run_that_shows_life_keeps_its_machines(house, monkeypatch):
+    monkeypatch.setattr("holdfast.journal.lease.DYING_EVERY_S", 0)
     house.settle()
     lease = acquire(house.folder)
     house.cloud.there["lm-g1"] = SliceState.PREEMPTED
@@ -208,7 +209,8 @@ def test_the_lease_is_free_for_the_job_once_its_machine_is_being_made(house):
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_one_that_somebody_deleted_is_made_again_under_the_next_name(house, is_held):
+def test_one_that_somebody_deleted_is_made_again_under_the_next_name(house, is_held, monkeypatch):
+    monkeypatch.setattr("holdfast.journal.lease.DYING_EVERY_S", 0)
     house.settle()
     del house.cloud.there["lm-g1"]
     house.born()

@@ -25,6 +25,7 @@ S = 1_000_000_000
 KILLED = [Made(30, cause="killed")] * 4
 
 
+@pytest.mark.real
 def test_what_would_raise_goodput_follows_and_is_the_reports(
     store: Path, eventually: Callable[..., Any]
 ) -> None:

@@ -17,6 +17,8 @@ from made_runs import Made, make_run
 from holdfast.cli.main import main
 from holdfast.journal.store import RunStore
 
+pytestmark = pytest.mark.real
+
 S = 1_000_000_000
 TOKEN = "kept-in-a-file-0123456789"
 EVIL = "<script>alert(1)</script>"
@@ -46,7 +48,6 @@ def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
     return found
 
 
-@pytest.mark.real
 def test_the_list_has_every_run_and_what_cannot_be_read(
     served: Any, eventually: Callable[..., Any]
 ) -> None:
@@ -167,7 +168,7 @@ def test_a_run_that_is_deleted_while_one_looks_says_so(served: Any) -> None:
     shutil.rmtree(served.store.root / "gone")
 
 
-@pytest.mark.real
+@pytest.mark.contract("page: served")
 def test_a_token_is_exchanged_for_a_cookie(tmp_path: Path, serve_store: Begin) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")

@@ -53,6 +53,7 @@ def test_sigkill_anywhere_and_the_result_is_the_same(house: House, seed: int) ->
         reached = stop_at
 
 
+@pytest.mark.contract("signal: SIGTERM to a script without a supervisor")
 def test_sigterm_saves_the_next_step_and_ends_with_75(house: House) -> None:
     house.allow(5)
     run = house.alone(steps=FAR)

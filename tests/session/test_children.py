@@ -98,6 +98,7 @@ def test_a_forked_child_can_be_ended(python: Python) -> None:
     assert out.split() == ["-15", "-9", "-15", "-9"]
 
 
+@pytest.mark.contract("session: a forked child does nothing")
 def test_a_forked_child_cannot_disturb_a_supervised_run(house: House) -> None:
     script = house.script("import numpy as np\nimport holdfast as hf\n" + FORKED)
     run = house.holdfast("run", "--name", "r", "--save-every", 1, "--", sys.executable, script)

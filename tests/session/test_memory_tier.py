@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +73,17 @@ class Trainer:
         seal_buffer(place, 1, attempt=ATTEMPT, step=step)
         return read_set(place)
 
+    def prepared(self) -> None:
+        """Who makes buffers has ended."""
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-ram":
+                thread.join()
+
+    def written(self) -> None:
+        """Nothing is left to be written to the store."""
+        with self.saver._wake:
+            self.saver._wake.wait_for(lambda: self.saver._work is None)
+
     def close(self) -> None:
         self.saver.close()
         self.writer.close()
@@ -81,28 +93,27 @@ class Trainer:
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainer]:
     for limit in ("LIMIT_NS", "PATIENCE_NS"):
         monkeypatch.setattr(asked_save, limit, 10**18)  # a busy machine is not a failure
+    monkeypatch.setattr(asked_save, "WAIT_STEP_S", 0)
     one = Trainer(tmp_path)
     yield one
     one.close()
 
 
-def test_buffers_are_told_once_they_are_ready(
-    trainer: Trainer, eventually: Callable[..., Any]
-) -> None:
+def test_buffers_are_told_once_they_are_ready(trainer: Trainer) -> None:
     assert trainer.words.load(Word.BUFFERS) == 0
     trainer.saver.expect({"w": np.zeros(1_000_000)})
     trainer.boundary.done(1, {"w": np.zeros(3_000_000)})
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     held = [path.stat().st_blocks * 512 for path in trainer.folder.glob("buffer-*/*")]
     assert min(held) >= 24_000_000
 
 
-def test_an_order_is_answered_into_its_buffer(
-    trainer: Trainer, eventually: Callable[..., Any]
-) -> None:
+def test_an_order_is_answered_into_its_buffer(trainer: Trainer) -> None:
     state = {"w": np.zeros(1000)}
     trainer.boundary.done(1, state)
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     for epoch, step, buffer in ((1, 3, 2), (2, 5, 0), (3, 6, 0)):
         trainer.order(epoch, step, buffer)
         while trainer.boundary.expected <= step:
@@ -117,24 +128,23 @@ def test_an_order_is_answered_into_its_buffer(
     assert trainer.words.load(Word.ERRORS) == 0
 
 
-def test_without_a_buffer_the_rank_writes_it_itself(
-    trainer: Trainer, eventually: Callable[..., Any]
-) -> None:
+def test_without_a_buffer_the_rank_writes_it_itself(trainer: Trainer) -> None:
     trainer.order(1, 1, None)
     (trainer.folder.parents[2] / "ckpt").mkdir()
     trainer.boundary.done(1, {"w": np.ones(3)})
-    eventually(lambda: unpack(trainer.words.load(Word.DURABLE)) == (1, 0, 1))
+    trainer.written()
+    assert unpack(trainer.words.load(Word.DURABLE)) == (1, 0, 1)
 
 
 def test_a_buffer_that_finds_no_room_ends_the_tier(
     trainer: Trainer,
-    eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     state = {"w": np.zeros(1000)}
     trainer.boundary.done(1, state)
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
 
     def full(*_: Any, **__: Any) -> int:
         raise StoreUnavailable("cannot keep step 2 in memory: no space left; free some")
@@ -154,21 +164,22 @@ def test_a_buffer_that_finds_no_room_ends_the_tier(
     (trainer.folder.parents[2] / "ckpt").mkdir()
     trainer.order(2, 3, None)
     trainer.boundary.done(3, state)
-    eventually(lambda: unpack(trainer.words.load(Word.DURABLE)) == (2, 0, 3))
+    trainer.written()
+    assert unpack(trainer.words.load(Word.DURABLE)) == (2, 0, 3)
     receipt = next((trainer.folder.parents[2] / "ckpt").glob("*/*.receipt.json"))
     assert '"tags":["best"]' in receipt.read_text()
 
 
 def test_no_room_at_all_is_said_and_staging_is_warmed(
     tmp_path: Path,
-    eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(ram, "find_room", lambda *_: ram.Room(1000, "the sky is low"))
     trainer = Trainer(tmp_path)
     trainer.boundary.done(1, {"w": np.zeros(1_000_000)})
-    eventually(lambda: trainer.saver._staging._memory.size > 8_000_000)
+    trainer.prepared()
+    assert trainer.saver._staging._memory.size > 8_000_000
     trainer.close()
     assert trainer.words.load(Word.BUFFERS) == 0
     said = capfd.readouterr().err
@@ -246,9 +257,7 @@ def _answer_at_look(
     return looks
 
 
-def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(
-    trainer: Trainer, eventually: Callable[..., Any]
-) -> None:
+def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(trainer: Trainer) -> None:
     """JAX buffers are donated, torch tensors and numpy arrays changed in place, right after."""
     step = jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)
     model = torch.nn.Linear(300, 300)
@@ -258,7 +267,8 @@ def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(
     state = {"jax": jnp.zeros(100_000), "key": jax.random.key(3), "numpy": host}
     moving = {"jax": state["jax"]}
     trainer.boundary.done(1, state)
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     kept: dict[int, torch.Tensor] = {}
     for n in range(2, 8):
         moving = step(moving)
@@ -278,12 +288,11 @@ def test_what_happens_to_arrays_afterwards_does_not_reach_the_copy(
         assert int(stored["parts"]["optimizer"]["state"][0]["step"]) == n - 1
 
 
-def test_tags_go_with_a_copy_that_becomes_durable(
-    trainer: Trainer, eventually: Callable[..., Any]
-) -> None:
+def test_tags_go_with_a_copy_that_becomes_durable(trainer: Trainer) -> None:
     state = {"w": np.zeros(1000)}
     trainer.boundary.done(1, state)
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     trainer.contents.tag("best")
     tags = []
     for epoch, flags in (
@@ -314,18 +323,20 @@ def test_a_save_that_is_not_ordered_in_time_is_of_a_later_step(
 
 
 def test_buffers_that_are_gone_are_made_again(
-    trainer: Trainer, eventually: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+    trainer: Trainer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The save into one is said to have failed, and that there is none; then there are some."""
     state = {"w": np.zeros(1000)}
     trainer.boundary.done(1, state)
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     shutil.rmtree(trainer.folder)
     trainer.order(1, 2, 0)
     trainer.boundary.done(2, state)
     assert unpack(trainer.words.load(Word.FAILED)) == (1, 0, 2)
     assert "they are made again" in capfd.readouterr().err
-    eventually(lambda: trainer.words.load(Word.BUFFERS) == 3)
+    trainer.prepared()
+    assert trainer.words.load(Word.BUFFERS) == 3
     trainer.order(2, 3, 1)
     state["w"][:] = 3
     trainer.boundary.done(3, state)

@@ -44,6 +44,7 @@ print(sorted(set(marks)), marks.count("holdfast-signals"), flush=True)
     assert "['MainThread', 'holdfast-signals'] 1" in out  # the child's was not heard
 
 
+@pytest.mark.contract("signal: beside an event loop")
 def test_an_event_loop_that_was_there_is_still_woken(house: House) -> None:
     script = house.script(
         """

@@ -38,6 +38,7 @@ def test_both_finish_and_all_is_on_record(house: House, pair: Pair) -> None:
     assert "8 steps kept, 0 lost" in report
 
 
+@pytest.mark.contract("commit: two ranks without a supervisor")
 def test_sigterm_to_rank_1_stops_both_at_one_step(house: House, pair: Pair) -> None:
     house.allow(3)
     ranks = pair.start(FAR)

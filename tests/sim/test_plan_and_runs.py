@@ -19,8 +19,7 @@ AT_ONCE = AllOf(())  # the plan knows no back-off
 RUNS = 10
 FAILING = {"mtbf": 5000, "restart": 300, "save-stall": 20, "hosts": 64, "days": 10}
 LOSING = {**FAILING, "host-share": 0.5}
-
-
+LONG = pytest.mark.real  # not of processes: of some ten seconds each
 SHORT = {**LOSING, "days": 6}
 
 
@@ -61,8 +60,8 @@ def test_a_plan_knows_every_kind_of_failure(given: dict[str, Any]) -> None:
         ({**LOSING, "repair": "6h", "reschedule": "10min"}, 0.01),
         ({**LOSING, "repair": "lognormal:6h:1", "reschedule": "3h", "spares": 2}, 0.03),
         ({**LOSING, "reschedule": "1h", "spares": 60}, 0.02),
-        ({**LOSING, "memory-copy": 5, "peers": True}, 0.006),
-        ({**LOSING, "memory-copy": 5, "save-write": 100}, 0.006),
+        pytest.param({**LOSING, "memory-copy": 5, "peers": True}, 0.006, marks=LONG),
+        pytest.param({**LOSING, "memory-copy": 5, "save-write": 100}, 0.006, marks=LONG),
         ({**LOSING, "notice-recall": 0.7, "notice-precision": 0.7, "notice-lead": 60}, 0.008),
         ({**FAILING, "weibull": 0.6}, 0.012),
     ],

@@ -255,7 +255,7 @@ def run(script: str, *args: str) -> str:
     return made.stdout
 
 
-@pytest.mark.real
+@pytest.mark.contract("memory: a buffer and the children of its rank")
 def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
     run(
         """

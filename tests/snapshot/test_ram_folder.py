@@ -134,7 +134,7 @@ def test_a_dead_owner_keeps_its_buffers_for_a_day(base: Path, owner: Owner) -> N
     assert list(base.rglob("*")) == []
 
 
-@pytest.mark.real
+@pytest.mark.contract("memory: left by a dead run")
 def test_a_dead_owner_makes_room(base: Path, owner: Owner) -> None:
     owner.kill()
     older = Owner(base, "older")
@@ -199,6 +199,7 @@ def test_a_folder_that_goes_while_it_is_claimed_is_made_again(
         return open_regular(path, flags)
 
     monkeypatch.setattr(ram_folder, "open_regular", removed_before)
+    monkeypatch.setattr(ram_folder, "_TRY_S", 0)
     folder = claim_ram(base, "run")
     assert first
     assert (folder.path / "owner.json").exists()
