@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,16 +177,19 @@ def test_a_progress_bar_is_one_line_as_it_was_last_drawn(tmp_path: Path) -> None
     assert kept == data
 
 
-def test_a_bar_that_is_under_way_is_told_as_it_stands(
-    eventually: Callable[..., object],
-) -> None:
-    told: list[tuple[int, str]] = []
+def test_a_bar_that_is_under_way_is_told_as_it_stands() -> None:
+    told: queue.Queue[tuple[int, str]] = queue.Queue()
     output = RankOutput(3)
-    pump = OutputPump([output], lambda _rank, _line: None, lambda *bar: told.append(bar))
+    pump = OutputPump([output], lambda _rank, _line: None, lambda *bar: told.put(bar))
+
+    def until(bar: str) -> None:
+        while told.get(timeout=60.0) != (3, bar):
+            pass
+
     os.write(output.write_fd, b"begin\n\r 10%|# |\r 20%|##|")
-    eventually(lambda: told[-1:] == [(3, " 20%|##|")])
+    until(" 20%|##|")
     os.write(output.write_fd, b"\n")
-    eventually(lambda: told[-1:] == [(3, "")])
+    until("")
     os.close(output.write_fd)
     pump.finish()
 
