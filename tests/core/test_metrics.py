@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from plain_ledger import account
 
 from holdfast.core.ledger import metrics
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, StepsFact, WaitFact
-from holdfast.core.ledger.plain import account
 
 S = 10**9
 

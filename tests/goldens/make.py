@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import patch
 
-from holdfast.core.ledger.plain import account
 from holdfast.journal import writer as writer_module
 from holdfast.journal.clocks import ClockPair
 from holdfast.journal.layout import (
@@ -33,6 +32,11 @@ from holdfast.journal.layout import (
 from holdfast.journal.recorded import export_facts, load_run
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.writer import JournalWriter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "ledger"))
+from plain_ledger import account
+
+sys.path.pop(0)
 
 S = 1_000_000_000
 UNIX_AT_BOOT = 1_767_225_600 * S  # 2026-01-01

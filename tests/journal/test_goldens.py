@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from plain_ledger import account as plain_account
 
-from holdfast.core.ledger.plain import account as plain_account
 from holdfast.core.save.word import unpack
 from holdfast.journal.layout import VERSION, Word
 from holdfast.journal.reader import read_journal

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_ledger import account as plain_account
 
 from holdfast.core.ledger.facts import RunFact, StepsFact
-from holdfast.core.ledger.plain import account as plain_account
 from holdfast.errors import JournalError
 from holdfast.journal import writer as writer_module
 from holdfast.journal.clocks import ClockPair

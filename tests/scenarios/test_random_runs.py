@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from plain_ledger import account
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -18,7 +19,6 @@ from holdfast.core.hang import deadline as hang
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
-from holdfast.core.ledger.plain import account
 from holdfast.core.run import restart
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save import policy as saves

@@ -8,8 +8,10 @@ sentence when the two do not agree.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from virtual_ranks import VirtualRank
 from virtual_store import Store
@@ -22,13 +24,17 @@ from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
-from holdfast.core.ledger.plain import account
 from holdfast.core.run import policy_json, restart
 from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import MAX_EPOCH
 from holdfast.snapshot.sets import set_name
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "ledger"))
+from plain_ledger import account
+
+sys.path.pop(0)
 
 EXIT_CODES = (0, 1, 69, 75, 78)
 FREE = ("preempted", "stopped")  # ends that cost nothing of the budget

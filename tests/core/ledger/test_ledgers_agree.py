@@ -15,6 +15,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_ledger import account
 
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
@@ -33,7 +34,6 @@ from holdfast.core.ledger.facts import (
 )
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import STEP
-from holdfast.core.ledger.plain import account
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from few_rows import FEW_ROWS, plain_up_to

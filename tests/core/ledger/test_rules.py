@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from plain_ledger import account as plain_account
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.facts import (
@@ -24,7 +25,6 @@ from holdfast.core.ledger.facts import (
     WaitFact,
 )
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.ledger.plain import account as plain_account
 
 S = 10**9
 
@@ -110,6 +110,12 @@ def test_nobody_was_left() -> None:
 
 
 # --- Rule 1 --------------------------------------------------------------------------------------
+
+
+def test_of_a_wait_that_is_told_again_nothing_counts_but_the_last() -> None:
+    """Not even its end as the last time of the file."""
+    waits = [WaitFact("backoff", 20, end) for end in (30, None)]
+    assert ask(run(None), attempt(0, 20, "preempted"), step(1, 0, 20), *waits).end_ns == 20
 
 
 def test_gaps() -> None:

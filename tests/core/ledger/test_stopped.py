@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from plain_ledger import account as plain_account
 
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.ledger.plain import account as plain_account
 from holdfast.core.ledger.summary import spent_of
 
 FACTS = [

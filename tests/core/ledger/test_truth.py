@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_ledger import account
 
 from holdfast.core.history.text import History, parse_text
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.core.ledger.plain import account
 
 TRUTH = Path(__file__).parents[2] / "truth"
 CASES = sorted(path.stem for path in TRUTH.glob("*.jsonl"))

@@ -1,1 +1,1 @@
-"""Where every chip-nanosecond went: a plain ledger and a vectorised, incremental one."""
+"""Where every chip-nanosecond went, from the facts of a run."""

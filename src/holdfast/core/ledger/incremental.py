@@ -1,9 +1,9 @@
 """The vectorised ledger: fed as a run goes on, asked as often as one likes.
 
-It says exactly what the plain ledger says of the same facts (tests hold the two equal on random
-histories), and differs in cost: a million steps are a few array operations, and asking again after
-k new records costs O(k + attempts). Records that come late are filed where they belong, and what
-follows them is summed up anew.
+A million steps are a few array operations, and asking again after k new records costs
+O(k + attempts). Records that come late are filed where they belong, and what follows them is summed
+up anew. The tests hold it equal to a slow and plain ledger of their own, on random histories
+(tests/core/ledger/plain_ledger.py).
 """
 
 from __future__ import annotations

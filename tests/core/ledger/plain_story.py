@@ -92,7 +92,7 @@ class Story:
 def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
     """Sort the facts and truncate them at `now_ns`; raises ValueError without a RunFact.
 
-    Of several facts about the run, or about one attempt, the last one counts.
+    Of several facts about the run, one attempt, or one wait, the last one counts.
     """
     facts = list(facts)
     known = [fact for fact in facts if now_ns is None or _begins(fact) <= now_ns]
@@ -108,8 +108,11 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
             cause = fact.cause if end_ns == fact.end_ns else None  # the end is in the future
             lives[fact.attempt] = Life(fact.attempt, fact.start_ns, end_ns, cause)
     waits: dict[tuple[str, int], Span] = {}
+    last_waits = {(f.kind, f.start_ns): f for f in known if isinstance(f, WaitFact)}
     times, index = [run.requested_ns], 0
     for line, fact in enumerate(known):
+        if isinstance(fact, WaitFact) and last_waits[fact.kind, fact.start_ns] is not fact:
+            continue  # a later line says it anew
         times += [t for t in _times(fact) if now_ns is None or t <= now_ns]
         if isinstance(fact, WaitFact):
             end_ns = _known(fact.end_ns, now_ns)

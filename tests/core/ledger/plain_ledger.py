@@ -1,8 +1,8 @@
 """The plain ledger: checked by hand against docs/reference/history.md, rule by rule.
 
 It cuts the run's time line wherever anything begins or ends, gives every piece one kind, and adds
-the pieces up. It is slow on purpose (quadratic in an attempt's events): the vectorised ledger of
-`incremental` must say the same on every history, and this is where to look up what that is.
+the pieces up. It is slow on purpose (quadratic in an attempt's events): the ledger of Holdfast
+(`holdfast.core.ledger.incremental`) must say the same on every history.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+from plain_lineage import Fates, fates_of
+from plain_story import Execution, Fault, Life, Span, Story, read_story
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.facts import DONE, Fact
@@ -26,8 +29,6 @@ from holdfast.core.ledger.kinds import (
     is_disruption,
     waiting_kind,
 )
-from holdfast.core.ledger.plain_lineage import Fates, fates_of
-from holdfast.core.ledger.plain_story import Execution, Fault, Life, Span, Story, read_story
 
 _Key = TypeVar("_Key", int, str)
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from plain_story import Execution, Life
+
 from holdfast.core.ledger.facts import RestoreFact
 from holdfast.core.ledger.kinds import is_disruption
-from holdfast.core.ledger.plain_story import Execution, Life
 
 
 @dataclass(slots=True)
