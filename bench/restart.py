@@ -36,7 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.agent.replay import inputs
+from holdfast.controller.replay import inputs
 from holdfast.core import events as ev
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import now_ns

@@ -25,7 +25,7 @@ What `holdfast run` does is decided by two state machines. Both are pure: an eve
 happened, and when), actions come out (what to do now, in this order), and nothing else is looked
 at. The agent drives them with real processes, the tests with virtual ones
 ([tests/scenarios](../../tests/scenarios)), and a recorded journal replays them
-(`holdfast.agent.replay`).
+(`holdfast.controller.replay`).
 
 How all ranks come to save the same step inside a running attempt is a third machine,
 `core/save/agree.py`."""

@@ -31,7 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "snapshot": BASE | {"journal"},
     "session": BASE | {"cache", "journal", "snapshot"},
     "standby": set(),  # its interpreters need not have us installed
-    "agent": BASE | {"cache", "journal", "notices", "snapshot", "standby"},
+    "controller": BASE | {"journal", "snapshot"},
+    "agent": BASE | {"cache", "controller", "journal", "notices", "snapshot", "standby"},
     "notices": BASE,
     "engines": BASE | {"journal"},
     "provision": BASE,
@@ -44,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "export": BASE | {"journal", "runs"},
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
-    "rehearse": BASE | {"agent", "journal", "testing"},
+    "rehearse": BASE | {"controller", "journal", "testing"},
     "compat": BASE | {"export", "journal", "session", "snapshot"},
     "": BASE | {"report", "session", "snapshot"},  # the public face, holdfast/__init__.py
 }

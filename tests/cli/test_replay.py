@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.cli.main import cli
+from holdfast.controller.journal import ControllerJournal
 from holdfast.core import events as ev
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.journal.sidecar import sidecar_path

@@ -70,7 +70,7 @@ def in_turn(do: Callable[..., Any]) -> Callable[..., Any]:
 
 for name in LOOKS:
     setattr(os, name, told(name, getattr(os, name)))
-for name in ("_turn", "_feed"):
+for name in ("_turn", "tell"):
     setattr(Supervisor, name, in_turn(getattr(Supervisor, name)))
 sys.addaudithook(touches)
 try:

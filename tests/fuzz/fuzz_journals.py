@@ -12,7 +12,7 @@ from fuzz_seeds import RUN, S, events, good_run
 from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.ranks import RankPages
-from holdfast.agent.replay import decided, difference, inputs, recorded
+from holdfast.controller.replay import decided, difference, inputs, recorded
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines

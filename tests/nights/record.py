@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.agent.replay import Recorded, recorded, replay
+from holdfast.controller.replay import Recorded, recorded, replay
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.run import policy_json

@@ -332,7 +332,7 @@ class Watch:
 
 
 def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:
-    """What a reader of the controller's journal gets of this event (`agent.replay`)."""
+    """What a reader of the controller's journal gets of this event (`controller.replay`)."""
     said = event.news if isinstance(event, ev.Heard) else None
     if isinstance(event, ev.Heard) and isinstance(said, news.Progress):  # 32 bytes, no JSON
         at_ns = event.at_ns

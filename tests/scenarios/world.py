@@ -1,23 +1,26 @@
 """A small virtual world around the real machines: `core.run`, `core.hosts`, `core.save.agree_rank`.
 
-The supervisor here is `agent.supervisor` in miniature: the same order of reading, feeding and
-acting, the same polling intervals, but virtual ranks, a virtual store and a virtual clock. Nothing
+The controller is `holdfast run`'s own; the world is what stands behind its ports: virtual hosts,
+read in the same order and at the same intervals, a virtual store and a virtual clock. Nothing
 waits and nothing is random, so a world that is told the same things does the same things.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from virtual_keeper import VirtualKeeper
 from virtual_loop import Delays, Inputs, Source, Taking
 from virtual_memory import Memory, Shard
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_store import Live, Store
 from virtual_time import MS, SECOND, Clock
 
+from holdfast.controller.controller import Controller
+from holdfast.controller.ports import Attention, Evidence
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
@@ -28,24 +31,15 @@ from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Target, Wish, wishes_of
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Order, pack
-from holdfast.errors import (
-    EXIT_SAVED_START_ME_AGAIN,
-    EXIT_UNAVAILABLE,
-    NoGoodCheckpoint,
-    NoSuchCheckpoint,
-)
-from holdfast.journal.attempts import AttemptRecord
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.snapshot.choose import newest_first
-from holdfast.snapshot.sets import set_name
 
 PROGRESS_NS = 250 * MS
 REAP_NS = 1 * MS
 HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still its own
 STUCK_NS = 10 * SECOND
 LOOK_NS = 1 * SECOND  # at a drain under way
-FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are no failures
 LOSSES = (host.Died, host.ReaperLost)  # before which the ranks' words are read
-WORDS = (news.PublishOrder, news.PublishVerdict)
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
@@ -122,7 +116,6 @@ class World:
         self.clock = clock or Clock()
         self.shape = shape
         self.policy = policy or RunPolicy(ranks=shape.ranks)
-        self.machine = RunMachine(self.policy)
         self.host = host.HostMachine()
         self.store = store or Store()
         self.memory = memory or Memory(shape.ranks, shape.buffers)
@@ -140,7 +133,6 @@ class World:
         self.held_ns = 0  # for so long it could do nothing: stalled, or asleep
         self.died_ns: int | None = None  # when the supervisor was killed, if it was
         self.live: Live | None = None  # the attempt that runs
-        self.finish: act.Finish | None = None
         self.finished_ns = 0
         self.failures: list[Failure] = []
         self.command_exists = True
@@ -154,14 +146,32 @@ class World:
         self.inputs: list[ev.Event] = []
         self.said: list[str] = []
         self._tell = tell
-        self._timers: dict[str, int] = {}
         self._launch: act.Launch | None = None
+        self._attention = Attention()
         self._next_progress_ns = 0
-        self._store_free_ns = self._seal_free_ns = 0
+        self._seal_free_ns = 0
         self._polls = 0
-        self._is_collecting = False
         self._is_touched = True  # some page has changed since the last look
         self._rests: Rests | None = None
+        self._timers = Timers(self.clock, self.heard, self.feed)
+        self.controller = Controller(
+            self.policy,
+            link=self,
+            store=VirtualKeeper(self),
+            clock=self._timers,
+            journal=self,
+            say=lambda _, words: self.said.append(words),
+        )
+
+    @property
+    def machine(self) -> RunMachine:
+        """What decides."""
+        return self.controller.machine
+
+    @property
+    def finish(self) -> act.Finish | None:
+        """How the run is over for this supervisor, once it is."""
+        return self.controller.finish
 
     # --- time -------------------------------------------------------------------------------
 
@@ -300,10 +310,7 @@ class World:
         for rank in self.live.ranks if self.live else ():
             rank.pace.forget()
         self.feed(ev.Suspended(self.now_ns, gap_ns))
-        for timer, at_ns in sorted(self._timers.items(), key=lambda item: item[1]):
-            if at_ns <= self.now_ns and self._timers.get(timer) == at_ns:
-                del self._timers[timer]
-                self.feed(ev.TimerFired(self.now_ns, timer))
+        self._timers.slept()
 
     def kill_reaper(self) -> None:
         """Somebody kills the reaper: its ranks are orphans now."""
@@ -367,33 +374,35 @@ class World:
     # --- the supervisor ---------------------------------------------------------------------
 
     def feed(self, event: ev.Event) -> None:
-        """Record first, then decide, then act."""
+        """Tell the controller, as long as there is one."""
         if self.is_over:
             return
-        if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
-            self._read_words(with_progress=True)
-        self.inputs.append(event)
-        before = self.machine.state
-        answer = self.machine.handle(event)
-        after = self.machine.state
-        change = f" [{before} → {after}]" if before is not after else ""
-        self._tell(self.now_ns, event, answer, change)
-        self.watch.told(self, event, answer)
-        for action in answer:
-            DO[type(action)](self, action)
+        self.controller.feed(event)
+        if self.finish is not None:
+            self.finished_ns = self.now_ns
+            if not self.finish.keep_memory:
+                self.memory.lose()
+
+    def attend(self, how: Attention) -> None:
+        """The pages are looked at more often, or more seldom."""
+        self._attention = how
         if self._rests is not None and self._rests != (
             self._rests.since_ns,
             self._look_wait_ns,
-            self._is_in_a_hurry,
+            how.is_saving,
         ):
             self.touched()
+
+    def _tell_words(self, *, with_progress: bool) -> None:
+        for event in self._read_words(with_progress=with_progress):
+            self.feed(event)
 
     def _hear(self, event: host.HostEvent) -> None:
         if self.is_over:
             return
         live = self.live
         if isinstance(event, LOSSES):
-            self._read_words(with_progress=True)
+            self._tell_words(with_progress=True)
         if isinstance(event, host.Empty):
             self.live = None
         for action in self.host.handle(event):
@@ -456,11 +465,11 @@ class World:
     def _poll(self, number: int) -> None:
         if self.live is None or number != self._polls or self.is_over:
             return
-        with_progress = self._is_in_a_hurry or self.now_ns >= self._next_progress_ns
+        with_progress = self._attention.is_saving or self.now_ns >= self._next_progress_ns
         if with_progress:
             self._next_progress_ns = self.now_ns + PROGRESS_NS
         self._is_touched = False
-        self._read_words(with_progress=with_progress)
+        self._tell_words(with_progress=with_progress)
         live = self.live
         for rank in live.ranks if live else ():
             if rank.sigterms > live.told_sigterms[rank.rank]:
@@ -470,16 +479,11 @@ class World:
         if self._is_touched:
             self._look_in(wait_ns, number)
         else:
-            self._rests = Rests(self.now_ns, wait_ns, self._is_in_a_hurry)
-
-    @property
-    def _is_in_a_hurry(self) -> bool:
-        """Whether the ranks' progress is read at every look."""
-        return self.machine.saving.is_active
+            self._rests = Rests(self.now_ns, wait_ns, self._attention.is_saving)
 
     @property
     def _look_wait_ns(self) -> int:
-        hurried = self._is_in_a_hurry or self.machine.stop is not None
+        hurried = self._attention.is_saving or self._attention.is_stopping
         return self.delays.looks_ns[0 if hurried else 1]
 
     def _look_in(self, ns: int, number: int) -> None:
@@ -502,7 +506,11 @@ class World:
             self._next_progress_ns = since_ns + looks * wait_ns + PROGRESS_NS
         self._look_in(since_ns + times * wait_ns - self.now_ns, self._polls)
 
-    def _read_words(self, *, with_progress: bool) -> None:
+    def progress(self) -> list[ev.Event]:
+        """What the pages tell up to now."""
+        return list(self._read_words(with_progress=True))
+
+    def _read_words(self, *, with_progress: bool) -> Iterator[ev.Event]:
         live = self.live
         if live is None:
             return
@@ -510,11 +518,11 @@ class World:
             if rank.has_page and rank.rank not in live.joined:
                 live.joined.add(rank.rank)
                 self._store_words(rank)
-                self.feed(ev.Joined(self.now_ns, live.attempt, rank.rank))
+                yield ev.Joined(self.now_ns, live.attempt, rank.rank)
             if rank.buffers != live.told_buffers[rank.rank]:
                 live.told_buffers[rank.rank] = rank.buffers
                 ready = ev.BuffersReady(self.now_ns, live.attempt, rank.rank, rank.buffers)
-                self.feed(ready)
+                yield ready
             before, words = live.told[rank.rank], rank.words
             rank.pace.look(words.step, rank.step_ns, rank.spans_ns)
             if words is before:
@@ -524,9 +532,9 @@ class World:
                 words = words._replace(step=before.step)
             live.told[rank.rank] = words
             if words.snap != before.snap:
-                self.feed(ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns))
+                yield ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns)
             for item in news.changes(self.now_ns, rank.rank, before, words):
-                self.feed(ev.Heard(self.now_ns, live.attempt, item))
+                yield ev.Heard(self.now_ns, live.attempt, item)
 
     def _store_words(self, rank: VirtualRank) -> None:
         live = self.live
@@ -622,196 +630,28 @@ class World:
             found.append(facts.AttemptFact(number, start_ns, end_ns, "killed"))
         return found
 
-    # --- actions ----------------------------------------------------------------------------
+    # --- what the controller orders (controller.ports.Link) ---------------------------------
 
-    def _in_store(self, job: Callable[[bool], None]) -> None:
-        """One worker, in order. The job is told whether the lease was ours when it began."""
-        begin_ns = max(self.now_ns, self._store_free_ns)
-        self._store_free_ns = begin_ns + self.taking.next_ns("store_ns")
-        end_ns = self._store_free_ns
-
-        def begin() -> None:
-            if self.died_ns is None:
-                is_ours = self.store.epoch == self.epoch
-                self.clock.later(end_ns - self.now_ns, lambda: end(is_ours))
-
-        def end(is_ours: bool) -> None:
-            if self.died_ns is None:
-                job(is_ours)
-
-        if begin_ns == self.now_ns:
-            begin()
-        else:
-            self.clock.later(begin_ns - self.now_ns, begin)
-
-    def _answer(self, *events: ev.Event) -> None:
-        """What the store's worker tells the loop: made now, heard when that comes round."""
-
-        def feed_all() -> None:
-            for event in events:
-                self.feed(event)
-
-        self.heard.give(Source.INBOX, feed_all)
-
-    def _look_again(self, then: Callable[[bool], None]) -> None:
-        """Something is in the store now; `then` is told whether the lease is still ours."""
-
-        def look() -> None:
-            store = self.store
-            if self.died_ns is not None:
-                return
-            if store.is_away or store.is_hung:  # whose the run is, nobody knows: wait
-                self.clock.later(SECOND, look)
-                return
-            is_ours = store.epoch == self.epoch
-            self.watch.looked(self, is_ours=is_ours)
-            self._after_look(lambda: then(is_ours))
-
-        self._after_look(look)
-
-    def _after_look(self, do: Callable[[], None]) -> None:
-        wait_ns = self.taking.next_ns("look_ns")
-        if wait_ns:
-            self.clock.later(wait_ns, lambda: do() if self.died_ns is None else None)
-        else:
-            do()
-
-    def _collect(self) -> None:
-        """Retention: mark, look again, delete one after the other."""
-        store = self.store
-        if not store.keep or self._is_collecting:  # one at a time, by one thread
-            return
-        names = store.superfluous(self._launch.resume if self._launch else None)
-        self._is_collecting = bool(names)
-
-        def mark() -> None:
-            for name in names:
-                store.doomed[name] = max(self.epoch, store.doomed.get(name, 0))
-                self.watch.put(self, f"mark of {name}")
-            self._look_again(lambda is_ours: delete(names if is_ours else []))
-
-        def delete(left: list[str]) -> None:
-            self._is_collecting = bool(left)
-            if left:
-                self.watch.deletes(self, left[0])
-                store.remove(left[0])
-                self._after_look(lambda: delete(left[1:]))
-
-        if names:
-            self._after_look(mark)
-
-    def _do_choose(self, action: act.Choose) -> None:
-        def job(_: bool) -> None:
-            if not self.store.is_away and not self.store.is_full:
-                self.store.complete()
-            if self.store.is_away:
-                words = "the run store cannot be read"
-                self._answer(ev.ChoiceFailed(self.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
-                return
-            try:
-                resume, words = self.store.choose(action.wish, self.memory)
-            except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
-                self._answer(ev.ChoiceFailed(self.now_ns, error.exit_code, str(error)))
-            else:
-                self.watch.chosen(self, action.wish, resume)
-                self._answer(ev.Chosen(self.now_ns, resume, words))
-
-        self._in_store(job)
-
-    def _do_launch(self, action: act.Launch) -> None:
+    def launch(self, action: act.Launch) -> None:
+        """Start the ranks."""
         self._launch = action
-        self.launches.append(action)
-        resume = action.resume
-        self.memory.launch(action.attempt, resume.buffer)
+        self._hear(host.Start(self.now_ns, action.attempt, tuple(range(self.shape.ranks))))
 
-        def job(is_ours: bool) -> None:
-            if self.store.is_hung:
-                self.store.waiting.append(lambda: job(is_ours))
-                return
-            is_taken = any(one.attempt == action.attempt for one in self.store.attempts)
-            if self.store.is_fenced or is_taken or not is_ours:
-                words = f"attempt {action.attempt} was created by another supervisor"
-                failed = ev.LaunchFailed(self.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
-                self._answer(failed, ev.TreeGone(self.now_ns, action.attempt))
-                return
-            ranks = self.shape.ranks
-            self.store.attempts.append(
-                AttemptRecord(
-                    action.attempt,
-                    resume.parent,
-                    resume.step,
-                    resume.set_name,
-                    self.epoch,
-                    ranks,
-                    ranks,
-                    "",
-                    0,
-                    skip_batches=resume.skip_batches,
-                    rollback=action.rollback,
-                )
-            )
-            start = lambda: self._hear(  # noqa: E731
-                host.Start(self.now_ns, action.attempt, tuple(range(ranks)))
-            )
-            self.heard.give(Source.INBOX, start)
-
-        self._in_store(job)
-
-    def _do_carry_out(self, action: act.CarryOut) -> None:
+    def publish(self, action: act.CarryOut) -> None:
+        """Store an order or a verdict in the pages."""
         what, live = action.what, self.live
-        if isinstance(what, news.Commit):
-            self._in_store(partial(self._commit, action.attempt, what))
-        elif live is not None and isinstance(what, WORDS):
-            word = pack(what.epoch, what.step, what.flags)
-            if isinstance(what, news.PublishOrder):
-                live.order = word
-            else:
-                live.verdict = word
-                if what.flags & Order.COMMITTED:
-                    live.committed = max(live.committed, what.step)
-            for rank in live.ranks:
-                self._store_words(rank)
-
-    def _commit(self, attempt: int, what: news.Commit, is_ours: bool) -> None:
-        def told(why: str) -> None:
-            at_ns, of = self.now_ns, (what.epoch, what.step)
-            outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
-            self._answer(ev.Heard(at_ns, attempt, outcome))
-
-        self._write_manifest(attempt, what.step, is_ours, told)
-
-    def _write_manifest(
-        self, attempt: int, step: int, is_ours: bool, told: Callable[[str], None]
-    ) -> None:
-        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is."""
-        if not is_ours:
-            self._taken_over()
+        if live is None:
             return
-        if self.store.is_full or self.store.has_lost(attempt, step, self.shape.ranks):
-            told("no space left" if self.store.is_full else "a shard is missing")
-            return
-        self.watch.commits(self, attempt, step)
-        self.store.add(attempt, step, self.shape.ranks)
-        self.watch.put(self, f"manifest of {set_name(attempt, step)}")
-        if self.store.is_mute:
-            told("the store did not answer")
-            return
+        if isinstance(what, news.PublishOrder):
+            live.order = pack(what.epoch, what.step, what.flags)
+        elif isinstance(what, news.PublishVerdict):
+            live.verdict = pack(what.epoch, what.step, what.flags)
+            if what.flags & Order.COMMITTED:
+                live.committed = max(live.committed, what.step)
+        for rank in live.ranks:
+            self._store_words(rank)
 
-        def looked(is_ours: bool) -> None:
-            if not is_ours:
-                self._taken_over()
-                return
-            self.watch.tells(self, attempt, step)
-            told("")
-            self._collect()
-
-        self._look_again(looked)
-
-    def _taken_over(self) -> None:
-        words = "another supervisor holds the run"
-        self._answer(ev.StopNowAsked(self.now_ns, words, EXIT_UNAVAILABLE))
-
-    def _do_seal(self, action: act.Seal) -> None:
+    def seal(self, action: act.Seal) -> None:
         shard, buffer = Shard(action.attempt, action.epoch, action.step), action.buffer
         self.memory.pin(buffer, "it is being sealed")
         names = (action.attempt, action.epoch, action.step, buffer)
@@ -833,7 +673,7 @@ class World:
         )  # one after the other, by one thread
         self.clock.later(self._seal_free_ns - self.now_ns, sealed)
 
-    def _do_drain(self, action: act.Drain) -> None:
+    def drain(self, action: act.Drain) -> None:
         if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
             if self.drain_starves:
                 self._drain = action
@@ -862,7 +702,7 @@ class World:
             look = lambda: self.feed(ev.Draining(self.now_ns, *of, 0))  # noqa: E731
             self.heard.give(Source.MEMORY, look)
 
-    def _do_abandon_drain(self, action: act.AbandonDrain) -> None:
+    def abandon_drain(self, action: act.AbandonDrain) -> None:
         drain, self._drain = self._drain, None
         assert drain is not None, "nothing is drained"
         self.memory.unpin(drain.buffer, "it is being drained")
@@ -897,38 +737,27 @@ class World:
 
         self.heard.give(Source.MEMORY, hear)
 
-    def _do_commit_drained(self, action: act.CommitDrained) -> None:
-        names = (action.attempt, action.epoch, action.step)
-
-        def told(why: str) -> None:
-            failed = ev.DrainCommitFailed(self.now_ns, *names, why)
-            self._answer(failed if why else ev.DrainCommitted(self.now_ns, *names))
-
-        self._in_store(
-            lambda is_ours: self._write_manifest(action.attempt, action.step, is_ours, told)
-        )
-
-    def _do_publish_committed(self, action: act.PublishCommitted) -> None:
+    def publish_committed(self, step: int) -> None:
         live = self.live
         if live is not None:
-            live.committed = max(live.committed, action.step)
+            live.committed = max(live.committed, step)
             for rank in live.ranks:
                 self._store_words(rank)
 
-    def _do_relay(self, _: act.Relay) -> None:
+    def relay(self) -> None:
         for rank in self.live.ranks if self.live else ():
             rank.sigterm()
 
-    def _do_kill(self, _: act.Kill) -> None:
+    def kill(self) -> None:
         self._hear(host.End(self.now_ns))
 
-    def _do_examine(self, action: act.Examine) -> None:
+    def examine(self, action: act.Examine) -> None:
         for rank in self.live.ranks if self.live else ():
             rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
         looks = tuple(rank.look() for rank in self.live.ranks) if self.live else ()
         self.feed(ev.Examined(self.now_ns, action.attempt, looks))
 
-    def _do_collect_stacks(self, action: act.CollectStacks) -> None:
+    def collect_stacks(self, action: act.CollectStacks) -> None:
         live = self.live
 
         def collected() -> None:
@@ -941,61 +770,66 @@ class World:
         if self.stacks_ns is not None:
             self.clock.later(self.stacks_ns, lambda: self.heard.give(Source.INBOX, collected))
 
-    def _do_set_timer(self, action: act.SetTimer) -> None:
-        self._timers[action.timer] = action.at_ns
+    def stand_by(self, _: act.StandBy) -> None:
+        """Processes that wait for the next attempt change its speed alone."""
 
-        def fire() -> None:
-            if self._timers.get(action.timer) == action.at_ns:
-                del self._timers[action.timer]
-                self.feed(ev.TimerFired(self.now_ns, action.timer))
+    def evidence(self, _: act.EndAttempt) -> Evidence:
+        """Nothing that anybody reads."""
+        return Evidence()
 
-        due = lambda: self.heard.give(Source.TIMER, fire)  # noqa: E731
-        self.clock.later(action.at_ns - self.now_ns, due)
+    def drained_ranks(self, _: act.CommitDrained) -> int:
+        """All sets are of as many ranks."""
+        return self.shape.ranks
 
-    def _do_cancel_timer(self, action: act.CancelTimer) -> None:
-        self._timers.pop(action.timer, None)
+    # --- Notebook ---------------------------------------------------------------------------
 
-    def _do_record(self, action: act.Record) -> None:
-        self.recorded.append(dict(action.fact))
+    def event(self, event: ev.Event) -> None:
+        """What the controller writes down before it decides."""
+        self.inputs.append(event)
+        self._state = self.machine.state
 
-    def _do_end_attempt(self, action: act.EndAttempt) -> None:
-        self.ends.append(action)
-        self.store.failures += action.cause not in FREE_CAUSES
-        self.store.memory_lost += action.cause == "host_lost"
-        resume = self._launch.resume if self._launch else None
-        if action.cause == "bad_checkpoint" and resume is not None and resume.set_name:
-            bad = self.store.rejected if resume.buffer is None else self.store.spoilt
-            bad[resume.set_name] = action.words
+    def answered(self, actions: tuple[act.Action, ...], _: int) -> None:
+        """What it has decided, and not acted on yet."""
+        event, before, after = self.inputs[-1], self._state, self.machine.state
+        change = f" [{before} → {after}]" if before is not after else ""
+        self._tell(self.now_ns, event, actions, change)
+        self.watch.told(self, event, actions)
 
-    def _do_say(self, action: act.Say) -> None:
-        self.said.append(action.words)
-
-    def _do_finish(self, action: act.Finish) -> None:
-        assert self.finish is None, "finished twice"
-        self.finish = action
-        self.finished_ns = self.now_ns
-        if not action.keep_memory:
-            self.memory.lose()
+    def fact(self, fact: Mapping[str, Any]) -> None:
+        """For the ledger."""
+        self.recorded.append(dict(fact))
 
 
-DO: dict[type[act.Action], Callable[[World, Any], None]] = {
-    act.Choose: World._do_choose,
-    act.Launch: World._do_launch,
-    act.CarryOut: World._do_carry_out,
-    act.Seal: World._do_seal,
-    act.Drain: World._do_drain,
-    act.AbandonDrain: World._do_abandon_drain,
-    act.CommitDrained: World._do_commit_drained,
-    act.MakeRoom: lambda *_: None,
-    act.PublishCommitted: World._do_publish_committed,
-    act.Relay: World._do_relay,
-    act.Kill: World._do_kill,
-    act.Examine: World._do_examine,
-    act.CollectStacks: World._do_collect_stacks,
-    act.SetTimer: World._do_set_timer,
-    act.CancelTimer: World._do_cancel_timer,
-    act.Record: World._do_record,
-    act.EndAttempt: World._do_end_attempt,
-    act.Say: World._do_say,
-    act.Finish: World._do_finish,
-}
+class Timers:
+    """A `controller.ports.Clock`; a timer is heard when the loop comes round."""
+
+    def __init__(self, clock: Clock, heard: Inputs, feed: Callable[[ev.Event], None]) -> None:
+        self._clock = clock
+        self._heard = heard
+        self._feed = feed
+        self._at_ns: dict[str, int] = {}
+
+    def now_ns(self) -> int:
+        """Virtual."""
+        return self._clock.now_ns
+
+    def set(self, name: str, at_ns: int) -> None:
+        """It goes off then, unless it was set anew or cancelled."""
+        self._at_ns[name] = at_ns
+        due = lambda: self._heard.give(Source.TIMER, lambda: self._fire(name, at_ns))  # noqa: E731
+        self._clock.later(at_ns - self._clock.now_ns, due)
+
+    def cancel(self, name: str) -> None:
+        """Forget it."""
+        self._at_ns.pop(name, None)
+
+    def slept(self) -> None:
+        """The machine was asleep: those that came due meanwhile go off now."""
+        for name, at_ns in sorted(self._at_ns.items(), key=lambda item: item[1]):
+            if at_ns <= self._clock.now_ns:
+                self._fire(name, at_ns)
+
+    def _fire(self, name: str, at_ns: int) -> None:
+        if self._at_ns.get(name) == at_ns:
+            del self._at_ns[name]
+            self._feed(ev.TimerFired(self._clock.now_ns, name))

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agent.holders import Scan
 from holdfast.agent.host_state import StateFolder
 from holdfast.agent.host_status import Tally, status
+from holdfast.agent.inbox import Inbox
 from holdfast.agent.pidfds import Pidfds
 from holdfast.agent.release import ReleaseStep
 from holdfast.agent.signals import watch
-from holdfast.agent.worker import Inbox
 from holdfast.core.daemon import events as ev
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.durations import in_words

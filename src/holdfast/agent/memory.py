@@ -13,7 +13,6 @@ from pathlib import Path
 
 from holdfast.agent.drain import Drains, Outcome
 from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
-from holdfast.agent.storekeeper import Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.errors import StoreUnavailable
@@ -66,18 +65,16 @@ class Memory:
         ranks: int,
         ckpt_dir: Path,
         *,
-        storekeeper: Storekeeper,
         feed: Callable[[ev.Event], None],
     ) -> None:
         self._job = job
         self._ranks = ranks
         self._ckpt_dir = ckpt_dir
-        self._storekeeper = storekeeper
         self._feed = feed
         self._drains = Drains(selector, command.environment)
         self._draining: act.Drain | None = None
         self._drain_began_ns = self._next_look_ns = self._next_claim_ns = 0
-        self._drained_ranks = ranks
+        self.drained_ranks = ranks
 
     @property
     def place(self) -> MemoryPlace:
@@ -140,23 +137,20 @@ class Memory:
         self._draining = action
         self._drain_began_ns = now_ns()
         self._look_later(self._drain_began_ns)
-        name = set_name(action.attempt, action.step)
-        self._storekeeper.draining(name)
 
         def done(outcome: Outcome) -> None:
             self._draining = None
             if outcome.why is not None:
-                self._storekeeper.draining(None)
                 self._feed(ev.DrainFailed(now_ns(), *of, outcome.why))
                 return
-            self._drained_ranks = outcome.ranks  # of a set from before: perhaps not as many as ours
+            self.drained_ranks = outcome.ranks  # of a set from before: perhaps not as many as ours
             for rank in range(self._ranks):
                 attempt, epoch, step = of
                 self._feed(ev.Drained(now_ns(), attempt, rank, epoch, step))
 
         self._drains.drain(
             self._buffer(action.buffer),
-            self._ckpt_dir / name,
+            self._ckpt_dir / set_name(action.attempt, action.step),
             done,
             attempt=action.attempt,
             step=action.step,
@@ -166,10 +160,6 @@ class Memory:
     def abandon(self, action: act.AbandonDrain) -> None:
         """End the drain under way, be it by force; DrainFailed follows at once."""
         self._drains.abandon(action.why)
-
-    def commit(self, action: act.CommitDrained) -> None:
-        """DrainCommitted or DrainCommitFailed follows."""
-        self._storekeeper.commit_drained(action, self._drained_ranks)
 
     def close(self, *, keep: bool) -> None:
         """End the processes; free the memory, unless it holds what is nowhere else."""

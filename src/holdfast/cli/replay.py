@@ -6,8 +6,8 @@ import re
 
 import click
 
-from holdfast.agent import replay as night
 from holdfast.cli.places import open_run, store_option
+from holdfast.controller import replay as night
 from holdfast.core import events as ev
 from holdfast.core.run.trace_lines import event_line, seconds, trace_lines
 from holdfast.distribution import VERSION

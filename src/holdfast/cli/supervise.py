@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.agent.controller_journal import ControllerJournal
 from holdfast.agent.fence import fence
 from holdfast.agent.job import Job
 from holdfast.agent.launch import Command, forget_imports
@@ -23,6 +22,7 @@ from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
+from holdfast.controller.journal import ControllerJournal
 from holdfast.core import events as ev
 from holdfast.core.hosts.fleet import LOSS_CAUSES
 from holdfast.core.ledger.facts import DONE
@@ -231,7 +231,7 @@ def _run(
     if exporter is not None:
         exporter.look()
         supervisor.upkeep.tasks.append(exporter.look)
-        supervisor.spared = lambda: exporter.pids
+        supervisor.agent.spared = lambda: exporter.pids
     if job.cache is not None:
         warn = partial(screen.say, "warning")
         supervisor.at_close.append(

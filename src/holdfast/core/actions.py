@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.events import Resume
+from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
@@ -125,6 +126,14 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class StandBy:
+    """What the processes that wait for `attempt`, the next one, are to do from now on."""
+
+    attempt: int
+    wanted: Standby
+
+
+@dataclass(frozen=True, slots=True)
 class Examine:
     """Look at every rank's words and process; answer Examined."""
 
@@ -212,6 +221,7 @@ Action = (
     | PublishCommitted
     | Relay
     | Kill
+    | StandBy
     | Examine
     | CollectStacks
     | SetTimer

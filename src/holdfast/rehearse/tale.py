@@ -1,7 +1,7 @@
 """What one supervisor was told and did, as far as a rehearsal asks: its journal, decided again.
 
-The run's own core is fed what the journal says (`agent.replay`), so the agreed step and the time
-that a save needs are those that the supervisor knew, at the moment at which it knew them.
+The run's own core is fed what the journal says (`controller.replay`), so the agreed step and the
+time that a save needs are those that the supervisor knew, at the moment at which it knew them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.agent.replay import inputs
+from holdfast.controller.replay import inputs
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.machine import RunMachine, RunPolicy

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records
 from holdfast.core.durations import in_words
+from holdfast.core.hosts.standby import Standby
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.before import choose
 from holdfast.core.run.course import Course
@@ -16,6 +19,7 @@ from holdfast.core.run.state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
 NO_SESSION = "done; the command never called hf.start(): nothing was measured or saved"
+STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second is undisturbed
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
 
@@ -79,6 +83,26 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         return answer + over(run, at_ns, exit_code(cause), "; ".join(filter(None, (words, reason))))
     answer.append(records.backing_off(at_ns, at_ns + (again.delay_ns if again else 0)))
     return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
+
+
+def stand_by(run: Course, answer: Iterable[act.Action], at_ns: int) -> tuple[act.Action, ...]:
+    """What the next attempt's processes are to do, if that changes with this answer to an event."""
+    wanted = _wanted_standby(run, any(type(action) is act.Kill for action in answer), at_ns)
+    if wanted is run.standby:
+        return ()
+    run.standby = wanted
+    return (act.StandBy(run.attempt + 1, wanted),)
+
+
+def _wanted_standby(run: Course, is_killed: bool, at_ns: int) -> Standby:
+    if run.stop is not None or run.state in (State.KEEPING, State.OVER):
+        return Standby.NONE
+    if is_killed and restarts_at_once(run, at_ns):
+        return Standby.WOKEN
+    if run.state is State.RUNNING:
+        is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
+        return Standby.READY if is_well_on else Standby.AS_IS
+    return run.standby if run.state is State.DRAINING else Standby.AS_IS
 
 
 def restarts_at_once(run: Course, at_ns: int) -> bool:

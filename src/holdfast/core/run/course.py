@@ -8,6 +8,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hang.watch import HangWatch
+from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.absence import Absence
@@ -57,6 +58,7 @@ class Course:
         self.is_leaving = False  # its ranks were told to leave
         self.ending = Ending()
         self.ended_ns: int | None = None
+        self.standby = Standby.AS_IS
         self.done_ns: int | None = None  # its ranks ended as done, which is not on record yet
 
         # Of what comes next.

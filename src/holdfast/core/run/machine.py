@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import after, before, during, notices, over, restart, saves, stops
 from holdfast.core.run.course import Course
@@ -52,6 +53,7 @@ class RunMachine:
             return ()  # a dead attempt's last words
         was = run.state
         answer = tuple(handler(run, event))
+        answer += after.stand_by(run, answer, event.at_ns)
         self._story.append((type(event), was))
         return answer
 
@@ -108,14 +110,15 @@ class RunMachine:
         return self._run.keeping
 
     @property
+    def standby(self) -> Standby:
+        """What the processes that wait for the next attempt are to do."""
+        return self._run.standby
+
+    @property
     def is_held(self) -> bool:
         """Whether all steps are done, and the store has not taken the last one yet."""
         run = self._run
         return run.holding.until_ns is not None and not run.saving.agreement.is_saved
-
-    def restarts_at_once(self, at_ns: int) -> bool:
-        """Whether another attempt follows at once on the one that ends, as things stand now."""
-        return after.restarts_at_once(self._run, at_ns)
 
 
 Handler = Callable[[Course, Any], list[act.Action]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hang.events import RankLook
+from holdfast.core.hosts.standby import Standby
 from holdfast.core.run.rollback import way_back
 from holdfast.core.run.state import SECOND_NS, Timer
 from holdfast.core.save import agree_events as news
@@ -132,6 +133,9 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return "send SIGTERM to the ranks"
         case act.Kill():
             return f"kill ({action.why})"
+        case act.StandBy():
+            is_woken = action.wanted is Standby.WOKEN
+            return f"wake what waits for attempt {action.attempt}" if is_woken else ""
         case act.Examine():
             return "examine the ranks"
         case act.CollectStacks():

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.controller_journal import ControllerJournal
-from holdfast.agent.replay import decided, difference, inputs, recorded, replay
+from holdfast.controller.journal import ControllerJournal
+from holdfast.controller.replay import decided, difference, inputs, recorded, replay
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import ExitCause

@@ -13,11 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.worker import Worker
+from holdfast.controller.ports import Evidence
+from holdfast.controller.worker import Worker
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
@@ -30,10 +32,21 @@ from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
 from holdfast.snapshot.keep import Keep, read_keep
+from holdfast.snapshot.names import set_name
 from holdfast.snapshot.removal import Held
 
 LOOK_AGAIN_S = 1.0
 Later = Callable[[Callable[[], None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """What the record of each attempt of this supervisor says."""
+
+    ranks: int
+    chips: int = 1
+    incarnation: str = ""
+    command: tuple[str, ...] = ()
 
 
 class Storekeeper:
@@ -44,6 +57,7 @@ class Storekeeper:
         folder: RunFolder,
         lease: Held,
         keep: Keep,
+        facts: AttemptFacts,
         *,
         memory: Path | None = None,
         later: Later,
@@ -53,6 +67,7 @@ class Storekeeper:
         self._folder = folder
         self._lease = lease
         self._keep = keep
+        self._facts = facts
         self._catalog = Catalog(folder, memory, lease)
         self._resumed = ev.Resume(None, 0, None)
         self._draining: str | None = None  # the set that is on its way from memory to the store
@@ -85,7 +100,7 @@ class Storekeeper:
         if told := self._catalog.tidy(in_use, older_than):
             self._say(told)
 
-    def create_attempt(self, action: act.Launch, created: Callable[[], None], **facts: Any) -> None:
+    def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
 
         def job() -> None:
@@ -101,7 +116,10 @@ class Storekeeper:
                     from_memory=action.resume.buffer is not None,
                     rollback=action.rollback,
                     epoch=self._lease.epoch,
-                    **facts,
+                    ranks=self._facts.ranks,
+                    chips=self._facts.chips,
+                    incarnation=self._facts.incarnation,
+                    command=self._facts.command,
                 )
             except (HoldfastError, ValueError) as error:
                 code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
@@ -114,15 +132,15 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def commit(self, attempt: int, what: news.Commit, world_size: int) -> None:
+    def commit(self, attempt: int, epoch: int, step: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""
 
         def told(why: str) -> ev.Event:
-            at_ns, of = now_ns(), (what.epoch, what.step)
+            at_ns, of = now_ns(), (epoch, step)
             outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
             return ev.Heard(at_ns, attempt, outcome)
 
-        self._commit(attempt, what.step, world_size, told)
+        self._commit(attempt, step, self._facts.ranks, told)
 
     def make_room(self, attempt: int, step: int) -> None:
         """The store did not take that step: delete now what is of no use once it had.
@@ -138,9 +156,9 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def draining(self, name: str | None) -> None:
+    def protect(self, of: tuple[int, int] | None) -> None:
         """Leave alone the set that is being written from memory; None: none is any more."""
-        self._draining = name
+        self._draining = None if of is None else set_name(*of)
 
     def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
         """The same for a set that was taken from memory to the store."""
@@ -208,13 +226,7 @@ class Storekeeper:
         """The script's own wish (it knows its checkpoints), else the command line's."""
         return read_keep(self._folder.ranks_dir(attempt) / "keep.json") or self._keep
 
-    def end_attempt(
-        self,
-        action: act.EndAttempt,
-        exits: tuple[int | None, ...],
-        incident: dict[str, Any],
-        stacks: Mapping[int, str],
-    ) -> None:
+    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
         """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
         resumed = self._resumed
         if action.cause == BAD_CHECKPOINT and resumed.set_name is not None:
@@ -224,7 +236,7 @@ class Storekeeper:
         end = AttemptEnd(
             action.cause,
             action.words,
-            exits,
+            evidence.exits,
             time.time_ns(),
             restart_after_ns=action.restart.delay_ns if action.restart else None,
             alike=action.restart.alike if action.restart else 0,
@@ -233,8 +245,8 @@ class Storekeeper:
 
         def record() -> None:
             if action.is_incident:
-                write_stacks(self._folder, action.attempt, stacks)
-                write_incident(self._folder, action.attempt, incident)
+                write_stacks(self._folder, action.attempt, evidence.stacks)
+                write_incident(self._folder, action.attempt, evidence.incident)
             end_attempt(self._folder, action.attempt, end)
 
         self._unrecorded.append((action.attempt, record))

@@ -1,6 +1,6 @@
 """The controller's journal: its policy, every input before it is acted on, and what was decided.
 
-With that a recorded night can be decided again (`agent.replay`). The actions follow from the
+With that a recorded night can be decided again (`controller.replay`). The actions follow from the
 inputs, so only a checksum of them is written, beside the next input; the facts among them are for
 the ledger.
 """
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.agent.tally import Tally
+from holdfast.controller.tally import Tally
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import storekeeper
-from holdfast.agent.storekeeper import Storekeeper
+from holdfast.controller import storekeeper
+from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
@@ -55,7 +55,13 @@ def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
     """A storekeeper, and what it says."""
     said: list[str] = []
     keeper = Storekeeper(
-        folder, lease, Keep(3), later=lambda job: job(), feed=lambda _: None, say=said.append
+        folder,
+        lease,
+        Keep(3),
+        AttemptFacts(2),
+        later=lambda job: job(),
+        feed=lambda _: None,
+        say=said.append,
     )
     return keeper, said
 
@@ -63,7 +69,7 @@ def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
 def close(folder: RunFolder, lease: Lease, *, is_done: bool) -> list[str]:
     """End a run; what was said of it."""
     keeper, said = keeper_of(folder, lease)
-    keeper.draining(set_name(0, CUT_OFF))
+    keeper.protect((0, CUT_OFF))
     assert keeper.close(LIMIT_S, is_done=is_done)
     return said
 
@@ -101,8 +107,8 @@ def test_shards_of_a_save_that_failed_go_with_the_next_one(
     write(folder, LAST + 10, 0, 1)
     write(folder, LAST + 20, 0)
     keeper, said = keeper_of(folder, acquire(folder))
-    keeper.draining(set_name(0, CUT_OFF) if is_draining else None)
-    keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    keeper.protect((0, CUT_OFF) if is_draining else None)
+    keeper.commit(0, 1, LAST + 10)
     assert keeper.close(LIMIT_S, is_done=False)
     assert said == []
     assert left(folder) == (2, 2 if is_draining else 1)
@@ -135,7 +141,7 @@ def test_a_store_with_room_for_what_is_kept_alone_is_told_once(
     keeper.make_room(0, LAST + 30)
     keeper.make_room(0, LAST + 30)
     write(folder, LAST + 30, 0, 1)
-    keeper.commit(0, news.Commit(1, LAST + 30), 2)
+    keeper.commit(0, 1, LAST + 30)
     assert keeper.close(LIMIT_S, is_done=False)
     (words,) = said
     assert "no room for another checkpoint: from now on the oldest is deleted before" in words
@@ -184,6 +190,7 @@ class Kept:
             folder,
             lease,
             Keep(last),
+            AttemptFacts(2),
             later=lambda job: job(),
             feed=self.told.put,
             say=self.said.append,
@@ -283,7 +290,7 @@ def test_a_run_that_was_taken_over_after_the_manifest_tells_no_verdict(run: RunF
     """Its successor may have chosen before. Nothing is deleted either."""
     lease = acquire(run)
     kept = Kept(run, Looked(lease, [nothing, lambda: take_over(run, lease)]), last=1)
-    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    kept.keeper.commit(0, 1, LAST + 10)
     (told,) = kept.close()
     assert isinstance(told, ev.StopNowAsked)
     assert told.exit_code == EXIT_UNAVAILABLE
@@ -308,7 +315,7 @@ def test_while_nobody_knows_whose_the_run_is_nothing_is_told(
         kept.keeper.commit_drained(act.CommitDrained(0, 1, LAST + 10), 2)
         assert isinstance(kept.next(), ev.DrainCommitted)
     else:
-        kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+        kept.keeper.commit(0, 1, LAST + 10)
         told = kept.next()
         assert isinstance(told, ev.Heard)
         assert isinstance(told.news, news.Committed)
@@ -333,7 +340,7 @@ def test_a_slow_deletion_does_not_meet_a_rollback(run: RunFolder) -> None:
 
     looks = [nothing, nothing, nothing, nothing, roll_back]
     kept = Kept(run, Looked(first, looks), last=1)
-    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    kept.keeper.commit(0, 1, LAST + 10)
     kept.close()
     assert looks == []
     assert "was taken over" in kept.said[-1]
@@ -370,7 +377,7 @@ def test_a_set_that_is_being_removed_is_not_chosen_and_the_next_supervisor_remov
 def test_nothing_is_deleted_while_nobody_knows_whose_the_run_is(run: RunFolder) -> None:
     looks = [nothing, nothing, nothing, nothing, away]
     kept = Kept(run, Looked(acquire(run), looks), last=1)
-    kept.keeper.commit(0, news.Commit(1, LAST + 10), 2)
+    kept.keeper.commit(0, 1, LAST + 10)
     (told,) = kept.close()
     assert isinstance(told, ev.Heard)
     assert isinstance(told.news, news.Committed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agent.restart_log import PHASES, RestartLog
+from holdfast.controller.restart_log import PHASES, RestartLog
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.run.state import Timer

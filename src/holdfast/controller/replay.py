@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agent.controller_journal import checksum
+from holdfast.controller.journal import checksum
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode

@@ -1,13 +1,19 @@
-"""Named timers on the agent's clock."""
+"""Named timers on this host's clock."""
 
 from __future__ import annotations
 
+from holdfast.journal import clocks
+
 
 class Timers:
-    """At most one of each name."""
+    """At most one of each name. A `controller.ports.Clock`."""
 
     def __init__(self) -> None:
         self._at_ns: dict[str, int] = {}
+
+    def now_ns(self) -> int:
+        """CLOCK_BOOTTIME, in nanoseconds."""
+        return clocks.now_ns()
 
     def set(self, name: str, at_ns: int) -> None:
         """Set, or set anew."""

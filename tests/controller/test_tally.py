@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.agent.tally import Tally
+from holdfast.controller.tally import Tally
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news

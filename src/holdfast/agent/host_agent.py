@@ -1,0 +1,307 @@
+"""The agent of one host: it carries out what the run's controller orders, and tells what it sees.
+
+It decides nothing about the run. It has the ranks' processes and pages, the buffers in memory with
+their seals and drains, and what is prepared for the next attempt. On one host the controller is in
+the same process, and calls it directly (`controller.ports.Link`).
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
+from holdfast.agent.job import Job
+from holdfast.agent.look import Wakefulness, look_at
+from holdfast.agent.memory import Memory
+from holdfast.agent.next_attempt import NextAttempt
+from holdfast.agent.output import RankOutput
+from holdfast.agent.stacks import Collected, collect_beside, targets
+from holdfast.agent.standbys import Standbys
+from holdfast.agent.tree import RankCommand
+from holdfast.agent.upkeep import Upkeep
+from holdfast.controller.ports import Attention, Evidence
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts import machine as host
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import pack
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.gate import Go
+from holdfast.journal.store import RunFolder
+
+ACTIVE_POLL_NS = 2_000_000
+IDLE_POLL_NS = 50_000_000
+PROGRESS_NS = 250_000_000
+LONGEST_WAIT_NS = 250_000_000
+
+
+class Surroundings(Protocol):
+    """What the agent tells, and to whom. All but `later` is called in the loop's thread."""
+
+    def tell(self, event: ev.Event) -> None:
+        """Something has happened on this host."""
+
+    def started(self, rank: int, cold: str) -> None:
+        """A rank began as a standby that was woken; or, with a reason, without one."""
+
+    def later(self, do: Callable[[], None]) -> None:
+        """Have the loop do this; from any thread."""
+
+    def say(self, level: str, words: str) -> None:
+        """Tell the people watching."""
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output; from another thread."""
+
+    def unfinished(self, rank: int, text: str) -> None:
+        """How a rank's line without an end stands; from another thread."""
+
+
+class HostAgent:
+    """One run's processes and memory on this host, for the loop's thread alone."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: Job,
+        selector: selectors.BaseSelector,
+        upkeep: Upkeep,
+        around: Surroundings,
+    ) -> None:
+        self.attempt: LiveAttempt | None = None
+        self.spared: Callable[[], list[int]] = list  # children of ours that are no attempt's
+        self._folder = folder
+        self._job = job
+        self._selector = selector
+        self._upkeep = upkeep
+        self._around = around
+        self._host = host.HostMachine()
+        self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
+        self._attention = Attention()
+        self._next_poll_ns = self._next_progress_ns = 0
+        self._launch: act.Launch | None = None
+        self._ended: LiveAttempt | None = None  # whose story may still be asked for
+        warn = partial(around.say, "warning")
+        ranks = job.policy.ranks
+        self.standbys = Standbys(ranks, job.standby, selector, warn)
+        self._next = NextAttempt(
+            self.standbys,
+            job.scratch,
+            self._commands_ahead,
+            ranks=ranks,
+            is_hot=job.is_hot,
+            say=warn,
+        )
+        self.memory = Memory(
+            job.memory, selector, job.command, ranks, folder.ckpt_dir, feed=around.tell
+        )
+
+    # --- what the loop does -----------------------------------------------------------------
+
+    @property
+    def next_look_ns(self) -> int | None:
+        """When the ranks' pages are due to be looked at; None: there are no ranks."""
+        return None if self.attempt is None else self._next_poll_ns
+
+    def look_whether_we_slept(self) -> bool:
+        """Tell if nothing ran for a while since this was last asked: then every clock is new."""
+        gap_ns = self._wakefulness.gap_ns()
+        if gap_ns:
+            if self.attempt is not None:
+                self.attempt.pages.suspended()
+            self._around.tell(ev.Suspended(now_ns(), gap_ns))
+        return gap_ns > 0
+
+    def turn(self) -> None:
+        """Tell what has happened to processes and memory since the last turn."""
+        self.memory.turn()
+        attempt = self.attempt
+        if attempt is not None:
+            if attempt.rung():
+                self._next_poll_ns = 0
+            for event in attempt.read(asked_to_stop=self._attention.is_stopping):
+                self._hear(event)
+        self._next.turn([] if self.attempt is None else list(self.attempt.pids.values()))
+
+    def look(self, now: int) -> None:
+        """Tell what the ranks' pages say, if a look is due."""
+        attempt = self.attempt
+        if attempt is None or now < self._next_poll_ns:
+            return
+        attempt.pages.heartbeat(now)
+        with_progress = self._attention.is_saving or now >= self._next_progress_ns
+        if with_progress:
+            self._next_progress_ns = now + PROGRESS_NS
+        for event in attempt.pages.poll(now, with_progress=with_progress):
+            if isinstance(event, ev.BuffersReady):
+                self.memory.expect()
+            self._around.tell(event)
+        for rank in attempt.pages.new_sigterms():
+            source, by_ns = f"SIGTERM to rank {rank}", now_ns() + self._job.grace_ns
+            self._around.tell(ev.StopAsked(now_ns(), source, by_ns, notice=True))
+        hurried = self._attention.is_saving or self._attention.is_stopping
+        self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
+
+    def close_attempt(self) -> None:
+        """Let go of the attempt that runs, if one does."""
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            attempt.unregister(self._selector)
+            attempt.close()
+            self._upkeep.end(attempt.scratch)
+
+    def _hear(self, event: host.HostEvent) -> None:
+        attempt = self.attempt
+        if attempt is not None and isinstance(event, host.Died | host.ReaperLost):
+            # A dead rank's last words count: a set may have become durable just before.
+            for told in self.progress():
+                self._around.tell(told)
+        if isinstance(event, host.Empty):
+            self._next.has_ended()
+            self.close_attempt()
+        for action in self._host.handle(event):
+            if isinstance(action, host.Tell):
+                self._around.tell(action.event)
+            elif isinstance(action, host.StartTree):
+                self._start_tree()
+            elif isinstance(action, host.KillTree) and attempt is not None:
+                attempt.kill()
+            elif isinstance(action, host.SweepOrphans) and attempt is not None:
+                own = [*self.standbys.pids, *self.memory.pids, *self.spared()]
+                self._hear(attempt.sweep(own))
+
+    def _start_tree(self) -> None:
+        launch = self._launch
+        if launch is None:
+            return
+        resume = launch.resume
+        place = self.memory.place.buffer(resume.buffer)
+        self.attempt = self._ended = LiveAttempt(
+            self._folder,
+            launch.attempt,
+            self._job.policy.ranks,
+            go=Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
+            scratch=self._job.scratch,
+            commands=partial(self._commands, attempt=launch.attempt, resume=resume),
+            screen=self._around.line,
+            unfinished=self._around.unfinished,
+            prepared=self.standbys.take(launch.attempt),
+            started=self._on_started,
+        )
+        self.attempt.register(self._selector)
+        self._next_poll_ns = 0  # ranks that were woken ahead have shown themselves already
+        self._upkeep.add(self.attempt.live_files())
+
+    def _on_started(self, rank: int, cold: str) -> None:
+        if self._job.standby is not None:
+            self._around.started(rank, cold)
+            if cold and cold != NO_STANDBY:
+                self._around.say("info", f"Rank {rank} starts without a standby: {cold}")
+
+    def _commands_ahead(
+        self, outputs: Sequence[RankOutput], scratch: Path, attempt: int, gate: Path | None
+    ) -> list[RankCommand]:
+        nothing = ev.Resume(None, 0, None)
+        return self._commands(outputs, scratch, attempt=attempt, resume=nothing, gate=gate)
+
+    @property
+    def _commands(self) -> Callable[..., list[RankCommand]]:
+        return partial(self._job.rank_commands, self._folder, memory=self.memory.place)
+
+    # --- what the controller orders (`controller.ports.Link`) -------------------------------
+
+    def attend(self, how: Attention) -> None:
+        """Look at the pages more often while somebody waits for an answer, or the run stops."""
+        self._attention = how
+
+    def progress(self) -> Iterator[ev.Event]:
+        """What the pages tell up to now."""
+        if self.attempt is not None:
+            yield from list(self.attempt.pages.poll(now_ns(), with_progress=True))
+
+    def launch(self, action: act.Launch) -> None:
+        """Start the ranks."""
+        self._launch = action
+        ranks = tuple(range(self._job.policy.ranks))
+        self._hear(host.Start(now_ns(), action.attempt, ranks))
+
+    def publish(self, action: act.CarryOut) -> None:
+        """Store an order or a verdict in every page."""
+        what = action.what
+        if self.attempt is None:
+            return
+        if isinstance(what, news.PublishOrder):
+            packed = pack(what.epoch, what.step, what.flags)
+            self.attempt.pages.store_order(packed, action.deadline_ns)
+        elif isinstance(what, news.PublishVerdict):
+            self.attempt.pages.store_verdict(pack(what.epoch, what.step, what.flags))
+
+    def publish_committed(self, step: int) -> None:
+        """Store in every page what is durable."""
+        if self.attempt is not None:
+            self.attempt.pages.store_committed(step)
+
+    def relay(self) -> None:
+        """Send SIGTERM to the ranks."""
+        if self.attempt is not None:
+            self.attempt.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every process of the attempt."""
+        self._hear(host.End(now_ns()))
+
+    def stand_by(self, action: act.StandBy) -> None:
+        """Prepare, wake or drop what waits for the next attempt."""
+        self._next.stand_by(action)
+
+    def examine(self, action: act.Examine) -> None:
+        """Look at pages and processes; a look that came late is followed by another one."""
+        if self.attempt is not None:
+            looks, at_ns = look_at(self.attempt.pages, self.attempt.pids), now_ns()
+            if not self.look_whether_we_slept():
+                self._around.tell(ev.Examined(at_ns, action.attempt, looks))
+
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Ask each rank in a thread, in bounded time."""
+        attempt = self.attempt
+        if attempt is None:
+            return
+
+        def done(found: list[Collected]) -> None:
+            attempt.postmortem.stacks = {one.stack.rank: one for one in found}
+            stacks = tuple(one.stack for one in found)
+            self._around.later(
+                lambda: self._around.tell(ev.StacksCollected(now_ns(), action.attempt, stacks))
+            )
+
+        collect_beside(targets(attempt.pages, attempt.pids), done)
+
+    def seal(self, action: act.Seal) -> None:
+        """In a process of the memory tier."""
+        self.memory.seal(action)
+
+    def drain(self, action: act.Drain) -> None:
+        """In a process of the memory tier."""
+        self.memory.drain(action)
+
+    def abandon_drain(self, action: act.AbandonDrain) -> None:
+        """Be it by force."""
+        self.memory.abandon(action)
+
+    def drained_ranks(self, _: act.CommitDrained) -> int:
+        """Of a set from before: perhaps not as many as there are now."""
+        return self.memory.drained_ranks
+
+    def evidence(self, action: act.EndAttempt) -> Evidence:
+        """What is known of the end of the attempt that was the last here."""
+        ended = self._ended
+        if ended is None or ended.attempt != action.attempt:
+            return Evidence()
+        story = ended.postmortem
+        stacks = {rank: one.text for rank, one in story.stacks.items()}
+        return Evidence(story.exits(self._job.policy.ranks), story.incident(action), stacks)

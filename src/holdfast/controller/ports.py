@@ -1,0 +1,142 @@
+"""What stands behind a controller: the run's hosts, its store, a clock, and a journal.
+
+`holdfast run` has real ones; the simulator and the scenario tests have virtual ones. Nothing here
+answers by a value where it takes time: what comes of a call is fed to the controller as an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.run.rollback import Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How closely the ranks are to be looked at.
+
+    `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop.
+    """
+
+    is_saving: bool = False
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the hosts know of how an attempt ended, for its record and its incident.
+
+    `exits`: by rank, as a shell tells them; None: nobody saw that end. `stacks`: the text of those
+    that were collected, by rank.
+    """
+
+    exits: tuple[int | None, ...] = ()
+    incident: Mapping[str, Any] = field(default_factory=dict)
+    stacks: Mapping[int, str] = field(default_factory=dict)
+
+
+class Link(Protocol):
+    """The hosts of a run. Each method returns at once."""
+
+    def attend(self, how: Attention) -> None:
+        """Look at the ranks like this from now on."""
+
+    def progress(self) -> Iterable[ev.Event]:
+        """What the ranks' pages tell up to now, their plain progress included."""
+
+    def launch(self, action: act.Launch) -> None:
+        """Start the ranks of an attempt that is on record: Launched or LaunchFailed follows."""
+
+    def publish(self, action: act.CarryOut) -> None:
+        """Put an order or a verdict into the ranks' pages."""
+
+    def publish_committed(self, step: int) -> None:
+        """Put into the ranks' pages what is durable."""
+
+    def relay(self) -> None:
+        """Send SIGTERM to the ranks."""
+
+    def kill(self) -> None:
+        """End every process of the attempt: TreeGone or HostLost follows."""
+
+    def stand_by(self, action: act.StandBy) -> None:
+        """Have the processes that wait for the next attempt do what is wanted now."""
+
+    def examine(self, action: act.Examine) -> None:
+        """Look at every rank's words and process: Examined follows, unless that look came late."""
+
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Ask every rank where it stands: StacksCollected follows."""
+
+    def seal(self, action: act.Seal) -> None:
+        """Give a buffer its checksums and manifest: Sealed or SealFailed follows."""
+
+    def drain(self, action: act.Drain) -> None:
+        """Write a sealed set to the store: Draining now and then, Drained or DrainFailed."""
+
+    def abandon_drain(self, action: act.AbandonDrain) -> None:
+        """End that: DrainFailed follows."""
+
+    def drained_ranks(self, action: act.CommitDrained) -> int:
+        """Of how many ranks the set is that was drained last."""
+
+    def evidence(self, action: act.EndAttempt) -> Evidence:
+        """What is known of the end of that attempt."""
+
+
+class Store(Protocol):
+    """The run's store, behind a thread of its own. Each method returns at once."""
+
+    def choose(self, wish: Wish | None) -> None:
+        """Which set the next attempt starts from: Chosen or ChoiceFailed follows."""
+
+    def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
+        """Put the attempt on record; then `created` in the loop, or LaunchFailed follows."""
+
+    def commit(self, attempt: int, epoch: int, step: int) -> None:
+        """Write a manifest: Committed or CommitFailed follows, as the news of a save."""
+
+    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+        """The same for a set from memory: DrainCommitted or DrainCommitFailed follows."""
+
+    def protect(self, of: tuple[int, int] | None) -> None:
+        """That (attempt, step) is on its way from memory: leave it alone. None: none is."""
+
+    def make_room(self, attempt: int, step: int) -> None:
+        """Delete what is of no use: the store did not take that step."""
+
+    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+        """Put on record how an attempt ended."""
+
+    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
+        """Put on record how the restart after an attempt went."""
+
+
+class Clock(Protocol):
+    """One clock, and timers on it that are fed as TimerFired by whoever has them."""
+
+    def now_ns(self) -> int:
+        """Integer nanoseconds."""
+
+    def set(self, name: str, at_ns: int) -> None:
+        """Set a timer, or set it anew."""
+
+    def cancel(self, name: str) -> None:
+        """Forget a timer, if it is there."""
+
+
+class Notebook(Protocol):
+    """What is written down of each input before it is acted on, and of what was decided."""
+
+    def event(self, event: ev.Event) -> None:
+        """An input of the run's machine."""
+
+    def answered(self, actions: tuple[act.Action, ...], at_ns: int) -> None:
+        """What the machine decided on it."""
+
+    def fact(self, fact: Mapping[str, Any]) -> None:
+        """A fact for the ledger."""

@@ -1,0 +1,254 @@
+"""What a virtual controller wants of its run's store: `controller.storekeeper` in miniature.
+
+One worker, in order, as fast or as slow as the world's delays say; what comes of a job is heard
+when the loop comes round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from virtual_loop import Source
+from virtual_time import SECOND
+
+from holdfast.controller.ports import Evidence
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.run.rollback import Wish
+from holdfast.core.save import agree_events as news
+from holdfast.errors import EXIT_UNAVAILABLE, NoGoodCheckpoint, NoSuchCheckpoint
+from holdfast.journal.attempts import AttemptRecord
+from holdfast.snapshot.sets import set_name
+
+if TYPE_CHECKING:
+    from world import World
+
+FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are no failures
+
+
+class VirtualKeeper:
+    """A `controller.ports.Store` over the store that a world shares with others."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._store = world.store
+        self._launch: act.Launch | None = None
+        self._free_ns = 0
+        self._is_collecting = False
+
+    # --- controller.ports.Store -------------------------------------------------------------
+
+    def choose(self, wish: Wish | None) -> None:
+        """Complete whole sets, then take the newest that can be trusted."""
+        world, store = self._world, self._store
+
+        def job(_: bool) -> None:
+            if not store.is_away and not store.is_full:
+                store.complete()
+            if store.is_away:
+                words = "the run store cannot be read"
+                self._tell(ev.ChoiceFailed(world.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
+                return
+            try:
+                resume, words = store.choose(wish, world.memory)
+            except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
+                self._tell(ev.ChoiceFailed(world.now_ns, error.exit_code, str(error)))
+            else:
+                world.watch.chosen(world, wish, resume)
+                self._tell(ev.Chosen(world.now_ns, resume, words))
+
+        self._in_order(job)
+
+    def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
+        """Its number is the fence."""
+        world, store, resume = self._world, self._store, action.resume
+        self._launch = action
+        world.launches.append(action)
+        world.memory.launch(action.attempt, resume.buffer)
+
+        def job(is_ours: bool) -> None:
+            if store.is_hung:
+                store.waiting.append(lambda: job(is_ours))
+                return
+            is_taken = any(one.attempt == action.attempt for one in store.attempts)
+            if store.is_fenced or is_taken or not is_ours:
+                words = f"attempt {action.attempt} was created by another supervisor"
+                failed = ev.LaunchFailed(world.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
+                self._tell(failed, ev.TreeGone(world.now_ns, action.attempt))
+                return
+            ranks = world.shape.ranks
+            store.attempts.append(
+                AttemptRecord(
+                    action.attempt,
+                    resume.parent,
+                    resume.step,
+                    resume.set_name,
+                    world.epoch,
+                    ranks,
+                    ranks,
+                    "",
+                    0,
+                    skip_batches=resume.skip_batches,
+                    rollback=action.rollback,
+                )
+            )
+            world.heard.give(Source.INBOX, created)
+
+        self._in_order(job)
+
+    def commit(self, attempt: int, epoch: int, step: int) -> None:
+        """Of a save that the ranks have written themselves."""
+
+        def told(why: str) -> None:
+            at_ns, of = self._world.now_ns, (epoch, step)
+            outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
+            self._tell(ev.Heard(at_ns, attempt, outcome))
+
+        self._in_order(lambda is_ours: self._write_manifest(attempt, step, is_ours, told))
+
+    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+        """Of a set that came from memory."""
+        assert world_size == self._world.shape.ranks
+        names = (action.attempt, action.epoch, action.step)
+
+        def told(why: str) -> None:
+            failed = ev.DrainCommitFailed(self._world.now_ns, *names, why)
+            self._tell(failed if why else ev.DrainCommitted(self._world.now_ns, *names))
+
+        self._in_order(
+            lambda is_ours: self._write_manifest(action.attempt, action.step, is_ours, told)
+        )
+
+    def protect(self, of: tuple[int, int] | None) -> None:
+        """Nothing here removes an incomplete set."""
+
+    def make_room(self, attempt: int, step: int) -> None:
+        """A virtual disk is full until a script says otherwise."""
+
+    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+        """On record for the next supervisor, and for the choice."""
+        assert evidence == Evidence()
+        store = self._store
+        self._world.ends.append(action)
+        store.failures += action.cause not in FREE_CAUSES
+        store.memory_lost += action.cause == "host_lost"
+        resume = self._launch.resume if self._launch else None
+        if action.cause == "bad_checkpoint" and resume is not None and resume.set_name:
+            bad = store.rejected if resume.buffer is None else store.spoilt
+            bad[resume.set_name] = action.words
+
+    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
+        """Nobody reads it here."""
+
+    # --- three steps ------------------------------------------------------------------------
+
+    def _write_manifest(
+        self, attempt: int, step: int, is_ours: bool, told: Callable[[str], None]
+    ) -> None:
+        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is."""
+        world, store, ranks = self._world, self._store, self._world.shape.ranks
+        if not is_ours:
+            self._taken_over()
+            return
+        if store.is_full or store.has_lost(attempt, step, ranks):
+            told("no space left" if store.is_full else "a shard is missing")
+            return
+        world.watch.commits(world, attempt, step)
+        store.add(attempt, step, ranks)
+        world.watch.put(world, f"manifest of {set_name(attempt, step)}")
+        if store.is_mute:
+            told("the store did not answer")
+            return
+
+        def looked(is_ours: bool) -> None:
+            if not is_ours:
+                self._taken_over()
+                return
+            world.watch.tells(world, attempt, step)
+            told("")
+            self._collect()
+
+        self._look_again(looked)
+
+    def _collect(self) -> None:
+        """Retention: mark, look again, delete one after the other."""
+        world, store = self._world, self._store
+        if not store.keep or self._is_collecting:  # one at a time, by one thread
+            return
+        names = store.superfluous(self._launch.resume if self._launch else None)
+        self._is_collecting = bool(names)
+
+        def mark() -> None:
+            for name in names:
+                store.doomed[name] = max(world.epoch, store.doomed.get(name, 0))
+                world.watch.put(world, f"mark of {name}")
+            self._look_again(lambda is_ours: delete(names if is_ours else []))
+
+        def delete(left: list[str]) -> None:
+            self._is_collecting = bool(left)
+            if left:
+                world.watch.deletes(world, left[0])
+                store.remove(left[0])
+                self._after_look(lambda: delete(left[1:]))
+
+        if names:
+            self._after_look(mark)
+
+    def _look_again(self, then: Callable[[bool], None]) -> None:
+        """Something is in the store now; `then` is told whether the lease is still ours."""
+        world, store = self._world, self._store
+
+        def look() -> None:
+            if world.died_ns is not None:
+                return
+            if store.is_away or store.is_hung:  # whose the run is, nobody knows: wait
+                world.clock.later(SECOND, look)
+                return
+            is_ours = store.epoch == world.epoch
+            world.watch.looked(world, is_ours=is_ours)
+            self._after_look(lambda: then(is_ours))
+
+        self._after_look(look)
+
+    def _after_look(self, do: Callable[[], None]) -> None:
+        world, wait_ns = self._world, self._world.taking.next_ns("look_ns")
+        if wait_ns:
+            world.clock.later(wait_ns, lambda: do() if world.died_ns is None else None)
+        else:
+            do()
+
+    def _taken_over(self) -> None:
+        words = "another supervisor holds the run"
+        self._tell(ev.StopNowAsked(self._world.now_ns, words, EXIT_UNAVAILABLE))
+
+    # --- the worker -------------------------------------------------------------------------
+
+    def _in_order(self, job: Callable[[bool], None]) -> None:
+        """The job is told whether the lease was ours when it began."""
+        world = self._world
+        begin_ns = max(world.now_ns, self._free_ns)
+        self._free_ns = end_ns = begin_ns + world.taking.next_ns("store_ns")
+
+        def begin() -> None:
+            if world.died_ns is None:
+                is_ours = self._store.epoch == world.epoch
+                world.clock.later(end_ns - world.now_ns, lambda: end(is_ours))
+
+        def end(is_ours: bool) -> None:
+            if world.died_ns is None:
+                job(is_ours)
+
+        if begin_ns == world.now_ns:
+            begin()
+        else:
+            world.clock.later(begin_ns - world.now_ns, begin)
+
+    def _tell(self, *events: ev.Event) -> None:
+        """Made now, heard when the loop comes round."""
+
+        def feed_all() -> None:
+            for event in events:
+                self._world.feed(event)
+
+        self._world.heard.give(Source.INBOX, feed_all)
