@@ -44,8 +44,8 @@ class Controller:
         self._journal = journal
         self._say = say
         self._attention = Attention()
+        self.is_acting = False  # on an event: what is fed meanwhile waits
         self._waiting: deque[ev.Event] = deque()
-        self._is_acting = False
 
     def feed(self, event: ev.Event) -> None:
         """Decide on an event, and on those that come of carrying out what was decided.
@@ -53,14 +53,14 @@ class Controller:
         An event that comes while another is acted on waits until that is done.
         """
         self._waiting.append(event)
-        if self._is_acting:
+        if self.is_acting:
             return
-        self._is_acting = True
+        self.is_acting = True
         try:
             while self._waiting:
                 self._take(self._waiting.popleft())
         finally:
-            self._is_acting = False
+            self.is_acting = False
 
     def _take(self, event: ev.Event) -> None:
         if ev.wants_progress(event, is_stopping=self.machine.stop is not None):

@@ -14,17 +14,18 @@ with the folding switched off.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from holdfast.controller.controller import Controller
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
 from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.run.rollback import Wish
 from holdfast.core.run.state import State
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.policy import Optimal
@@ -35,6 +36,7 @@ from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
 from holdfast.sim.faults import TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
+from holdfast.sim.idle import Idle
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
@@ -61,7 +63,7 @@ class Life:
     leaves: bool = False
 
 
-class World:
+class World(Idle):
     """One run, from its request on.
 
     `events`: how many the core was fed. `stops`: the words with which a supervisor gave up, and
@@ -84,7 +86,6 @@ class World:
         self._clock = Clock()
         self._faults = faults
         self._policy = policy
-        self._machine = RunMachine(policy)
         self._rng = Random(seed)  # noqa: S311 - luck, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
         self._slices: Slices | None = None
@@ -99,12 +100,11 @@ class World:
         self._life: Life | None = None
         self._launch: act.Launch | None = None
         self._ordered_ns = 0  # when that was
-        self._timers: dict[str, int] = {}
-        self._fed: deque[ev.Event] = deque()
         saves = scenario.saves
         self._stall_ns, self._copy_ns = to_ns(saves.stall_s), to_ns(saves.copy_s)
         self._write_ns = to_ns(saves.write_s)
         self._tiers = Tiers(self._clock, self._feed, self._write_ns, peers=saves.peers)
+        self._controller = self._begin()
 
     def run(self) -> Story:
         """All of it."""
@@ -130,6 +130,10 @@ class World:
         """Virtual nanoseconds since the request."""
         return self._clock.now_ns
 
+    @property
+    def _machine(self) -> RunMachine:
+        return self._controller.machine
+
     def _close(self) -> None:
         """The time is over: what is under way stays open."""
         self._clock.now_ns = max(self._clock.now_ns, self._end_ns)
@@ -140,17 +144,22 @@ class World:
     # --- the core ---------------------------------------------------------------------------
 
     def _feed(self, event: ev.Event) -> None:
-        """Tell the machine, and do what it answers; what comes of that is fed after it."""
-        self._fed.append(event)
-        if len(self._fed) > 1:
-            return
-        while self._fed:
-            self.events += 1
-            for action in self._machine.handle(self._fed[0]):
-                do = DO.get(type(action))
-                if do is not None:
-                    do(self, action)
-            self._fed.popleft()
+        """Tell the controller; where that ends its work, another one takes over."""
+        controller = self._controller
+        controller.feed(event)
+        if controller.finish is not None and not controller.is_acting:
+            self._succeed(controller.finish)
+
+    def _begin(self) -> Controller:
+        self._timers = Timers(self._clock, self._feed)
+        return Controller(
+            self._policy,
+            link=self,
+            store=self,
+            clock=self._timers,
+            journal=self,
+            say=lambda _level, _words: None,
+        )
 
     def _heard(self, life: Life, what: news.Event) -> None:
         self._feed(ev.Heard(self.now_ns, life.attempt, what))
@@ -247,10 +256,16 @@ class World:
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def _choose(self, _: act.Choose) -> None:
+    def choose(self, _: Wish | None) -> None:
+        """The store answers at once: what that takes is part of a restart."""
         self._feed(ev.Chosen(self.now_ns, self._tiers.newest(), "the newest"))
 
-    def _do_launch(self, action: act.Launch) -> None:
+    def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
+        """It is on record at once."""
+        created()
+
+    def launch(self, action: act.Launch) -> None:
+        """As soon as there are hosts."""
         self._launch = action
         self._ordered_ns = self.now_ns
         self._wait_for_hosts()
@@ -346,7 +361,7 @@ class World:
         self._progress()
         self._feed(ev.StopAsked(self.now_ns, "slices are back", None, notice=False))
 
-    def _kill(self, _: act.Kill) -> None:
+    def kill(self) -> None:
         """What is left of an attempt; most that is killed here has ended before."""
         life = self._life
         if life is not None:
@@ -377,21 +392,40 @@ class World:
     def _blocked_ns(self) -> int:
         return self._copy_ns if self._machine.saving.tier.is_there else self._stall_ns
 
-    def _carry_out(self, action: act.CarryOut) -> None:
+    def commit(self, attempt: int, epoch: int, step: int) -> None:
+        """The manifest is written at once."""
+        self._tiers.committed(attempt, step)
+        committed = news.Committed(self.now_ns, epoch, step)
+        self._feed(ev.Heard(self.now_ns, attempt, committed))
+
+    def publish(self, action: act.CarryOut) -> None:
+        """The ranks see it at once, and answer at the boundary."""
         what, life = action.what, self._life
-        if isinstance(what, news.Commit):
-            self._tiers.committed(action.attempt, what.step)
-            committed = news.Committed(self.now_ns, what.epoch, what.step)
-            self._feed(ev.Heard(self.now_ns, action.attempt, committed))
-        elif life is None:
+        if life is None:
             return
-        elif isinstance(what, news.PublishVerdict):
+        if isinstance(what, news.PublishVerdict):
             if what.flags & Order.STOP:
                 self._break(life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
         elif isinstance(what, news.PublishOrder):
             life.order = what
             if life.training is not None:  # else it finds the order when it comes to its first step
                 self._answer(life, life.training, what)
+
+    def seal(self, action: act.Seal) -> None:
+        """In memory."""
+        self._tiers.seal(action)
+
+    def drain(self, action: act.Drain) -> None:
+        """It takes as long as a write."""
+        self._tiers.drain(action)
+
+    def abandon_drain(self, action: act.AbandonDrain) -> None:
+        """It ends at once."""
+        self._tiers.abandon(action)
+
+    def commit_drained(self, action: act.CommitDrained, _: int) -> None:
+        """The manifest is written at once."""
+        self._tiers.commit(action)
 
     def _answer(self, life: Life, training: Training, order: news.PublishOrder) -> None:
         """When the boundary comes."""
@@ -423,32 +457,28 @@ class World:
 
         self._after(blocked_ns, life, copied)
 
-    # --- the rest ---------------------------------------------------------------------------
+    # --- what is written down, and who takes over -------------------------------------------
 
-    def _set_timer(self, action: act.SetTimer) -> None:
-        self._timers[action.timer] = action.at_ns
+    def event(self, _: ev.Event) -> None:
+        """Count it."""
+        self.events += 1
 
-        def fire() -> None:
-            if self._timers.get(action.timer) == action.at_ns:
-                del self._timers[action.timer]
-                self._feed(ev.TimerFired(self.now_ns, action.timer))
+    def answered(self, actions: tuple[act.Action, ...], at_ns: int) -> None:
+        """Nothing is written down: the same seed decides the same again."""
 
-        self._clock.at(action.at_ns, fire)
+    def fact(self, fact: Mapping[str, Any]) -> None:
+        """For the ledger."""
+        self.story.record(fact)
 
-    def _cancel_timer(self, action: act.CancelTimer) -> None:
-        self._timers.pop(action.timer, None)
-
-    def _record(self, action: act.Record) -> None:
-        self.story.record(action.fact)
-
-    def _do_finish(self, action: act.Finish) -> None:
+    def _succeed(self, finish: act.Finish) -> None:
         """The supervisor ends, and another one takes over what is known of the run."""
-        if action.exit_code != EXIT_SAVED_START_ME_AGAIN:
-            self.stops.append(action.words)
-        if not action.keep_memory:
+        if finish.exit_code != EXIT_SAVED_START_ME_AGAIN:
+            self.stops.append(finish.words)
+        if not finish.keep_memory:
             self._tiers.give_back_memory()
         before, saving = self._machine, self._machine.saving
-        self._machine, self._timers = RunMachine(self._policy), {}
+        self._timers.clear()
+        self._controller = self._begin()
         self._feed(
             ev.Opened(
                 self.now_ns,
@@ -461,17 +491,33 @@ class World:
         )
 
 
-DO: dict[type[act.Action], Callable[[World, Any], None]] = {
-    act.Choose: World._choose,
-    act.Launch: World._do_launch,
-    act.CarryOut: World._carry_out,
-    act.Kill: World._kill,
-    act.Seal: lambda world, action: world._tiers.seal(action),
-    act.Drain: lambda world, action: world._tiers.drain(action),
-    act.AbandonDrain: lambda world, action: world._tiers.abandon(action),
-    act.CommitDrained: lambda world, action: world._tiers.commit(action),
-    act.SetTimer: World._set_timer,
-    act.CancelTimer: World._cancel_timer,
-    act.Record: World._record,
-    act.Finish: World._do_finish,
-}
+class Timers:
+    """A `controller.ports.Clock` in virtual time."""
+
+    def __init__(self, clock: Clock, feed: Callable[[ev.Event], None]) -> None:
+        self._clock = clock
+        self._feed = feed
+        self._at_ns: dict[str, int] = {}
+
+    def now_ns(self) -> int:
+        """Virtual nanoseconds."""
+        return self._clock.now_ns
+
+    def set(self, name: str, at_ns: int) -> None:
+        """It goes off then, unless it was set anew or cancelled."""
+        self._at_ns[name] = at_ns
+
+        def fire() -> None:
+            if self._at_ns.get(name) == at_ns:
+                del self._at_ns[name]
+                self._feed(ev.TimerFired(self._clock.now_ns, name))
+
+        self._clock.at(at_ns, fire)
+
+    def cancel(self, name: str) -> None:
+        """Forget it."""
+        self._at_ns.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._at_ns.clear()

@@ -1,0 +1,58 @@
+"""What a controller orders that changes nothing in a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.controller.ports import Attention, Evidence
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+
+NOTHING_KNOWN = Evidence()
+
+
+class Idle:
+    """Of `controller.ports.Link` and `Store`: what takes no time, and is heard of no more."""
+
+    def attend(self, how: Attention) -> None:
+        """Virtual ranks tell what they do when they do it."""
+
+    def progress(self) -> tuple[ev.Event, ...]:
+        """It is told before it is asked for."""
+        return ()
+
+    def publish_committed(self, step: int) -> None:
+        """No rank waits for it."""
+
+    def relay(self) -> None:
+        """Every rank has a session."""
+
+    def stand_by(self, action: act.StandBy) -> None:
+        """What standbys save is in the time that a restart takes."""
+
+    def examine(self, action: act.Examine) -> None:
+        """A hang is told when the scenario says that it is detected."""
+
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Nobody reads them."""
+
+    def drained_ranks(self, _: act.CommitDrained) -> int:
+        """The ranks step together, as one."""
+        return 1
+
+    def evidence(self, _: act.EndAttempt) -> Evidence:
+        """Nobody reads it."""
+        return NOTHING_KNOWN
+
+    def protect(self, of: tuple[int, int] | None) -> None:
+        """No incomplete set is ever removed."""
+
+    def make_room(self, attempt: int, step: int) -> None:
+        """The disk is never full."""
+
+    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+        """The facts for the ledger say it."""
+
+    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
+        """Nobody reads it."""

@@ -1,0 +1,138 @@
+"""The order in which a controller reads, writes down, decides and acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.controller.controller import DO, Controller
+from holdfast.controller.ports import Attention
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.run.machine import RunPolicy, State
+from holdfast.core.save import agree_events as news
+
+RESUME = ev.Resume(None, 0, None)
+
+
+@dataclass
+class Ports:
+    """All four, which note what they are asked; `answers`: what a call feeds at once."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    answers: dict[str, Callable[[], ev.Event]] = field(default_factory=dict)
+    pages: list[ev.Event] = field(default_factory=list)
+    controller: Controller | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*args: Any) -> None:
+            self.calls.append((name, *args))
+            if name in self.answers and self.controller is not None:
+                self.controller.feed(self.answers.pop(name)())
+                self.calls.append((f"{name} is over",))
+
+        return call
+
+    def now_ns(self) -> int:
+        return 0
+
+    def progress(self) -> list[ev.Event]:
+        self.calls.append(("progress",))
+        told, self.pages = self.pages, []
+        return told
+
+    def names(self) -> list[str]:
+        """What was called, with the kinds of events and actions."""
+        return [
+            f"{name} {type(args[0]).__name__}" if name == "event" else name
+            for name, *args in self.calls
+        ]
+
+
+def controller_of(ports: Ports, ranks: int = 1) -> Controller:
+    made = Controller(
+        RunPolicy(ranks=ranks), link=ports, store=ports, clock=ports, journal=ports, say=ports.say
+    )
+    ports.controller = made
+    return made
+
+
+def running(ports: Ports) -> Controller:
+    """One rank that has done step 5."""
+    made = controller_of(ports)
+    for event in (
+        ev.Opened(0, 0),
+        ev.Chosen(0, RESUME, "nothing there"),
+        ev.Launched(1, 0),
+        ev.Joined(2, 0, 0),
+        ev.Heard(3, 0, news.Progress(3, 0, 5)),
+    ):
+        made.feed(event)
+    ports.calls.clear()
+    return made
+
+
+def test_every_action_of_the_machine_has_somebody_who_carries_it_out() -> None:
+    assert set(DO) == set(act.Action.__args__)
+
+
+def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
+    ports = Ports(answers={"choose": lambda: ev.Chosen(0, RESUME, "nothing there")})
+    made = controller_of(ports)
+    made.feed(ev.Opened(0, 0))
+    names = ports.names()
+    assert names.index("choose is over") < names.index("event Chosen")
+    assert made.machine.state is State.LAUNCHING
+    assert not made.is_acting
+
+
+def test_an_input_is_written_down_before_it_is_decided_and_acted_on() -> None:
+    ports = Ports()
+    controller_of(ports).feed(ev.Opened(0, 0))
+    assert ports.names()[:3] == ["event Opened", "answered", "choose"]
+
+
+def test_the_ranks_progress_is_read_right_before_an_order() -> None:
+    ports = Ports(pages=[ev.Heard(4, 0, news.Progress(4, 0, 7))])
+    made = running(ports)
+    made.feed(ev.SaveAsked(4, "somebody"))
+    assert ports.names()[0] == "progress"
+    assert [name for name in ports.names() if name.startswith("event")] == [
+        "event Heard",
+        "event SaveAsked",
+    ]
+    ordered = next(args[0].what for name, *args in ports.calls if name == "publish")
+    assert ordered.step == 8
+
+
+def test_the_link_is_told_how_closely_to_look_when_that_changes() -> None:
+    ports = Ports()
+    made = running(ports)
+    made.feed(ev.StopAsked(4, "Ctrl-C", None, notice=False))
+    made.feed(ev.StopAsked(5, "SIGTERM", 10**12, notice=True))
+    told = [args[0] for name, *args in ports.calls if name == "attend"]
+    assert told == [Attention(is_saving=True, is_stopping=True)]
+
+
+def test_an_attempt_is_launched_once_it_is_on_record() -> None:
+    ports = Ports()
+    made = controller_of(ports)
+    made.feed(ev.Opened(0, 0))
+    made.feed(ev.Chosen(0, RESUME, "nothing there"))
+    assert "launch" not in ports.names()
+    _, action, created = next(one for one in ports.calls if one[0] == "create_attempt")
+    created()
+    assert ports.calls[-1] == ("launch", action)
+
+
+def test_a_set_on_its_way_from_memory_is_protected_until_that_has_failed() -> None:
+    ports = Ports()
+    made = running(ports)
+    DO[act.Drain](made, act.Drain(0, 1, 5, 0, "due"))
+    assert ("protect", (0, 5)) in ports.calls
+    made.feed(ev.DrainFailed(6, 0, 1, 5, "no space left"))
+    assert ("protect", None) in ports.calls
