@@ -202,10 +202,10 @@ def test_a_machine_that_was_suspended_did_not_hang(house: House) -> None:
 SUSPENDED_AT_A_LOOK = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.agent import supervisor
+from holdfast.agent import host_agent
 from holdfast.cli.main import main
 
-look_at, mark = supervisor.look_at, Path("suspended")
+look_at, mark = host_agent.look_at, Path("suspended")
 
 def stopped_at_a_look(pages, pids):
     if Path("suspend").exists() and not mark.exists():
@@ -214,7 +214,7 @@ def stopped_at_a_look(pages, pids):
             os.kill(pid, signal.SIGSTOP)
     return look_at(pages, pids)
 
-supervisor.look_at = stopped_at_a_look
+host_agent.look_at = stopped_at_a_look
 sys.exit(main())
 """
 

@@ -65,7 +65,7 @@ def test_one_that_ignores_sigterm_is_gone_at_the_deadline(house: House) -> None:
 PATIENT = """
 import sys
 from holdfast.cli.main import main
-from holdfast.core import restart
+from holdfast.core.run import restart
 
 restart.BackOff.__init__.__defaults__ = 300.0, 2.0, 300.0  # first_s, factor, cap_s
 sys.exit(main())
