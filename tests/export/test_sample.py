@@ -13,7 +13,15 @@ from under_way import UnderWay, under_way
 from holdfast.core.ledger.summary import rolling
 from holdfast.export.sample import Sample, sample_of
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.heard import DISK, MEMORY, Kept, Suspected, TierSets, WentBack, parse_input
+from holdfast.journal.facts.controllers import TierSets
+from holdfast.journal.facts.heard import (
+    DISK,
+    MEMORY,
+    Kept,
+    Suspected,
+    WentBack,
+    parse_input,
+)
 from holdfast.journal.layout import Word
 
 S = 1_000_000_000

@@ -27,12 +27,14 @@ def told(recorded: Recorded, now_ns: int) -> dict[str, Any]:
     facts, ledger = recorded.facts, recorded.ledger
     found: dict[str, Any] = {
         "notes": recorded.notes(),
-        "saving": facts.saving,
-        "saves": facts.saves(),
+        "saving": facts.controllers.saving,
+        "saves": facts.controllers.saves(),
         "ranks": facts.ranks(),
         "hosts": facts.hosts(),
         "opening": facts.opening(),
-        "sets": {name: (one.newest, one.interval_ns) for name, one in facts.tiers.items()},
+        "sets": {
+            name: (one.newest, one.interval_ns) for name, one in facts.controllers.tiers.items()
+        },
     }
     try:
         for later_s in (-5, 0, 30, 200):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.facts import SpanFact
-from holdfast.journal.first_step import STEPS, FirstStep, Told
+from holdfast.journal.facts.rank_steps import Rows
+from holdfast.journal.facts.steps import OPENING_STEPS, FirstStep, Opening
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType
-from holdfast.journal.rank_steps import Rows
 from holdfast.journal.recorded import export_facts, load_run
 
 S = 1_000_000_000
@@ -26,31 +26,31 @@ def rows(lengths: list[int], first: int = 1, at: int = 0) -> Rows:
 
 def test_the_first_step_keeps_what_a_step_takes():
     told = FirstStep().take([rows([900, 100, 120, 80], at=50)], 0, is_over=True)
-    assert told == Told((50, 870), 80)
+    assert told == Opening((50, 870), 80)
 
 
 def test_steps_that_something_slows_down_after_a_start_do_not_excuse_the_first():
     told = FirstStep().take([rows([300, 110, 250, 240, 100, 260])], 0, is_over=True)
-    assert told == Told((0, 190), 110)
+    assert told == Opening((0, 190), 110)
 
 
 def test_nothing_is_said_before_enough_steps_are_known_and_nothing_twice():
     first = FirstStep()
-    assert first.take([rows([900] + [100] * (STEPS - 1))], 0, is_over=False) is None
-    more = rows([100], first=STEPS + 1, at=900 + 100 * (STEPS - 1))
-    assert first.take([more], 0, is_over=False) == Told((0, 800), 100)
+    assert first.take([rows([900] + [100] * (OPENING_STEPS - 1))], 0, is_over=False) is None
+    more = rows([100], first=OPENING_STEPS + 1, at=900 + 100 * (OPENING_STEPS - 1))
+    assert first.take([more], 0, is_over=False) == Opening((0, 800), 100)
     assert first.take([more], 0, is_over=True) is None
 
 
 def test_a_first_step_like_the_others_or_shorter_has_no_startup():
-    assert FirstStep().take([rows([100] * 5)], 0, is_over=True) == Told(None, 100)
-    assert FirstStep().take([rows([125] + [100] * 5)], 0, is_over=True) == Told(None, 100)
-    assert FirstStep().take([rows([10] + [100] * 5)], 0, is_over=True) == Told(None, 100)
+    assert FirstStep().take([rows([100] * 5)], 0, is_over=True) == Opening(None, 100)
+    assert FirstStep().take([rows([125] + [100] * 5)], 0, is_over=True) == Opening(None, 100)
+    assert FirstStep().take([rows([10] + [100] * 5)], 0, is_over=True) == Opening(None, 100)
 
 
 def test_an_attempt_that_ended_soon_is_measured_by_the_one_before():
-    assert FirstStep().take([rows([900, 500])], 100, is_over=True) == Told((0, 800), 100)
-    assert FirstStep().take([rows([900, 500])], 0, is_over=True) == Told(None, 0)
+    assert FirstStep().take([rows([900, 500])], 100, is_over=True) == Opening((0, 800), 100)
+    assert FirstStep().take([rows([900, 500])], 0, is_over=True) == Opening(None, 0)
     assert FirstStep().take([], 100, is_over=True) is None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.journal.heard import MEMORY, Kept, TierSets
+from holdfast.journal.facts.controllers import TierSets
+from holdfast.journal.facts.heard import MEMORY, Kept
 
 
 def test_the_interval_is_that_of_all_saves_though_a_crash_loop_repeats_its_steps():

@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import RunClock
+from holdfast.journal.facts.source import Source
 from holdfast.journal.layout import Kind
 from holdfast.journal.reader import JournalReader, read_journal
-from holdfast.journal.source import Source
 
 # Each record can be checked by itself: its step is known from its place, and a step's start is the
 # end of the one before it.

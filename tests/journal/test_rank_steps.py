@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.facts import RestoreFact
+from holdfast.journal.facts.rank_steps import RankTrack, UnderWay
+from holdfast.journal.facts.steps import AttemptSteps
 from holdfast.journal.layout import Kind
-from holdfast.journal.rank_steps import AttemptSteps, RankTrack, UnderWay
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from rank_records import array, begin, record, restore, step

@@ -20,12 +20,12 @@ from holdfast.core.ledger.facts import (
     WaitFact,
 )
 from holdfast.errors import JournalError
-from holdfast.journal.attempt_facts import SUPERVISOR_LOST
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.facts.attempts import SUPERVISOR_LOST
+from holdfast.journal.facts.run import RunFacts
+from holdfast.journal.facts.statements import Announced
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
 from holdfast.journal.recorded import load_run
-from holdfast.journal.run_facts import RunFacts
-from holdfast.journal.statements import Announced
 from holdfast.journal.store import RunStore
 
 S = 1_000_000_000
@@ -367,7 +367,7 @@ def test_what_is_announced_is_what_was_stated_last(controller, tmp_path):
         controller.note(NoteType.FACT, {"fact": "announced", "at_ns": 9 * S, **damage})
     facts = RunFacts(tmp_path, Told())
     facts.refresh()
-    assert facts.announced == (Announced("gce at 5", 1005 * S, None),)
+    assert facts.controllers.announced == (Announced("gce at 5", 1005 * S, None),)
     assert facts.notes() == ["4 facts in the journals' text files are damaged and left out"]
 
 
@@ -376,9 +376,9 @@ def test_the_last_word_on_how_often_is_saved_counts(controller, tmp_path):
         fact = {"fact": "saving", "at_ns": at * S, "words": f"saving {words} to memory"}
         controller.note(NoteType.FACT, fact)
     facts = RunFacts(tmp_path, Told())
-    assert facts.saving is None
+    assert facts.controllers.saving is None
     facts.refresh()
-    assert facts.saving == "saving every 14 steps to memory"
+    assert facts.controllers.saving == "saving every 14 steps to memory"
     assert facts.notes() == []
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.journal.rank_steps import AttemptSteps, RankTrack
-from holdfast.journal.save_spans import SaveSpans
-from holdfast.journal.source import SpanRows
+from holdfast.journal.facts.rank_steps import ClosedSpans, RankTrack
+from holdfast.journal.facts.steps import AttemptSteps, SaveSpans
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from rank_records import array, begin, step
@@ -22,13 +21,13 @@ sys.path.pop(0)
 Span = tuple[str, int, int]
 
 
-def rows_of(spans: list[Span]) -> SpanRows:
+def rows_of(spans: list[Span]) -> ClosedSpans:
     kinds = ["data", "save"]
     columns = zip(*((kinds.index(kind), start, end) for kind, start, end in spans), strict=True)
-    return SpanRows(kinds, *(np.array(column, np.int64) for column in columns))
+    return ClosedSpans(kinds, *(np.array(column, np.int64) for column in columns))
 
 
-def spans_of(rows: SpanRows) -> list[Span]:
+def spans_of(rows: ClosedSpans) -> list[Span]:
     kinds = [rows.kinds[place] for place in rows.kind.tolist()]
     return list(zip(kinds, rows.start.tolist(), rows.end.tolist(), strict=True))
 

@@ -21,6 +21,7 @@ from holdfast.core.ledger.facts import WaitFact
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import RunClock
+from holdfast.journal.facts.source import Source
 from holdfast.journal.incidents import incident_of
 from holdfast.journal.lease import acquire
 from holdfast.journal.machines import (
@@ -29,7 +30,6 @@ from holdfast.journal.machines import (
     tell_loss,
     write_machines,
 )
-from holdfast.journal.source import Source
 from holdfast.journal.store import RunStore
 from holdfast.provision.protocol import Answer, ProviderError
 from holdfast.provision.recovery import Recovery

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
+from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import Phase
-from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import Announced, Checkpoint, Evidence, Saves
 from holdfast.report.hosts import host_rows
 from holdfast.report.overview import badput, overview

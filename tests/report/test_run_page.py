@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import WaitFact
+from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import Phase
-from holdfast.journal.rank_seen import RankSeen
 from holdfast.report.findings import (
     Announced,
     Checkpoint,

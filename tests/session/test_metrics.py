@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.metric_log import MetricLog
-from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.sidecar import SidecarWriter
 from holdfast.journal.writer import JournalWriter
 from holdfast.runs.curves import curves_of

@@ -9,8 +9,8 @@ from holdfast import __version__
 from holdfast.cli.files import write_file
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import HoldfastError
+from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.gathered import Gathered, gathered_run
-from holdfast.journal.rank_seen import RankSeen
 from holdfast.journal.recorded import Recorded
 from holdfast.report.findings import Findings
 from holdfast.report.overview import Gain, Gains, Overview, Sight, overview
@@ -38,7 +38,7 @@ def source_of(recorded: Recorded, now_ns: int, findings: Findings, store: str | 
     facts = recorded.facts
     newest = {
         name: Newest(kept.step, kept.at_ns, sets.interval_ns)
-        for name, sets in facts.tiers.items()
+        for name, sets in facts.controllers.tiers.items()
         if (kept := sets.newest) is not None
     }
     from_memory = [one.attempt for one in findings.resumed if one.from_memory]

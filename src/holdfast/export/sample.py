@@ -11,9 +11,9 @@ from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.journal.attempts import Attempts, crash_loop
-from holdfast.journal.heard import DISK, MEMORY, Kept
+from holdfast.journal.facts.heard import DISK, MEMORY, Kept
+from holdfast.journal.facts.statements import SavesStated
 from holdfast.journal.layout import Phase
-from holdfast.journal.statements import SavesStated
 from holdfast.runs.curves import Curve
 from holdfast.runs.reading import Reading
 from holdfast.runs.state import RUNNING
@@ -114,7 +114,7 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
     clock_ns = reading.now_ns
     tiers = {
         name: Tier(kept.step, _age_s(clock_ns, kept), _seconds(sets.interval_ns))
-        for name, sets in facts.tiers.items()
+        for name, sets in facts.controllers.tiers.items()
         if (kept := sets.newest) is not None
     }
     if DISK not in tiers and (newest := reading.newest_set) is not None:  # without a supervisor
@@ -125,7 +125,9 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
     newest_start = max((record.resume_step for record in records[-1:]), default=0)
     steps = max(0, (run.step or 0) - max(saved, newest_start)) if is_running else 0
     step_s = run.step_s("1h") or run.step_s() or 0.0
-    deadlines = [one.deadline_ns for one in facts.announced if one.deadline_ns is not None]
+    deadlines = [
+        one.deadline_ns for one in facts.controllers.announced if one.deadline_ns is not None
+    ]
     return Sample(
         run,
         at_s,
@@ -135,7 +137,7 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
         tiers=tiers,
         at_risk_steps=steps,
         at_risk_s=steps * step_s,
-        announced=len(facts.announced) if is_running else 0,
+        announced=len(facts.controllers.announced) if is_running else 0,
         notice_s=(min(deadlines) - clock_ns) / NS_PER_S if deadlines and is_running else None,
         since_seen_s=_since_seen_s(reading, run),
         ended=tuple(
@@ -144,7 +146,7 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
             if one.end is not None
         ),
         started_s=tuple((one.attempt, one.created_unix_ns / NS_PER_S) for one in records),
-        save_s=_save_s(facts.saves()),
+        save_s=_save_s(facts.controllers.saves()),
         records_dropped=sum(one.words.dropped for one in facts.newest_ranks()),
         alike=_alike(reading.known, now_ns) if is_running else 0,
         curves=reading.curves,
@@ -179,7 +181,7 @@ def _is_suspected(reading: Reading, since_step_s: float | None, step_s: float) -
     ranks, records = reading.recorded.facts.newest_ranks(), reading.known.records
     if since_step_s is None or not records or records[-1].end is not None:
         return False
-    told = reading.recorded.facts.suspected
+    told = reading.recorded.facts.controllers.suspected
     if told is not None and told.attempt == records[-1].attempt:
         return (reading.now_ns - told.at_ns) / NS_PER_S <= since_step_s
     if any(one.words.open_spans or not one.words.step_at_ns for one in ranks):

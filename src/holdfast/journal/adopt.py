@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.clocks import RunClock, boot_id
+from holdfast.journal.facts.source import Source
+from holdfast.journal.facts.statements import AttemptEnded
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
@@ -24,8 +26,6 @@ from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.salvage import salvage_journal, salvage_text
 from holdfast.journal.scratch import CACHE_FOLDER, owner_of
-from holdfast.journal.source import Source
-from holdfast.journal.statements import AttemptEnded
 from holdfast.journal.store import RunFolder
 
 LOST_CAUSE = "killed"

@@ -16,9 +16,9 @@ from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.facts import Fact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
-from holdfast.journal.rank_steps import Ints
+from holdfast.journal.facts.rank_steps import Ints
+from holdfast.journal.facts.statements import SavesStated
 from holdfast.journal.recorded import Recorded
-from holdfast.journal.statements import SavesStated
 
 SAVE = "save"
 
@@ -58,7 +58,7 @@ def gathered_run(recorded: Recorded, from_memory: Collection[int] = ()) -> Gathe
             f"{recorded.run_dir} holds no journal that can be read: nothing was recorded yet"
         )
     found = gathered(recorded.ledger)
-    found.saved, found.hosts = facts.saves(), facts.hosts()
+    found.saved, found.hosts = facts.controllers.saves(), facts.hosts()
     found.from_memory = frozenset(from_memory)
     return found
 

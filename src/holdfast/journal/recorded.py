@@ -26,9 +26,9 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import read_clock_pair
+from holdfast.journal.facts.rank_steps import Ints
+from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.metric_log import MetricLog
-from holdfast.journal.rank_steps import Ints
-from holdfast.journal.run_facts import RunFacts
 
 SETTLED_NS = 30_000_000_000  # what was so long ago has come home from every host
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.core.ledger.facts import Fact, NoticeFact
+from holdfast.journal.facts.rank_steps import Ints
+from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.live import live_journals
-from holdfast.journal.rank_steps import Ints
 from holdfast.journal.remote import refresh
-from holdfast.journal.run_facts import RunFacts
 from holdfast.journal.store import RunFolder
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from holdfast.core.visible import clean
-from holdfast.journal.rank_seen import RankSeen
+from holdfast.journal.facts.attempts import RankSeen
 
 ROWS = 256  # ranks that are shown: the stragglers and the silent first
 STRAGGLES = 0.05  # of a step: so much later than most, and the others wait for it

@@ -55,12 +55,12 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
         announced=_announced(recorded, account.end_ns),
-        saving=recorded.facts.saving,
+        saving=recorded.facts.controllers.saving,
         resumed=_resumed(launched),
         saves=_saves(recorded),
         compilations=_compilations(recorded),
         notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
-        program=spent_of(account, recorded.facts.ideal_step_ns).program,
+        program=spent_of(account, recorded.facts.controllers.ideal_step_ns).program,
         rolling=_rolling(recorded, account),
         curves=curves(recorded, account.end_ns),
     )
@@ -85,7 +85,7 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
 
 def _announced(recorded: Recorded, at_ns: int) -> tuple[Announced, ...]:
     """What is announced and not withdrawn, for an account that ends at that moment."""
-    told = recorded.facts.announced
+    told = recorded.facts.controllers.announced
     return tuple(Announced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
 
 
@@ -97,7 +97,7 @@ def _compilations(recorded: Recorded) -> Compilations | None:
 
 def _saves(recorded: Recorded) -> Saves | None:
     """How often was saved, by all supervisors; None: never."""
-    told = recorded.facts.saves()
+    told = recorded.facts.controllers.saves()
     saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
     return saves if saves.memory or saves.disk else None
 

@@ -16,7 +16,7 @@ from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import STEP, Level, level_of
 from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
-from holdfast.journal.rank_seen import RankSeen
+from holdfast.journal.facts.attempts import RankSeen
 from holdfast.report.advice import Advice, Condition, advice
 from holdfast.report.findings import Announced, Findings, Launched
 from holdfast.report.hosts import HostRow, host_rows

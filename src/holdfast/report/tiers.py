@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.core.ledger.step_times import StepTimes
-from holdfast.journal.heard import DISK, MEMORY
-from holdfast.journal.rank_seen import RankSeen
+from holdfast.journal.facts.attempts import RankSeen
+from holdfast.journal.facts.heard import DISK, MEMORY
 from holdfast.report.findings import Findings
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.journal.facts.rank_steps import Ints
 from holdfast.journal.metric_log import MetricLog, Values
-from holdfast.journal.rank_steps import Ints
 from holdfast.journal.recorded import Recorded
 
 Floats = npt.NDArray[np.float64]

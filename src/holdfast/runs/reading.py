@@ -117,7 +117,7 @@ class Reading:
             return None
 
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
-        ideal_ns = self.recorded.facts.ideal_step_ns
+        ideal_ns = self.recorded.facts.controllers.ideal_step_ns
         for one in total.disruptions:
             if one.attempt not in self._errors:  # an attempt that is over says nothing new
                 self._errors[one.attempt] = error_of(self.folder, one.attempt, one.cause)

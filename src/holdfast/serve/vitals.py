@@ -35,7 +35,7 @@ def vital_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Vital:
         has_saved=bool(sample.tiers) or run.saved_step is not None,
         announced=tuple(
             (one.words, None if one.deadline_ns is None else one.deadline_ns - reading.now_ns)
-            for one in reading.recorded.facts.announced
+            for one in reading.recorded.facts.controllers.announced
         ),
         seen_age_ns=seen_age_ns,
     )

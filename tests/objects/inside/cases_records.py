@@ -31,13 +31,13 @@ from holdfast.journal.attempts import create_attempt
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.control import ControlInbox, request
+from holdfast.journal.facts.source import Source
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.machine_facts import MachineFacts
 from holdfast.journal.moving import move, remove_run
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.journal.remote import refresh, remote_of
-from holdfast.journal.source import Source
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.retention import pin, read_pins
 

@@ -17,9 +17,9 @@ from typing import Any
 from holdfast.compat.ml_goodput_measurement import keys
 from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import ConfigurationError
+from holdfast.journal.facts.statements import MAX_CHIPS
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.names import shown
-from holdfast.journal.statements import MAX_CHIPS
 
 WRONG_CLOCK_S = 30.0
 """A host whose entries come so much later, or earlier, than they say has a wrong clock."""

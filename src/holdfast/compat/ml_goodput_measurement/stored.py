@@ -19,11 +19,11 @@ from holdfast.compat.ml_goodput_measurement.events import Slices
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import DATA, STARTUP
+from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.live import live_journals
-from holdfast.journal.run_facts import RunFacts
 
 if TYPE_CHECKING:
-    from holdfast.journal.rank_steps import Ints
+    from holdfast.journal.facts.rank_steps import Ints
     from holdfast.journal.store import RunFolder
 
 RECORDER: Final = "goodput-"

@@ -38,8 +38,8 @@ from holdfast.compat.ml_goodput_measurement.events import (
 )
 from holdfast.core.ledger.facts import DONE, AttemptFact, CapacityFact, SpanFact
 from holdfast.core.ledger.kinds import DATA
-from holdfast.journal.first_step import FEWEST, FirstStep
-from holdfast.journal.rank_steps import Ints, Rows
+from holdfast.journal.facts.rank_steps import Ints, Rows
+from holdfast.journal.facts.steps import FEWEST, FirstStep
 
 RESTARTED = "restarted"  # an attempt that somebody ended, and that was followed by another
 UNKNOWN = "unknown"  # … that nobody ended

@@ -7,11 +7,8 @@ memory, which is durable, what an attempt starts from, and that a hang is looked
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 
 from holdfast.journal.fields import MAX_ATTEMPT, whole
 from holdfast.journal.layout import MAX_TIME_NS
@@ -19,7 +16,6 @@ from holdfast.journal.sidecar import Payload
 
 MEMORY, DISK = "memory", "disk"
 TIERS = (MEMORY, DISK)
-RECENT = 16  # sets of a tier, for the interval between them
 
 _INPUT = b'{"event":"'
 _TELLING = tuple(
@@ -100,37 +96,3 @@ def _parse(payload: Payload, offset_ns: int) -> Told | None:
 
 def _at(payload: Payload, offset_ns: int) -> int:
     return whole(payload, "at_ns", high=MAX_TIME_NS) + offset_ns
-
-
-class TierSets:
-    """The newest sets of one tier that are on the lineage."""
-
-    def __init__(self) -> None:
-        self._sets: deque[Kept] = deque(maxlen=RECENT)
-        self._saved_ns: deque[int] = deque(maxlen=RECENT)  # those that are on no lineage too
-        self._last_step = 0
-
-    def add(self, kept: Kept) -> None:
-        """One more; told again, it counts once."""
-        if kept.step != self._last_step:
-            self._last_step = kept.step
-            self._saved_ns.append(kept.at_ns)
-        if not self._sets or kept.step > self._sets[-1].step:
-            self._sets.append(kept)
-
-    def went_back(self, step: int) -> None:
-        """Forget what is beyond."""
-        self._last_step = 0
-        while self._sets and self._sets[-1].step > step:
-            self._sets.pop()
-
-    @property
-    def newest(self) -> Kept | None:
-        """The one that a restart would use."""
-        return self._sets[-1] if self._sets else None
-
-    @property
-    def interval_ns(self) -> int | None:
-        """The median time between the last few; None: there were fewer than two."""
-        gaps = [later_ns - sooner_ns for sooner_ns, later_ns in pairwise(self._saved_ns)]
-        return round(median(gaps)) if gaps else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ import numpy as np
 
 from holdfast.core.save.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
+from holdfast.journal.facts.heard import Told, may_tell, parse_input
+from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, RankTrack
+from holdfast.journal.facts.statements import Statement, parse_statement
 from holdfast.journal.fields import printable
-from holdfast.journal.heard import Told, may_tell, parse_input
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
     FIRST_CUSTOM_SPAN,
@@ -25,15 +28,19 @@ from holdfast.journal.layout import (
     Kind,
     NoteType,
 )
-from holdfast.journal.rank_steps import Ints, RankTrack
 from holdfast.journal.reader import JournalReader, Records, argument
 from holdfast.journal.sidecar import Payload, sidecar_path
-from holdfast.journal.statements import Statement, parse_statement
-from holdfast.journal.touched import Touched
 
 # An open or failed restore is time before the first step, or between steps; the RESTORE record
 # counts what was read.
 _NOT_COUNTED = SPAN_KINDS.index("restore")
+# Two writes within one tick of the file system's clock look like one, and what is written through a
+# map shows in a file's times only after a while.
+_SETTLED_NS = 60_000_000_000
+
+
+Place = tuple[int, str]
+"""Of a journal among those of its run: see `Source.place`."""
 
 
 class _Line(NamedTuple):
@@ -41,15 +48,6 @@ class _Line(NamedTuple):
 
     number: int
     offset: int
-
-
-class SpanRows(NamedTuple):
-    """Closed spans; `kind` holds positions in `kinds`, times are ns on the run-wide clock."""
-
-    kinds: list[str]
-    kind: Ints
-    start: Ints
-    end: Ints
 
 
 @dataclass(slots=True)
@@ -62,7 +60,7 @@ class News:
     records: int = 0
     told: list[Told] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    spans: list[SpanRows] = field(default_factory=list)
+    spans: list[ClosedSpans] = field(default_factory=list)
     seen_ns: list[Ints] = field(default_factory=list)
 
 
@@ -114,7 +112,7 @@ class Source:
         self._touched = Touched(self.path, sidecar_path(self.path))
 
     @property
-    def place(self) -> tuple[int, str]:
+    def place(self) -> Place:
         """Its place among the journals of its run: where they contradict, the last one counts."""
         return (-1 if self.track is None else self.identity.attempt), self.home.name
 
@@ -227,14 +225,14 @@ class Source:
             news.seen_ns.append(seen_ns)
             self.seen_ns = max(self.seen_ns, int(seen_ns.max()))
 
-    def _spans(self, spans: Records, offset_ns: int) -> SpanRows:
+    def _spans(self, spans: Records, offset_ns: int) -> ClosedSpans:
         ids = argument(spans)
         if (ids == _NOT_COUNTED).any():
             spans, ids = spans[ids != _NOT_COUNTED], ids[ids != _NOT_COUNTED]
         known, kind = np.unique(ids, return_inverse=True)
         end = spans["time"] + offset_ns
         start = np.minimum(spans["value"] + offset_ns, end)
-        return SpanRows([self._span_name(number) for number in known.tolist()], kind, start, end)
+        return ClosedSpans([self._span_name(number) for number in known.tolist()], kind, start, end)
 
     def _span_name(self, kind: int) -> str:
         if kind not in self._span_names:
@@ -280,3 +278,31 @@ def _sound(records: Records) -> Records:
         return records
     low = (time >= 0) & (value >= 0) & (step >= 0)
     return records[low & (time <= MAX_TIME_NS) & (value <= MAX_TIME_NS) & (step <= MAX_STEP)]
+
+
+class Touched:
+    """Whether files may have changed since the last look; a look costs less than a reading.
+
+    By their sizes, times and inodes; or folders, whose times tell of new names.
+    """
+
+    __slots__ = ("_looked", "_paths")
+
+    def __init__(self, *paths: Path) -> None:
+        """Nothing is looked at yet."""
+        self._paths = paths
+        self._looked: tuple[tuple[int, ...], ...] | None = None
+
+    def again(self) -> bool:
+        """Look: whether any of them may have changed since the last look. The first is True."""
+        before, self._looked = self._looked, tuple(map(_look, self._paths))
+        newest_ns = max(look[0] for look in self._looked)
+        return self._looked != before or time.time_ns() - newest_ns < _SETTLED_NS
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    try:
+        info = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of some thousand files
+    except OSError:
+        return (0,)
+    return info.st_mtime_ns, info.st_size, info.st_ino

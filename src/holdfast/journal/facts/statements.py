@@ -114,11 +114,9 @@ class BackingOff:
     until_ns: int | None
 
 
-Statement = (
+AttemptStated = AttemptStarted | AttemptEnded | AttemptLost
+OtherStated = (
     RunStated
-    | AttemptStarted
-    | AttemptEnded
-    | AttemptLost
     | RunEnded
     | SavingStated
     | SavesStated
@@ -129,6 +127,7 @@ Statement = (
     | CapacityFact
     | AnnouncedStated
 )
+Statement = AttemptStated | OtherStated
 
 
 def _events(payload: Payload, offset_ns: int) -> Iterator[Announced]:

@@ -1,8 +1,6 @@
-"""From ranks' records to the run's steps: vectorised, and fed a piece at a time.
+"""From one rank's records to its steps: vectorised, and fed a piece at a time.
 
-Each rank's track is cut into parts: a restore and the steps after it. A step of the run is complete
-when all ranks have completed it; it ends with the slowest and starts with the first of them, but
-not before the run's last step was over.
+A rank's track is cut into parts: a restore and the steps after it.
 """
 
 from __future__ import annotations
@@ -20,13 +18,11 @@ from holdfast.journal.reader import Records
 
 Ints = npt.NDArray[np.int64]
 
-_NO_INTS: Ints = np.empty(0, np.int64)
+NO_INTS: Ints = np.empty(0, np.int64)
 # Steps that nobody recorded are made up between those that somebody did, but not without measure:
 # a damaged number would cost more memory than there is. In all, so many and so many a record.
 _BRIDGED_ALWAYS = 1 << 16
 _BRIDGED_PER_RECORD = 8
-# A save is told right after the step that it follows; a poll may come between the two.
-_LEADS_KEPT = 256
 
 
 class Rows(NamedTuple):
@@ -41,9 +37,11 @@ class Rows(NamedTuple):
         return Rows(self.step[first:last], self.start[first:last], self.end[first:last])
 
 
-class Lead(NamedTuple):
-    """When one rank had completed a step, and when the run had: times in ns, in order."""
+class ClosedSpans(NamedTuple):
+    """Spans that have ended; `kind` holds positions in `kinds`, times as in Rows."""
 
+    kinds: list[str]
+    kind: Ints
     start: Ints
     end: Ints
 
@@ -60,7 +58,7 @@ def joined(pieces: Sequence[Rows]) -> Rows:
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
-        return Rows(_NO_INTS, _NO_INTS, _NO_INTS)
+        return Rows(NO_INTS, NO_INTS, NO_INTS)
     return Rows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
@@ -216,8 +214,8 @@ class RankTrack:
         if not self._reports:
             self._took = True
             return rows
-        steps = np.concatenate([_NO_INTS, *(step for step, _ in part.completions)])
-        times = np.concatenate([_NO_INTS, *(time for _, time in part.completions)])
+        steps = np.concatenate([NO_INTS, *(step for step, _ in part.completions)])
+        times = np.concatenate([NO_INTS, *(time for _, time in part.completions)])
         done = int(np.searchsorted(rows.step, steps.max(), "right")) if len(steps) else 0
         if done < len(rows.step):
             part.pieces = [rows.cut(done)]
@@ -267,158 +265,3 @@ def _completed(rows: Rows, steps: Ints, times: Ints, before_ns: int) -> Rows:
     start = np.maximum(rows.start, before_ns)
     np.maximum(start[1:], end[:-1], out=start[1:])
     return Rows(rows.step, np.minimum(start, end), end)
-
-
-class AttemptSteps:
-    """All ranks of one attempt: gives the steps and restores of the run."""
-
-    def __init__(self) -> None:
-        self.tracks: list[RankTrack] = []
-        self._gave = False
-        self._part = 0
-        self.last_end_ns = 0  # of the newest step that was given
-        self._waiting: list[Rows] = []  # per rank: completed, but not by all
-        self._leads: list[list[Lead]] = []  # per rank
-        self._restore: RestoreFact | None = None  # of this part, as given
-        self._restore_changed = False
-
-    @property
-    def has_given(self) -> bool:
-        """Something was given: another rank now would change it."""
-        return self._gave or self._part > 0
-
-    @property
-    def is_wrong(self) -> bool:
-        """Something that was given is no longer what would be."""
-        return self._restore_changed or any(track.is_wrong for track in self.tracks)
-
-    def add(self, track: RankTrack) -> None:
-        """One more rank."""
-        self.tracks.append(track)
-        self._waiting.append(joined(()))
-        self._leads.append([])
-
-    def leads(self, number: int) -> Lead:
-        """When the `number`-th rank was ahead of the run, as far as that may still matter."""
-        pieces = [Lead(_NO_INTS, _NO_INTS), *self._leads[number]]
-        lead = Lead(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-        self._leads[number] = [lead]
-        return lead
-
-    def is_judged(self, number: int, at_ns: Ints) -> npt.NDArray[np.bool_]:
-        """Whether the run has got as far as that rank had at these moments."""
-        waiting = self._waiting[number].end
-        first_ns = int(waiting[0]) if len(waiting) else None
-        is_known = at_ns < self.last_end_ns
-        return is_known if first_ns is None else is_known & (at_ns < first_ns)
-
-    def forget_leads(self) -> None:
-        """What was told until now was told with them: only the last may matter again."""
-        for number in range(len(self.tracks)):
-            start, end = self.leads(number)
-            kept = Lead(start[-_LEADS_KEPT:].copy(), end[-_LEADS_KEPT:].copy())
-            self._leads[number] = [kept]
-
-    def take(self) -> tuple[list[RestoreFact], list[Rows]]:
-        """Restores and steps that all ranks have completed since the last call."""
-        restores: list[RestoreFact] = []
-        steps: list[Rows] = []
-        while True:
-            if (restore := self._take_restore()) is not None:
-                restores.append(restore)
-            rows = self._take_rows()
-            if len(rows.step):
-                self._gave = True
-                self.last_end_ns = int(rows.end[-1])
-                steps.append(rows)
-            if not self.tracks or not all(track.parts[self._part].over for track in self.tracks):
-                return restores, steps
-            self._waiting = [joined(()) for _ in self.tracks]
-            self._part += 1
-            self._restore = None
-
-    def under_way(self) -> UnderWay | None:
-        """The step of the run that had begun and is not complete."""
-        known: list[UnderWay] = []
-        for track, waiting in zip(self.tracks, self._waiting, strict=True):
-            if len(waiting.step):
-                known.append(UnderWay(int(waiting.step[0]), int(waiting.start[0])))
-            elif len(track.parts) > self._part:
-                known += [u for u in [track.under_way(self._part)] if u is not None]
-        if not known:
-            return None
-        first = min(known)
-        return UnderWay(first.step, max(min(u.start_ns for u in known), self.last_end_ns))
-
-    def _take_restore(self) -> RestoreFact | None:
-        given, known = self._restore, self._common_restore()
-        if given is not None:
-            self._restore_changed = self._restore_changed or known != given
-            return None
-        self._restore = known
-        return known
-
-    def _common_restore(self) -> RestoreFact | None:
-        restores = [track.parts[self._part].restore for track in self.tracks]
-        known = [restore for restore in restores if restore is not None]
-        if not known or len(known) < len(restores):
-            return None
-        return RestoreFact(
-            known[0].attempt,
-            min(restore.start_ns for restore in known),
-            max(restore.end_ns for restore in known),
-            min(restore.step for restore in known),
-            max((one.source for one in known if one.source is not None), default=None),
-        )
-
-    def _take_rows(self) -> Rows:
-        if len(self.tracks) == 1:
-            return self.tracks[0].take(self._part)
-        for i, track in enumerate(self.tracks):
-            new = track.take(self._part)
-            if len(new.step):
-                self._waiting[i] = joined([w for w in (self._waiting[i], new) if len(w.step)])
-        if not self.tracks or not all(len(rows.step) for rows in self._waiting):
-            return joined(())
-        common = self._waiting[0].step
-        for rows in self._waiting[1:]:
-            common = _both(common, rows.step)
-        if not len(common):
-            return joined(())
-        aligned = [_select(rows, common) for rows in self._waiting]
-        last = int(common[-1])
-        self._waiting = [
-            rows.cut(int(np.searchsorted(rows.step, last, "right"))) for rows in self._waiting
-        ]
-        end = aligned[0].end.copy()
-        start = aligned[0].start.copy()
-        for rows in aligned[1:]:
-            np.maximum(end, rows.end, out=end)
-            np.minimum(start, rows.start, out=start)
-        np.maximum(end, self.last_end_ns, out=end)
-        np.maximum.accumulate(end, out=end)
-        for leads, rows in zip(self._leads, aligned, strict=True):
-            leads.append(Lead(rows.end, end))
-        np.maximum(start[1:], end[:-1], out=start[1:])
-        start[0] = max(int(start[0]), self.last_end_ns)
-        return Rows(common, np.minimum(start, end), end)
-
-
-def _is_range(steps: Ints) -> bool:
-    return int(steps[-1]) - int(steps[0]) + 1 == len(steps)
-
-
-def _both(left: Ints, right: Ints) -> Ints:
-    """Steps in both; each is increasing, and nearly always without a gap."""
-    if len(left) and _is_range(left) and _is_range(right):
-        first, last = max(left[0], right[0]), min(left[-1], right[-1])
-        return left[int(first - left[0]) : max(0, int(last - left[0]) + 1)]
-    return np.intersect1d(left, right, assume_unique=True)
-
-
-def _select(rows: Rows, steps: Ints) -> Rows:
-    first = int(np.searchsorted(rows.step, steps[0]))
-    if _is_range(rows.step) and _is_range(steps):
-        return rows.cut(first, first + len(steps))
-    at = np.searchsorted(rows.step, steps)
-    return Rows(rows.step[at], rows.start[at], rows.end[at])

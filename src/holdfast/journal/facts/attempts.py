@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import ATTEMPT_FILE, END_FILE, launched_and_ended
-from holdfast.journal.first_step import FirstStep
-from holdfast.journal.rank_steps import AttemptSteps, UnderWay
-from holdfast.journal.save_spans import SaveSpans
-from holdfast.journal.signs import Signs
-from holdfast.journal.source import Source
-from holdfast.journal.touched import Touched
+from holdfast.journal.facts.rank_steps import Ints, UnderWay
+from holdfast.journal.facts.source import Place, Source, Touched
+from holdfast.journal.facts.statements import (
+    AttemptEnded,
+    AttemptLost,
+    AttemptStarted,
+    AttemptStated,
+)
+from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
+from holdfast.journal.layout import Phase
+
+_SPACING_NS = 20_000_000_000  # of signs of life
 
 SUPERVISOR_LOST = "supervisor_lost"
 """Cause of an attempt that nobody was left to record the end of."""
 
 Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
 """What is open: (kind, start) of spans, and the step under way."""
-
-
-Place = tuple[int, str]
-"""Of the journal that says something: see `Source.place`."""
 
 
 class Proof(NamedTuple):
@@ -36,7 +42,7 @@ class Proof(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt:
+class KnownAttempt:
     """What the journals say of one attempt, and what the sink was told of it."""
 
     number: int
@@ -87,34 +93,48 @@ class Attempt:
         return spans, None if is_proven else step
 
 
-class Attempts:
+class KnownAttempts:
     """The attempts of a run, each made when it is first heard of."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` holds the attempts' records."""
         self._folder = folder
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, KnownAttempt] = {}
         self.newest = 0  # its number; 0 when there is none
 
-    def of(self, number: int) -> Attempt:
+    def of(self, number: int) -> KnownAttempt:
         """The attempt of that number."""
         known = self._attempts.get(number)
         if known is None:
-            known = self._attempts[number] = Attempt(number)
+            known = self._attempts[number] = KnownAttempt(number)
             self.newest = max(self.newest, number)
         return known
 
-    def before(self, attempt: Attempt) -> Attempt | None:
+    def take(self, place: Place, one: AttemptStated) -> None:
+        """What the journal of that place states of an attempt; where two contradict, the last."""
+        attempt = self.of(one.attempt)
+        match one:
+            case AttemptStarted():
+                if attempt.started is None or place >= attempt.started[0]:
+                    attempt.started = place, one.at_ns
+            case AttemptEnded():
+                if attempt.ended is None or place >= attempt.ended[0]:
+                    attempt.ended = place, one.at_ns, one.cause
+            case AttemptLost():
+                lost = (one.at_ns, place, one.cause)
+                attempt.lost = min(attempt.lost or lost, lost)  # who found it first
+
+    def before(self, attempt: KnownAttempt) -> KnownAttempt | None:
         """The one before it, if it was heard of."""
         return self._attempts.get(attempt.number - 1)
 
-    def typical_before(self, attempt: Attempt) -> int:
+    def typical_before(self, attempt: KnownAttempt) -> int:
         """How long a step took in the attempt before, in ns; 0: nobody knows."""
         before = self.before(attempt)
         told = None if before is None else before.first_step.told
         return told.typical_ns if told is not None else 0
 
-    def in_order(self) -> list[Attempt]:
+    def in_order(self) -> list[KnownAttempt]:
         """All of them, the oldest first."""
         return [self._attempts[number] for number in sorted(self._attempts)]
 
@@ -139,7 +159,7 @@ class Attempts:
                 found[donor.number] = Proof(step.step, step.start_ns, end_ns)
         return found
 
-    def _typical_near(self, attempt: Attempt) -> int:
+    def _typical_near(self, attempt: KnownAttempt) -> int:
         """How long a step took in it or near it, in ns; 0: nobody knows."""
         before = range(attempt.number, -1, -1)
         for number in itertools.chain(before, range(attempt.number + 1, self.newest + 1)):
@@ -153,9 +173,9 @@ class Attempts:
         """What the sink knows of each."""
         return [one.told for one in self._attempts.values() if one.told is not None]
 
-    def with_starts(self) -> list[tuple[Attempt, int | None, int | None]]:
+    def with_starts(self) -> list[tuple[KnownAttempt, int | None, int | None]]:
         """Each attempt with when it began, and when the next one did, the oldest first."""
-        found: list[tuple[Attempt, int | None, int | None]] = []
+        found: list[tuple[KnownAttempt, int | None, int | None]] = []
         next_ns: int | None = None
         for attempt in reversed(self.in_order()):
             start_ns = self._start_ns(attempt)
@@ -163,7 +183,7 @@ class Attempts:
             next_ns = next_ns if start_ns is None else start_ns
         return found[::-1]
 
-    def _start_ns(self, attempt: Attempt) -> int | None:
+    def _start_ns(self, attempt: KnownAttempt) -> int | None:
         """When an attempt began: not while the one before it ran, though its ranks may have."""
         if attempt.started is not None:
             return attempt.started[1]
@@ -175,7 +195,7 @@ class Attempts:
             return start_ns
         return max(start_ns, before.ended[1])
 
-    def _stillborn(self, attempt: Attempt) -> tuple[int | None, str | None]:
+    def _stillborn(self, attempt: KnownAttempt) -> tuple[int | None, str | None]:
         """An attempt that left no journal was over before its first process could say anything.
 
         Its record is all there is. The newest may yet be launched, while it has no end.
@@ -192,7 +212,7 @@ class Attempts:
         return created_ns, cause
 
     def fact(
-        self, attempt: Attempt, start_ns: int | None, next_ns: int | None, signs: Signs
+        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, signs: Signs
     ) -> AttemptFact | None:
         """When it began and ended, and of what; None while it is about to be launched.
 
@@ -220,11 +240,113 @@ class Attempts:
         return AttemptFact(attempt.number, start_ns, end_ns, cause)
 
 
-def _lost_to(attempt: Attempt) -> str:
+def _lost_to(attempt: KnownAttempt) -> str:
     return SUPERVISOR_LOST if attempt.lost is None else attempt.lost[2]
 
 
-def _over_ns(attempt: Attempt, next_ns: int | None) -> int | None:
+def _over_ns(attempt: KnownAttempt, next_ns: int | None) -> int | None:
     """When an attempt that has no end was over at the latest; None: it may still run."""
     lost_ns = None if attempt.lost is None else attempt.lost[0]
     return min((at_ns for at_ns in (next_ns, lost_ns) if at_ns is not None), default=None)
+
+
+class Signs:
+    """Signs of life of a supervisor, thinned: of so many in a minute, few say as much.
+
+    The first and the last of each 20 s are kept, in whatever order and pieces they come.
+
+    A pause of a minute shows where it did, at whatever moment one asks.
+    """
+
+    def __init__(self) -> None:
+        self._cells: list[int] = []
+        self._kept: dict[int, tuple[int, int]] = {}
+
+    def add(self, at_ns: Ints) -> list[int]:
+        """Take some; gives those that are kept and were not."""
+        if not len(at_ns):
+            return []
+        at_ns = np.sort(at_ns)
+        begins = np.flatnonzero(np.diff(at_ns // _SPACING_NS, prepend=-1))
+        first, last = at_ns[begins], at_ns[np.append(begins[1:], len(at_ns)) - 1]
+        news: list[int] = []
+        for low, high in zip(first.tolist(), last.tolist(), strict=True):
+            cell = low // _SPACING_NS
+            known = self._kept.get(cell)
+            if known is None:
+                insort(self._cells, cell)
+                kept = (low, high)
+            else:
+                kept = (min(low, known[0]), max(high, known[1]))
+            self._kept[cell] = kept
+            news += sorted({*kept} - {*(known or ())})
+        return news
+
+    def last(self, until_ns: int | None = None) -> int:
+        """The last one, or the last up to a moment; 0: there is none."""
+        at = len(self._cells)
+        if until_ns is not None:
+            at = bisect_right(self._cells, until_ns // _SPACING_NS)
+        for cell in reversed(self._cells[max(0, at - 2) : at]):
+            for at_ns in reversed(self._kept[cell]):
+                if until_ns is None or at_ns <= until_ns:
+                    return at_ns
+        return 0
+
+
+class RankSeen(NamedTuple):
+    """A rank of the newest attempt, as its journal shows it: how far it is, and when it moved.
+
+    Times are ns on the run's clock; None: never.
+
+    `step` is the last one dispatched, `complete` the last known complete on the device (0: it does
+    not say). `ahead_ns`: how long before the run's slowest rank it completed its steps, on average
+    of the last `compared` ones. `copied` and `saved`: the steps of its newest copy to memory, and
+    of the newest set that is durable as a whole. `blocked_ns`, `took_ns`: its last save, of the
+    training's time and from order to durable.
+    """
+
+    attempt: int
+    host: str
+    rank: int
+    phase: Phase
+    step: int
+    step_ns: int | None
+    complete: int
+    complete_ns: int | None
+    alive_ns: int
+    ahead_ns: int
+    compared: int
+    copied: int
+    saved: int
+    blocked_ns: int
+    took_ns: int
+    errors: int
+
+
+def ranks_of(attempt: KnownAttempt) -> Iterator[RankSeen]:
+    """Those that left a journal, by their numbers."""
+    for number, source in sorted(
+        enumerate(attempt.sources), key=lambda pair: pair[1].identity.rank
+    ):
+        words, offset_ns = source.words, source.offset_ns
+        lead = attempt.steps.leads(number)
+        compared = len(lead.start)
+        yield RankSeen(
+            attempt=attempt.number,
+            host=source.identity.host,
+            rank=source.identity.rank,
+            phase=words.phase,
+            step=words.step,
+            step_ns=words.step_at_ns + offset_ns if words.step_at_ns else None,
+            complete=words.complete,
+            complete_ns=words.complete_at_ns + offset_ns if words.complete_at_ns else None,
+            alive_ns=source.alive_ns(),
+            ahead_ns=round(float((lead.end - lead.start).mean())) if compared else 0,
+            compared=compared,
+            copied=words.snap.step,
+            saved=max(words.committed, words.watermark),
+            blocked_ns=words.save_blocked_ns,
+            took_ns=words.save_total_ns,
+            errors=words.errors,
+        )

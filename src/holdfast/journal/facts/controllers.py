@@ -1,0 +1,206 @@
+"""What the controllers of a run have stated, put together: of several that contradict, the last.
+
+A run has one after the other; beside them those that look after its machines keep journals, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
+from holdfast.core.ledger.kinds import BACKOFF
+from holdfast.journal.facts.heard import TIERS, Kept, Suspected, Told, WentBack
+from holdfast.journal.facts.source import Place, Source
+from holdfast.journal.facts.statements import (
+    Announced,
+    AnnouncedStated,
+    BackingOff,
+    OtherStated,
+    RunEnded,
+    RunStated,
+    SavesStated,
+    SavingStated,
+)
+
+_RECENT = 16  # sets of a tier, for the interval between them
+
+
+class Controllers:
+    """Takes what they state; gives facts, and what else is known by them."""
+
+    def __init__(self) -> None:
+        self.tiers = {name: TierSets() for name in TIERS}
+        self.suspected: Suspected | None = None
+        """The last time that ranks seemed to hang."""
+        self.is_wrong = False
+        """Something came late that belongs before what was told."""
+        self._families: dict[str, list[Source]] = {}  # by what they looked after, in order
+        self._heard: dict[str, Place] = {}  # the last of them that said anything
+        self._stated: dict[Place, RunStated] = {}
+        self._requested_ns: list[int] = []
+        self._ended_ns: list[int] = []
+        self._saving: tuple[int, Place, SavingStated] | None = None
+        self._announced: tuple[int, Place, AnnouncedStated] | None = None
+        self._backing_off: dict[int, tuple[Source, BackingOff]] = {}  # of unknown end, by start
+        self._told_waits: dict[int, WaitFact] = {}  # what was told of those
+        self._saves: dict[Path, SavesStated] = {}  # by journal
+
+    # --- Their journals -----------------------------------------------------------------------
+
+    def add(self, source: Source) -> None:
+        """One more journal."""
+        family = self._families.setdefault(_family(source), [])
+        family.append(source)
+        family.sort(key=lambda one: one.place)
+
+    def newest(self, count: int) -> Iterator[Source]:
+        """The last so many of each family."""
+        for family in self._families.values():
+            yield from family[-count:]
+
+    def hear(self, source: Source, told: Iterable[Told]) -> None:
+        """What inputs of the controllers' machine tell; before `take` of what came with them."""
+        family = _family(source)
+        self.is_wrong = self.is_wrong or source.place < self._heard.get(family, source.place)
+        self._heard[family] = source.place
+        for one in told:
+            if isinstance(one, Kept):
+                self.tiers[one.tier].add(one)
+            elif isinstance(one, WentBack):
+                for sets in self.tiers.values():
+                    sets.went_back(one.step)
+            else:
+                self.suspected = one
+
+    def take(self, source: Source, statement: OtherStated) -> Iterator[Fact]:
+        """The facts that a statement is by itself."""
+        place = source.place
+        match statement:
+            case SavesStated():
+                self._saves[source.home] = statement
+            case RunStated():
+                self._stated[place] = statement
+                self._requested_ns.append(statement.requested_ns)
+            case RunEnded(at_ns):
+                self._ended_ns.append(at_ns)
+            case AnnouncedStated(at_ns):
+                if self._announced is None or (at_ns, place) >= self._announced[:2]:
+                    self._announced = at_ns, place, statement
+            case SavingStated(at_ns):
+                if self._saving is None or (at_ns, place) >= self._saving[:2]:
+                    self._saving = at_ns, place, statement
+            case BackingOff(start_ns):
+                self._backing_off[start_ns] = source, statement
+                self._told_waits.pop(start_ns, None)
+            case _:
+                if isinstance(statement, WaitFact) and statement.kind == BACKOFF:
+                    self._backing_off.pop(statement.start_ns, None)
+                yield statement
+
+    # --- What follows -------------------------------------------------------------------------
+
+    def back_offs(self) -> Iterator[WaitFact]:
+        """Waits whose end nobody has told: as long as planned, or as their supervisors lived.
+
+        Of one that told no plan, and may be alive, until the next attempt begins.
+        """
+        for start_ns, (source, wait) in self._backing_off.items():
+            is_last = source.track is not None or source is self._families[_family(source)][-1]
+            until_ns = wait.until_ns
+            end_ns = None
+            if until_ns is not None or not is_last:
+                end_ns = max(start_ns, until_ns or start_ns, source.seen_ns)
+            fact = WaitFact(BACKOFF, start_ns, end_ns)
+            if fact != self._told_waits.get(start_ns):
+                self._told_waits[start_ns] = fact
+                yield fact
+
+    def run_fact(self, attempts: list[AttemptFact], name: str) -> RunFact | None:
+        """The run, of which these attempts are known; `name`: if nobody stated one."""
+        starts = [fact.start_ns for fact in attempts]
+        if not self._stated and not starts:
+            return None
+        last_start_ns = max(starts, default=0)
+        ended = [at_ns for at_ns in self._ended_ns if at_ns >= last_start_ns]
+        ended_ns = None
+        if ended and all(fact.end_ns is not None for fact in attempts):
+            ends = (fact.end_ns for fact in attempts if fact.end_ns is not None)
+            ended_ns = max([*ended, *ends])
+        newest = self._newest_stated()
+        if newest is None:
+            return RunFact(name, min(starts), ended_ns, 1)
+        requested_ns = min([*self._requested_ns, *starts])
+        return RunFact(newest.name, requested_ns, ended_ns, newest.chips)
+
+    @property
+    def saving(self) -> str | None:
+        """How often is saved to which tier, and why, as last decided; None: nobody said."""
+        return None if self._saving is None else self._saving[-1].words or None
+
+    @property
+    def announced(self) -> tuple[Announced, ...]:
+        """What sources of notices tell, as last stated."""
+        return () if self._announced is None else self._announced[-1].events
+
+    @property
+    def ideal_step_ns(self) -> int:
+        """What a step should take, as last declared; 0: nobody said."""
+        newest = self._newest_stated()
+        return 0 if newest is None else newest.ideal_step_ns
+
+    def saves(self) -> SavesStated:
+        """All saves of the run, by all its supervisors."""
+        told = self._saves.values()
+        return SavesStated(
+            memory=sum(one.memory for one in told),
+            memory_blocked_ns=sum(one.memory_blocked_ns for one in told),
+            disk=sum(one.disk for one in told),
+            drains=sum(one.drains for one in told),
+            drained_ns=sum(one.drained_ns for one in told),
+        )
+
+    def _newest_stated(self) -> RunStated | None:
+        return self._stated[max(self._stated)] if self._stated else None
+
+
+def _family(source: Source) -> str:
+    """What the controller of a journal looks after: the run, or its machines."""
+    return source.home.name.partition("-")[0]
+
+
+class TierSets:
+    """The newest sets of one tier that are on the lineage."""
+
+    def __init__(self) -> None:
+        self._sets: deque[Kept] = deque(maxlen=_RECENT)
+        self._saved_ns: deque[int] = deque(maxlen=_RECENT)  # those that are on no lineage too
+        self._last_step = 0
+
+    def add(self, kept: Kept) -> None:
+        """One more; told again, it counts once."""
+        if kept.step != self._last_step:
+            self._last_step = kept.step
+            self._saved_ns.append(kept.at_ns)
+        if not self._sets or kept.step > self._sets[-1].step:
+            self._sets.append(kept)
+
+    def went_back(self, step: int) -> None:
+        """Forget what is beyond."""
+        self._last_step = 0
+        while self._sets and self._sets[-1].step > step:
+            self._sets.pop()
+
+    @property
+    def newest(self) -> Kept | None:
+        """The one that a restart would use."""
+        return self._sets[-1] if self._sets else None
+
+    @property
+    def interval_ns(self) -> int | None:
+        """The median time between the last few; None: there were fewer than two."""
+        gaps = [later_ns - sooner_ns for sooner_ns, later_ns in pairwise(self._saved_ns)]
+        return round(median(gaps)) if gaps else None
