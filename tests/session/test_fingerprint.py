@@ -18,34 +18,44 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.session import fingerprint as fingerprints
 from holdfast.session import own_code
 from holdfast.session.fingerprint import Fingerprint
 from holdfast.session.own_code import UnfathomableError, stamps_of
 
 NAME = "fingerprinted_step"
+TESTS = Path(__file__).parents[1]
 Digest = Callable[..., str]
 
 
 def of_value(value: object) -> str:
-    """The digest of one value: what it says is not to be said of a whole process."""
+    """The digest of one value, without the files of the user's modules: here, all tests'."""
     fingerprint = Fingerprint()
     fingerprint.add(value, "it")
-    return fingerprint.hexdigest()
+    with mock.patch.object(fingerprints, "own_modules", return_value=()):
+        return fingerprint.hexdigest()
 
 
 @pytest.fixture
-def digest(tmp_path: Path) -> Iterator[Digest]:
+def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Digest]:
     """`digest(source)`: of the function `step` of a user's module of that source.
 
     `beside`: other modules of the user's, which it imports; `describe` as Fingerprint's.
     """
     loaded: list[str] = []
+    everybody = own_code.own_modules
+
+    def theirs() -> list[tuple[str, Path]]:
+        return [(name, path) for name, path in everybody() if TESTS not in path.parents]
+
+    monkeypatch.setattr(fingerprints, "own_modules", theirs)  # the tests' modules are many
 
     def load(name: str, source: str) -> Any:
         path = tmp_path / f"{name}.py"
