@@ -71,6 +71,17 @@ def test_a_restart_that_lost_no_step(tmp_path: Path) -> None:
     assert [one.seconds for one in found.reasons] == [pytest.approx(600.0), None]
 
 
+def test_a_log_may_tell_its_times_in_any_zone(tmp_path: Path) -> None:
+    entries = [logged(entry) for entry in PLANNED]
+    for entry in entries:
+        at = datetime.datetime.fromisoformat(entry["timestamp"])
+        zone = datetime.timezone(datetime.timedelta(hours=2))
+        entry["receiveTimestamp"] = at.astimezone(zone).isoformat()
+    found = reaccount.reaccount(write(tmp_path, entries))
+    assert found.now.goodput == pytest.approx(62.5)
+    assert not [one for one in found.reasons if "clock" in one.words]
+
+
 def test_a_clock_that_is_behind_is_told_by_the_log(tmp_path: Path) -> None:
     first, second = PLANNED[:51], PLANNED[51:]
     late = [

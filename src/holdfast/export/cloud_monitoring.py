@@ -15,7 +15,14 @@ from holdfast.export.asked import Gcp
 from holdfast.export.familiar import badput_by_type, percent_of
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
-from holdfast.export.time_series import Point, Sender, resource_labels, series_of
+from holdfast.export.time_series import (
+    Point,
+    Sender,
+    cumulative,
+    interval,
+    resource_labels,
+    series_of,
+)
 
 GOODPUT_SOURCE = "TOTAL"
 EVERY_S, LEAST_S = 60.0, 10.0  # the API takes a point of a series no more often than each 5 s
@@ -54,25 +61,19 @@ def points(sample: Sample, accelerator: str) -> Iterator[Point]:
     elapsed_s = sample.elapsed_s()
     if not elapsed_s:
         return
-    base = {"accelerator_type": accelerator}
-    cumulative = {**base, "window_type": "cumulative"}
-    source = {"goodput_source": GOODPUT_SOURCE}
-    yield Point("goodput_time", {**source, **base}, sample.productive_s())
-    for kind, seconds in badput_by_type(sample).items():
-        yield Point("badput_time", {"badput_source": kind, **base}, seconds)
-    yield Point("disruptions", cumulative, len(sample.run.spent().losses))
-    yield Point("max_productive_steps", base, sample.run.step or 0)
-    yield Point("total_elapsed_time", cumulative, elapsed_s)
-    step_s = sample.run.step_s()
-    if step_s is not None:
-        yield Point("performance", {}, step_s)
+    labels = {"accelerator_type": accelerator}
+    yield from cumulative(
+        labels,
+        {GOODPUT_SOURCE: sample.productive_s()},
+        badput_by_type(sample),
+        len(sample.run.spent().losses),
+        sample.run.step or 0,
+        elapsed_s,
+        sample.run.step_s(),
+    )
     for window, size_s in ROLLING_S.items():
-        within_s = sample.elapsed_s(window)
-        if not within_s:
-            continue
-        sized = {**base, "rolling_window_size": str(size_s)}
-        share = percent_of(sample.productive_s(window), within_s)
-        yield Point("interval_goodput", {**source, **sized}, share)
-        for kind, seconds in badput_by_type(sample, window).items():
-            share = percent_of(seconds, within_s)
-            yield Point("interval_badput", {"badput_source": kind, **sized}, share)
+        if within_s := sample.elapsed_s(window):
+            goodput = {GOODPUT_SOURCE: percent_of(sample.productive_s(window), within_s)}
+            lost = badput_by_type(sample, window).items()
+            badput = {kind: percent_of(seconds, within_s) for kind, seconds in lost}
+            yield from interval(labels, size_s, goodput, badput)

@@ -2,15 +2,18 @@
 
 That library tells fewer kinds of lost time apart, and does not see the wait for the first resources
 at all: it counts like later ones here, so that goodput and badput still add up to all time. The
-types are those of `holdfast.compat.ml_goodput_measurement`, and a test holds the two equal.
+types are those of `holdfast.compat.ml_goodput_measurement`, which asks here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.summary import ALL
-from holdfast.export.sample import Sample
+
+if TYPE_CHECKING:
+    from holdfast.export.sample import Sample
 
 CUSTOM = "CUSTOM_BADPUT_EVENTS"
 OTHER = "OTHER"

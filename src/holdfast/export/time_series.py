@@ -5,7 +5,7 @@ The prefix of metrics, the resource and its labels are those of ml-goodput-measu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 METRIC = "compute.googleapis.com/workload/"
@@ -21,6 +21,42 @@ class Point(NamedTuple):
     metric: str
     labels: dict[str, str]
     value: float | int
+
+
+def cumulative(
+    labels: Mapping[str, str],
+    productive_s: Mapping[str, float],
+    badput_s: Mapping[str, float],
+    disruptions: int,
+    step: int,
+    elapsed_s: float,
+    step_s: float | None,
+) -> Iterator[Point]:
+    """A run since its start; the first two mappings by the library's types."""
+    window = {**labels, "window_type": "cumulative"}
+    for source, seconds in productive_s.items():
+        yield Point("goodput_time", {"goodput_source": source, **labels}, seconds)
+    for source, seconds in badput_s.items():
+        yield Point("badput_time", {"badput_source": source, **labels}, seconds)
+    yield Point("disruptions", window, disruptions)
+    yield Point("max_productive_steps", {**labels}, step)
+    yield Point("total_elapsed_time", window, elapsed_s)
+    if step_s is not None:
+        yield Point("performance", {}, step_s)
+
+
+def interval(
+    labels: Mapping[str, str],
+    size_s: int,
+    goodput: Mapping[str, float],
+    badput: Mapping[str, float],
+) -> Iterator[Point]:
+    """A rolling window, in percent of it."""
+    sized = {**labels, "rolling_window_size": str(size_s)}
+    for source, percent in goodput.items():
+        yield Point("interval_goodput", {"goodput_source": source, **sized}, percent)
+    for source, percent in badput.items():
+        yield Point("interval_badput", {"badput_source": source, **sized}, percent)
 
 
 class Sender:

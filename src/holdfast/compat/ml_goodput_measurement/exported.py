@@ -187,13 +187,9 @@ def _is_number(value: Any, low: float, high: float) -> bool:
 
 
 def _moment(text: Any) -> float | None:
-    if not isinstance(text, str):
-        return None
-    whole, dot, rest = text.rstrip("Z").partition(".")  # nanoseconds are more than Python reads
-    digits = rest.partition("+")[0][:6]
     try:
-        at = datetime.datetime.fromisoformat(whole + (f".{digits:0<6}" if dot else ""))
-    except ValueError:
+        at = datetime.datetime.fromisoformat(text)
+    except (TypeError, ValueError):
         return None
     unix_s = at.replace(tzinfo=at.tzinfo or datetime.UTC).timestamp()
     return unix_s if _is_number(unix_s, 0, MAX_TIME_NS / 1e9) else None

@@ -16,13 +16,13 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     BadputType,
     BadputValue,
     IntervalWorkloadMetricDetails,
-    MonitoringWindowType,
     WorkloadMetricDetails,
     compute_step_deviation_from_baseline,
 )
 from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
 from holdfast.compat.ml_goodput_measurement.sinks import Target
 from holdfast.errors import needs_extra
+from holdfast.export import time_series
 from holdfast.export.time_series import Point, Sender, resource_labels, series_of
 
 _EFFICIENCIES = ("stepping_slice_efficiency", "available_slice_efficiency")
@@ -81,50 +81,49 @@ class GoogleCloud:
         """Let go of the connection."""
         self._sender.close()
 
-    def _cumulative(self, details: WorkloadMetricDetails) -> Iterator[tuple[str, Any, Any]]:
-        window = {"window_type": MonitoringWindowType.CUMULATIVE.value}
-        for kind, seconds in details["goodput_time"].items():
-            yield "goodput_time", {"goodput_source": kind.name}, seconds
-        for name, seconds in flat_badput(details["badput_time"]):
-            if name not in ACTIVITY_EXCLUSION_LIST:
-                yield "badput_time", {"badput_source": name}, seconds
-        yield "disruptions", window, details["disruption_count"]
-        yield "max_productive_steps", {}, details["max_productive_step"]
-        yield "total_elapsed_time", window, details["total_elapsed_time"]
-        yield "performance", None, details["ideal_step_time"]
+    def _cumulative(self, details: WorkloadMetricDetails) -> Iterator[Point]:
+        labels = self._labels()
+        yield from time_series.cumulative(
+            labels,
+            {kind.name: seconds for kind, seconds in details["goodput_time"].items()},
+            _told(details["badput_time"]),
+            details["disruption_count"],
+            details["max_productive_step"],
+            details["total_elapsed_time"],
+            details["ideal_step_time"],
+        )
         if deviations := details["step_time_deviation"]:
-            yield "step_time_deviation", {}, compute_step_deviation_from_baseline(deviations)
-        yield from self._efficiencies(details, "CUMULATIVE", "0")
+            deviation = compute_step_deviation_from_baseline(deviations)
+            yield Point("step_time_deviation", labels, deviation)
+        yield from self._efficiencies(details, "CUMULATIVE", 0)
 
-    def _interval(self, details: IntervalWorkloadMetricDetails) -> Iterator[tuple[str, Any, Any]]:
-        size = {"rolling_window_size": str(details["interval_size"])}
-        for kind, percent in details["interval_goodput"].items():
-            yield "interval_goodput", {"goodput_source": kind.name, **size}, percent
-        for name, percent in flat_badput(details["interval_badput"]):
-            if name not in ACTIVITY_EXCLUSION_LIST:
-                yield "interval_badput", {"badput_source": name, **size}, percent
-        yield from self._efficiencies(details, "INTERVAL", size["rolling_window_size"])
+    def _interval(self, details: IntervalWorkloadMetricDetails) -> Iterator[Point]:
+        size_s = details["interval_size"]
+        goodput = {kind.name: percent for kind, percent in details["interval_goodput"].items()}
+        badput = _told(details["interval_badput"])
+        yield from time_series.interval(self._labels(), size_s, goodput, badput)
+        yield from self._efficiencies(details, "INTERVAL", size_s)
 
     def _efficiencies(
-        self, details: Mapping[str, Any], window: str, size: str
-    ) -> Iterator[tuple[str, Any, Any]]:
-        if self._target.include_slice_efficiency:
-            for name in _EFFICIENCIES:
-                if name in details:
-                    labels = {"window_type": window, "rolling_window_size": size}
-                    yield name, labels, details[name]
+        self, details: Mapping[str, Any], window: str, size_s: int
+    ) -> Iterator[Point]:
+        size = {"window_type": window, "rolling_window_size": str(size_s)}
+        for name in _EFFICIENCIES if self._target.include_slice_efficiency else ():
+            if name in details:
+                yield Point(name, {**self._labels(), **size}, details[name])
 
-    def _point(self, metric: str, labels: Mapping[str, str] | None, value: float | int) -> Point:
-        if labels is None:  # this metric has none
-            return Point(metric, {}, value)
-        found = {**labels, "accelerator_type": self._options.acc_type or "UNKNOWN"}
-        if self._options.cluster_name:
-            found["cluster_name"] = self._options.cluster_name
-        return Point(metric, found, value)
+    def _labels(self) -> dict[str, str]:
+        cluster = self._options.cluster_name
+        labels = {"accelerator_type": self._options.acc_type or "UNKNOWN"}
+        return {**labels, "cluster_name": cluster} if cluster else labels
 
-    def _send(self, told: Iterator[tuple[str, Any, Any]]) -> None:
+    def _send(self, points: Iterator[Point]) -> None:
         options, at_s = self._options, clock.unix_ns() / clock.NS_PER_S
         resource = resource_labels(
             options.location or "", self._target.job_name, options.replica_id
         )
-        self._sender.send([series_of(self._point(*one), at_s, resource) for one in told])
+        self._sender.send([series_of(point, at_s, resource) for point in points])
+
+
+def _told(badput: Mapping[BadputType, BadputValue]) -> dict[str, float]:
+    return {k: value for k, value in flat_badput(badput) if k not in ACTIVITY_EXCLUSION_LIST}

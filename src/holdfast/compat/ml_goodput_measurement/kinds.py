@@ -1,7 +1,4 @@
-"""The ledger's kinds of time, and the badput type that each is told as.
-
-A job's own events become spans of the kinds below; everything else is the ledger's.
-"""
+"""The kinds of time that a job's own events become, and the badput type of each of the ledger's."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
 from holdfast.core.ledger import kinds as ledger
+from holdfast.export.familiar import CUSTOM, OTHER, type_of
 
 TPU_INIT = "custom:tpu_init"
 PREPARATION = "custom:training_prep"
@@ -20,28 +18,6 @@ FIRST_STEP = "startup:first_step"  # what an attempt's first step took longer th
 AFTER_STEPS = "custom:after_last_step"  # what a job did between its last step and its end
 LATER_DATA = "data:in_steps"  # waits for data after an attempt's first step began
 
-_TYPES = {
-    TPU_INIT: BadputType.TPU_INITIALIZATION,
-    PREPARATION: BadputType.TRAINING_PREP,
-    FIRST_STEP: BadputType.PROGRAM_STARTUP,
-    ledger.COMPILE: BadputType.PROGRAM_STARTUP,
-    ledger.DATA: BadputType.DATA_LOADING_SYNC,
-    LATER_DATA: BadputType.DATA_LOADING_SYNC,
-    ledger.SAVE: BadputType.UNPRODUCTIVE_CHECKPOINT_SAVE_TIME,
-    ledger.RESTORE: BadputType.UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME,
-    CHECKPOINT_RESTORE: BadputType.UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME,
-    ledger.LOST: BadputType.WASTED_PROGRESS_FROM_DISRUPTION,
-    ledger.BACKOFF: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.DETECT: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.DRAIN: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.HANG: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.QUEUED: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.RESCHEDULE: BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION,
-    ledger.STOPPED: BadputType.OTHER,
-    ELASTIC_DOWN: BadputType.ELASTIC_SLICE_DOWN,
-    ELASTIC_UP: BadputType.ELASTIC_SCALE_UP,
-    ELASTIC_REINIT: BadputType.ELASTIC_REINITIALIZATION,
-}
 _ELASTIC = (
     BadputType.ELASTIC_SLICE_DOWN,
     BadputType.ELASTIC_SCALE_UP,
@@ -69,16 +45,11 @@ def badput_seconds(seconds: Mapping[str, float], *, elastic: bool) -> dict[Badpu
     badput: dict[BadputType, BadputValue] = {}
     found = dict.fromkeys(BadputType, 0.0)
     for kind, length in seconds.items():
-        if kind == ledger.STEP:
-            continue
-        name = kind if kind in _TYPES else kind.partition(":")[0]
-        if name in _TYPES:
-            found[_TYPES[name]] += length
-        elif kind.startswith(ledger.CUSTOM_PREFIX):
-            event = kind.removeprefix(ledger.CUSTOM_PREFIX).upper()
+        name, _, event = _type_of(kind).partition(".")
+        if name == CUSTOM:
             custom[event] = custom.get(event, 0.0) + length
-        else:
-            found[BadputType.OTHER] += length
+        elif kind != ledger.STEP:
+            found[BadputType[name]] += length
     found[BadputType.DATA_LOADING_ASYNC] = seconds.get(LATER_DATA, 0.0)
     for badput_type in BadputType:
         if badput_type is BadputType.CUSTOM_BADPUT_EVENTS:
@@ -90,5 +61,12 @@ def badput_seconds(seconds: Mapping[str, float], *, elastic: bool) -> dict[Badpu
 
 def is_accounted(kind: str) -> bool:
     """Whether somebody recorded what this time was."""
-    name = kind if kind in _TYPES else kind.partition(":")[0]
-    return kind == ledger.STEP or name in _TYPES or kind.startswith(ledger.CUSTOM_PREFIX)
+    family = kind.partition(":")[0]
+    return family in (ledger.STEP, ledger.STOPPED) or _type_of(kind) != OTHER
+
+
+def _type_of(kind: str) -> str:
+    """The type, as exporters tell it, but for a start: a recorder says what is in one."""
+    if kind == FIRST_STEP:
+        return BadputType.PROGRAM_STARTUP.name
+    return OTHER if kind.partition(":")[0] == ledger.STARTUP else type_of(kind)
