@@ -18,7 +18,6 @@ from typing import Any
 
 MAGIC = b"HFCACHE1"
 SUFFIX = ".hfx"
-WORDS_MAX_BYTES = 16 << 20
 _SUM_AT, _LENGTH_AT, _WORDS_AT = 8, 16, 20
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,60}-[0-9a-f]{32}\.hfx")

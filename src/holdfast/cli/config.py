@@ -34,17 +34,6 @@ def config(file: str | None, as_json: bool) -> None:
         say(hint)
 
 
-def reference_table() -> str:
-    """The table of docs/reference/configuration.md, as markdown."""
-    lines = ["| key | flag | variable | value | default | meaning |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {row.kind.words} "
-        f"| {row.default_words} | {row.doc} |"
-        for row in TABLE
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _entry(row: Setting, resolved: Resolved) -> dict[str, object]:
     origin = resolved.origins[row.name]
     value = getattr(resolved.settings, row.name)

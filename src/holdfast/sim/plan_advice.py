@@ -36,7 +36,6 @@ from holdfast.sim.plan_spares import best_spares, scheduling_goodput
 LEAST_GAIN = 0.0005
 MOST_WHAT_IFS = 8
 COPY_S = 1.0  # of a memory tier that is not there yet
-RECALL = 0.5  # of notices that nobody listens to yet
 LEAD_S = 120.0
 HALF = 0.5  # of the time kept: the least that may be called progress
 MOST = 1e4  # times: no lever is pulled further

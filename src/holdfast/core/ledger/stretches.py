@@ -21,7 +21,6 @@ _NUMBERS: dict[int | str, int] = {
     kind: number - len(OWN_KINDS) for number, kind in enumerate(OWN_KINDS)
 }
 STEP_NUMBER, LOST_NUMBER = _NUMBERS[STEP], _NUMBERS[LOST]
-NOWHERE = -len(OWN_KINDS) - 1
 
 
 class Stretches(NamedTuple):

@@ -23,19 +23,6 @@ def enough(spares: int, load: float) -> float:
     return 1.0 - _sum_from(spares + 1, load, down=False)
 
 
-def mean_wait_s(spares: int, load: float, repair_s: float) -> float:
-    """P(N > n) / (λ·P(N = n)): from the loss that finds no spare until all hosts are there again.
-
-    Rate conservation: the share of the time that is waited, over how often a wait begins.
-    """
-    _check(spares, load)
-    _check(spares, repair_s)
-    begins = _poisson(spares, load)
-    if not load:
-        return repair_s / (spares + 1)
-    return (1 - enough(spares, load)) / begins * repair_s / load if begins else repair_s
-
-
 def beyond(spares: int, losses: float) -> float:
     """E[(N − n)⁺], N Poisson: how many of so many expected losses find a stock of n used up."""
     _check(spares, losses)
