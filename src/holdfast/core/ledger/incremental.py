@@ -8,10 +8,10 @@ up anew. The tests hold it equal to a slow and plain ledger of their own, on ran
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,8 +38,8 @@ from holdfast.core.ledger.facts import (
     StepsFact,
     WaitFact,
 )
+from holdfast.core.ledger.gaps import Waits
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
-from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
 
@@ -47,16 +47,6 @@ if TYPE_CHECKING:
     from holdfast.core.history.rows import History
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
-
-
-class _Wait(NamedTuple):
-    """A wait; `end_ns` None: not over yet."""
-
-    start_ns: int
-    end_ns: int | None
-    kind: int
-    order: int
-    until_next: bool = False  # it lasts until the next attempt begins
 
 
 @dataclass(slots=True)
@@ -85,14 +75,13 @@ class Ledger:
         self._by_kind = by_kind
         self._run: RunFact | None = None
         self._attempts: dict[int, AttemptRecord] = {}
-        self._waits: dict[tuple[int, int], _Wait] = {}  # by kind and start
+        self._waits = Waits()
         self._capacity: list[Capacity] = []
         self._seen_ns: list[int] = []
         self._notices: list[NoticeFact] = []
         self._kinds: list[str] = []
         self._kind_numbers: dict[str, int] = {}
         self._order = 0  # counts what was added: the later line wins
-        self._flat_waits: SpanColumns | None = None
 
     # --- Recording -------------------------------------------------------------------------------
 
@@ -237,7 +226,7 @@ class Ledger:
             yield from record.restores
             for at_ns, detected_ns, cause in record.faults:
                 yield FaultFact(number, at_ns, at_ns if detected_ns is None else detected_ns, cause)
-        for wait in self._waits.values():
+        for wait in self._waits:
             yield WaitFact(self._kinds[wait.kind], wait.start_ns, wait.end_ns)
         yield from self._notices
 
@@ -267,7 +256,7 @@ class Ledger:
 
     def _time_line(self, now_ns: int | None) -> TimeLine:
         run, end_ns, views = self._until(now_ns)
-        waits = self._waits_until(end_ns, views)
+        waits = self._waits.until(end_ns, views)
         return TimeLine(run, end_ns, views, waits, self._capacity, self._kinds)
 
     def _end_of_time_line(self, run: RunFact, now_ns: int | None) -> int:
@@ -285,8 +274,7 @@ class Ledger:
     def last_ns(self) -> int:
         """The last time of anything recorded; a request and a deadline are not events."""
         times = [record.last_ns for record in self._attempts.values()]
-        waits = self._waits.values()
-        times += [wait.start_ns if wait.end_ns is None else wait.end_ns for wait in waits]
+        times += self._waits.last_ns()
         times += [*self._seen_ns[-1:], *(notice.at_ns for notice in self._notices[-1:])]
         times += [change.at_ns for change in self._capacity[-1:]]
         if self._run is not None and self._run.ended_ns is not None:
@@ -303,40 +291,12 @@ class Ledger:
             run = replace(run, ended_ns=None)
         known._run = run
         known._attempts = {n: record.known_at(now_ns) for n, record in self._attempts.items()}
-        known._waits = {
-            key: wait._replace(end_ns=None) if (wait.end_ns or 0) > now_ns else wait
-            for key, wait in self._waits.items()
-            if wait.start_ns <= now_ns
-        }
+        known._waits = self._waits.known_at(now_ns)
         known._capacity = [change for change in self._capacity if change.at_ns <= now_ns]
         known._seen_ns = self._seen_ns[: bisect_right(self._seen_ns, now_ns)]
         known._notices = [notice for notice in self._notices if notice.at_ns <= now_ns]
         known._kinds, known._kind_numbers = self._kinds, self._kind_numbers
         return known
-
-    def _waits_until(self, end_ns: int, views: Sequence[AttemptView]) -> SpanColumns:
-        """The waits, flattened; one that has not ended lasts as long as the time line.
-
-        Or until the next of the attempts, which are in order, begins.
-        """
-        waits = self._waits.values()
-        if self._flat_waits is not None:
-            return self._flat_waits
-        starts = [view.start_ns for view in views]
-        rows = []
-        for wait in waits:
-            until_ns = max(wait.start_ns, end_ns)
-            after = bisect_left(starts, wait.start_ns)
-            if wait.until_next and after < len(starts):
-                until_ns = starts[after]
-            over_ns = until_ns if wait.end_ns is None else wait.end_ns
-            rows.append((wait.start_ns, over_ns, wait.kind, wait.order))
-        flat = SpanColumns()
-        flat.add(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
-        flat.settle()
-        if all(wait.end_ns is not None for wait in waits):
-            self._flat_waits = flat
-        return flat
 
     # --- Filing ----------------------------------------------------------------------------------
 
@@ -345,11 +305,7 @@ class Ledger:
         if isinstance(fact, RunFact):
             self._run = fact
         elif isinstance(fact, WaitFact):
-            kind, order = self._kind(fact.kind), self._order_of(fact.kind, order)
-            is_open = fact.end_ns is None
-            wait = _Wait(fact.start_ns, fact.end_ns, kind, order, is_open)
-            self._waits[kind, fact.start_ns] = wait
-            self._flat_waits = None
+            self._waits.add(fact, self._kind(fact.kind), self._order_of(fact.kind, order))
         elif isinstance(fact, SeenFact):
             insort(self._seen_ns, fact.at_ns)
         elif isinstance(fact, NoticeFact):

@@ -16,23 +16,14 @@ import numpy as np
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
-from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.course import MOST, Course, Launch, pieces_of
-from holdfast.core.ledger.facts import DONE, AttemptFact, NoticeFact, RunFact
+from holdfast.core.ledger.facts import AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.few import Cut, time_of
-from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption, waiting_kind
+from holdfast.core.ledger.gaps import Gaps
+from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption
 from holdfast.core.ledger.lineage import Part, Stretch, trace
 from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.stretches import OWN_KINDS, Stretches, of_attempt
-
-
-class Gap(NamedTuple):
-    """A stretch without an attempt, before attempt number `position` in time."""
-
-    start_ns: int
-    end_ns: int
-    before_first: bool
-    after_done: bool
 
 
 class Capacity(NamedTuple):
@@ -69,10 +60,9 @@ class TimeLine:
         self._run = run
         self._end_ns = end_ns
         self._views = views
-        self._waits = waits
         self._capacity = capacity
         self._kinds = kinds
-        self._gaps = self._gaps_in_order()
+        self._gaps = Gaps(run, end_ns, views, waits, kinds)
         self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
@@ -117,7 +107,9 @@ class TimeLine:
             return ()
         edges = [start_ns + whole_ns * n // parts for n in range(parts + 1)]
         kept = [0] * parts
-        for view, gap, kept_until in zip(self._views, self._gaps, self._kept_until, strict=False):
+        for view, gap, kept_until in zip(
+            self._views, self._gaps.in_order, self._kept_until, strict=False
+        ):
             low, high = max(gap.start_ns, view.start_ns), min(self._end_ns, view.stop_ns)
             first, last = bisect_right(edges, low) - 1, bisect_left(edges, high)
             for n in range(first, last):
@@ -160,40 +152,13 @@ class TimeLine:
 
         Kinds are places in `names`, which grows by those of gaps.
         """
-        for i, gap in enumerate(self._gaps):
-            yield self._gap_stretches(gap, names), -1
+        for i, gap in enumerate(self._gaps.in_order):
+            yield self._gaps.stretches(gap, names), -1
             if i < len(self._views):
                 view = self._views[i]
-                until_ns = min(self._gaps[i + 1].start_ns, self._end_ns)
+                until_ns = min(self._gaps.in_order[i + 1].start_ns, self._end_ns)
                 found = of_attempt(view, self._kept_until[i], gap.start_ns, until_ns)
                 yield found._replace(kind=found.kind + len(OWN_KINDS)), view.fact.attempt
-
-    def _gap_stretches(self, gap: Gap, names: list[str]) -> Stretches:
-        waits, bounds = self._waits, [gap.start_ns, min(gap.end_ns, self._end_ns)]
-        if bounds[0] >= bounds[1]:
-            return Stretches(*(_NO_INTS for _ in Stretches._fields))
-        low, high = waits.shown_end.right(bounds[0]), waits.shown_start.left(bounds[1])
-        inner = [waits.shown_start[i] for i in range(low, high)]
-        inner += [waits.shown_end[i] for i in range(low, high)]
-        edges = sorted({*bounds, *(at for at in inner if bounds[0] < at < bounds[1])})
-        kinds = []
-        for at in edges[:-1]:
-            i = waits.shown_start.right(at) - 1
-            is_open = i >= 0 and waits.shown_end[i] > at
-            wait = self._kinds[waits.shown_kind[i]] if is_open else None
-            kinds.append(
-                waiting_kind(wait, before_first=gap.before_first, after_done=gap.after_done)
-            )
-        names += [kind for kind in dict.fromkeys(kinds) if kind not in names]
-        nothing = np.zeros(len(kinds), dtype=np.int64)
-        return Stretches(
-            np.array(edges[:-1], dtype=np.int64),
-            np.array(edges[1:], dtype=np.int64),
-            np.array([names.index(kind) for kind in kinds], dtype=np.int64),
-            nothing,
-            nothing,
-            nothing,
-        )
 
     # --- Time by kind ----------------------------------------------------------------------------
 
@@ -211,7 +176,7 @@ class TimeLine:
 
         `cuts`: as of `AttemptView.cuts`.
         """
-        a, b = max(a, self._gaps[i].start_ns), min(b, self._end_ns)
+        a, b = max(a, self._gaps.in_order[i].start_ns), min(b, self._end_ns)
         view, kept_until = self._views[i], self._kept_until[i]
         if cuts is None:
             time = view.time_between(a, b, kept_until)
@@ -222,31 +187,6 @@ class TimeLine:
             name = kind if isinstance(kind, str) else self._kinds[kind]
             named[name] = named.get(name, 0) + ns
         return named
-
-    def _gap_time(self, gap: Gap, a: int, b: int) -> dict[str, int]:
-        """Rule 1: wall nanoseconds by kind of a gap, between two moments of the time line."""
-        a, b = max(a, gap.start_ns), min(b, gap.end_ns, self._end_ns)
-        if a >= b:
-            return {}
-        time: dict[str, int] = {}
-        rest = b - a
-        for number, ns in self._waits.kinds_between(a, b).items():
-            wait = self._kinds[number]
-            kind = waiting_kind(wait, before_first=gap.before_first, after_done=gap.after_done)
-            time[kind] = time.get(kind, 0) + ns
-            rest -= ns
-        kind = waiting_kind(None, before_first=gap.before_first, after_done=gap.after_done)
-        time[kind] = time.get(kind, 0) + rest
-        return time
-
-    def _gaps_in_order(self) -> list[Gap]:
-        """The gap before each attempt, and the one after the last; some are empty."""
-        gaps: list[Gap] = []
-        free_ns, after_done = self._run.requested_ns, False
-        for view in self._views:
-            gaps.append(Gap(free_ns, view.start_ns, not gaps, after_done))
-            free_ns, after_done = max(free_ns, view.stop_ns), view.fact.cause == DONE
-        return [*gaps, Gap(free_ns, self._end_ns, not gaps, after_done)]
 
     # --- What was kept, and what disruptions cost ------------------------------------------------
 
@@ -308,12 +248,12 @@ class TimeLine:
         resumed: _Resumed | None = None
         time: dict[str, int] = {}  # from the end of the attempt to there
         for i in range(len(self._views) - 1, -1, -1):
-            view, gap = self._views[i], self._gaps[i + 1]
-            between = self._gap_time(gap, gap.start_ns, gap.end_ns)
+            view, gap = self._views[i], self._gaps.in_order[i + 1]
+            between = self._gaps.time(gap, gap.start_ns, gap.end_ns)
             _add(time, between)
             for level in _overlapping(levels, gap.start_ns, gap.end_ns):
                 is_whole = level.start_ns <= gap.start_ns and gap.end_ns <= level.end_ns
-                part = between if is_whole else self._gap_time(gap, level.start_ns, level.end_ns)
+                part = between if is_whole else self._gaps.time(gap, level.start_ns, level.end_ns)
                 _add(kinds, part, level.chips)
             cuts = view.cuts()
             for level in _overlapping(levels, view.start_ns, view.stop_ns):
@@ -330,7 +270,11 @@ class TimeLine:
             else:
                 _add(time, self._attempt_time(i, cuts, view.start_ns, view.stop_ns))
         for level in levels:
-            _add(kinds, self._gap_time(self._gaps[0], level.start_ns, level.end_ns), level.chips)
+            _add(
+                kinds,
+                self._gaps.time(self._gaps.in_order[0], level.start_ns, level.end_ns),
+                level.chips,
+            )
         kinds = {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
         return kinds, tuple(found[::-1])
 
@@ -338,9 +282,6 @@ class TimeLine:
         if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
             return False
         return from_ns <= self._run.requested_ns or fact.end_ns > from_ns
-
-
-_NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
 def _launch(view: AttemptView) -> Launch:
