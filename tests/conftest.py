@@ -61,8 +61,8 @@ def eventually(predicate: Callable[[], _Truthy], within_s: float = 60.0) -> _Tru
     return result
 
 
-# Files of long tests, which start many processes: first, so that no worker is left alone with one
-# at the end. The longest come first among them.
+# Files of long tests: first, so that no worker is left alone with one at the end. The longest come
+# first among them.
 _LONG = (
     "objects",
     "distributed",
@@ -73,6 +73,11 @@ _LONG = (
     "plan_and_runs",
     "two_ranks",
     "crash",
+    "exhaustive",
+    "fuzz",
+    "as_they_grew",
+    "scenarios",
+    "test_world",
     "hang",
     "in_a_namespace",
     "prometheus",
@@ -84,8 +89,6 @@ _LONG = (
     "examples",
     "session",
     "standby",
-    "exhaustive",
-    "fuzz",
     "chaos",
 )
 

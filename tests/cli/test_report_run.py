@@ -67,6 +67,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
     return Happened(folder / "store", folder)
 
 
+@pytest.mark.contract("report: of a run that really happened")
 def test_the_report_tells_what_happened(
     happened: Happened, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,57 +25,6 @@ def sentence(text: str) -> str:
     return line
 
 
-@pytest.mark.parametrize(
-    "command", ["report", "logs", "stop", "save", "export --history", "ckpt ls", "ckpt verify"]
-)
-def test_an_unknown_run(house: House, command: str) -> None:
-    words = command.split()
-    out = house.holdfast(*words, "no-such-run").wait(EXIT_CONFIGURATION)
-    assert "no-such-run" in sentence(out)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--name", "a/b"], "a/b"),
-        (["--name", "../x"], "../x"),
-        (["--name", "a\x1b[31mb\n"], r"\x1b[31m"),
-        (["--name", ""], "name"),
-        (["--name", "n" * 200], "200 characters"),
-        (["--ranks", "0"], "ranks = "),
-        (["--ranks", "many"], "many"),
-        (["--grace", "-1"], "grace"),
-        (["--save-every", "0"], "save_every"),
-        (["--frobnicate"], "--frobnicate"),
-        (["--config", "missing.toml"], "missing.toml"),
-    ],
-)
-def test_options_that_cannot_be_meant(house: House, options: list[str], told: str) -> None:
-    out = house.holdfast("run", *options, "--", "true").wait(EXIT_CONFIGURATION)
-    assert told in sentence(out)
-    assert list(house.store.iterdir()) == []
-
-
-def test_no_command(house: House) -> None:
-    for words in (["run"], ["run", "--name", "x", "--"]):
-        assert "COMMAND" in sentence(house.holdfast(*words).wait(EXIT_CONFIGURATION))
-
-
-@pytest.mark.parametrize("text", ["this is not = = toml", "steps = 3\n", "ranks = 'two'\n", "\0"])
-def test_a_configuration_file_full_of_rubbish(house: House, text: str) -> None:
-    (house.folder / "holdfast.toml").write_text(text)
-    for words in (["run", "--", "true"], ["ls"]):
-        assert "holdfast.toml" in sentence(house.holdfast(*words).wait(EXIT_CONFIGURATION))
-
-
-def test_a_store_that_is_a_file(house: House) -> None:
-    file = house.folder / "store-file"
-    file.write_text("precious")
-    for words in (["run", "--store", file, "--", "true"], ["ls", "--store", file]):
-        assert str(file) in sentence(house.holdfast(*words).wait(EXIT_UNAVAILABLE))
-    assert file.read_text() == "precious"
-
-
 def test_a_command_that_may_not_be_executed(house: House) -> None:
     script = house.script("echo hello")
     out = house.holdfast("run", "--", script).wait(EXIT_CONFIGURATION)

@@ -74,6 +74,7 @@ def test_a_runs_page_is_the_reports(served: Any) -> None:
     assert "nothing was recorded yet" in waits
 
 
+@pytest.mark.contract("page: no path leaves the store")
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -92,6 +93,7 @@ def test_no_path_leaves_the_store(served: Any, path: str, status: int) -> None:
     assert "\x1b" not in answer.text
 
 
+@pytest.mark.contract("page: its headers")
 def test_every_answer_has_its_headers(served: Any) -> None:
     for path in ("/", "/run/good", "/nothing"):
         headers = served.get(path, Accept="text/html").headers
@@ -106,6 +108,7 @@ def test_every_answer_has_its_headers(served: Any) -> None:
         assert "server" not in headers
 
 
+@pytest.mark.contract("page: strangers are refused")
 def test_strangers_are_refused(served: Any) -> None:
     assert served.get("/", Host="evil.example").status == 421
     assert served.get("/", Origin="http://evil.example").status == 403
