@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.facts import SpanFact
-from holdfast.journal.facts.rank_steps import Rows
+from holdfast.journal.facts.rank_steps import TimedSteps
 from holdfast.journal.facts.steps import OPENING_STEPS, FirstStep, Opening
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType
 from holdfast.journal.recorded import export_facts, load_run
@@ -18,10 +18,10 @@ from holdfast.journal.recorded import export_facts, load_run
 S = 1_000_000_000
 
 
-def rows(lengths: list[int], first: int = 1, at: int = 0) -> Rows:
+def rows(lengths: list[int], first: int = 1, at: int = 0) -> TimedSteps:
     """Steps one after the other, the first of them of that number and at that time."""
     edges = at + np.cumsum([0, *lengths])
-    return Rows(np.arange(first, first + len(lengths)), edges[:-1], edges[1:])
+    return TimedSteps(np.arange(first, first + len(lengths)), edges[:-1], edges[1:])
 
 
 def test_the_first_step_keeps_what_a_step_takes():

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import RunClock
-from holdfast.journal.facts.source import Source
+from holdfast.journal.facts.followed import FollowedJournal
 from holdfast.journal.layout import Kind
 from holdfast.journal.reader import JournalReader, read_journal
 
@@ -132,7 +132,7 @@ def test_an_open_span_survives_a_kill(make_writer):
         inner.open_span("evaluation")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    source = Source(writer.path.parent / "killed" / "rank-00000.hfj", RunClock())
+    source = FollowedJournal(writer.path.parent / "killed" / "rank-00000.hfj", RunClock())
     news = source.poll()
     assert [rows.kinds for rows in news.spans] == [["data"]]
     ((kind, start_ns),) = source.open_spans()
@@ -147,7 +147,7 @@ def test_a_span_that_is_both_recorded_and_in_its_slot_counts_once(make_writer):
     # The kill lands between the record and the taking back of the slot.
     (slot,) = writer.words.snapshot().open_spans
     writer.append(slot.start_ns + 5, Kind.SPAN, 0, slot.kind, 0, slot.start_ns)
-    source = Source(writer.path, RunClock())
+    source = FollowedJournal(writer.path, RunClock())
     (rows,) = source.poll().spans
     assert (rows.end - rows.start).tolist() == [5]
     assert list(source.open_spans()) == []

@@ -21,7 +21,7 @@ from holdfast.core.ledger.facts import WaitFact
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import RunClock
-from holdfast.journal.facts.source import Source
+from holdfast.journal.facts.followed import FollowedJournal
 from holdfast.journal.incidents import incident_of
 from holdfast.journal.lease import acquire
 from holdfast.journal.machines import (
@@ -358,7 +358,7 @@ def told(house):
     """The facts that were brought home, with times as seconds of the house's clock."""
     found = []
     for path in sorted(house.folder.journal_dir.glob("machines-*.hfj")):
-        source = Source(path, RunClock())
+        source = FollowedJournal(path, RunClock())
         found += source.poll().statements
         source.rest()
     return found

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.clocks import RunClock, boot_id
-from holdfast.journal.facts.source import Source
+from holdfast.journal.facts.followed import FollowedJournal
 from holdfast.journal.facts.statements import AttemptEnded
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.holder import Sign, look
@@ -94,7 +94,7 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
 def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int] | None:
     """What the journal of its supervisor says, whom the run store did not let write it down."""
     try:
-        journal = Source(folder.journal_dir / controller_journal(record.epoch), RunClock())
+        journal = FollowedJournal(folder.journal_dir / controller_journal(record.epoch), RunClock())
         try:
             said = journal.poll().statements
         finally:

@@ -31,7 +31,7 @@ from holdfast.journal.attempts import create_attempt
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.control import ControlInbox, request
-from holdfast.journal.facts.source import Source
+from holdfast.journal.facts.followed import FollowedJournal
 from holdfast.journal.holder import Holder
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.machine_facts import MachineFacts
@@ -285,7 +285,7 @@ def test_what_happens_to_machines_is_told_in_the_bucket(
     facts.close()
     refresh(machine.path)
     (journal,) = machine.journal_dir.glob("machines-*.hfj")
-    told = Source(journal, RunClock()).poll().statements
+    told = FollowedJournal(journal, RunClock()).poll().statements
     assert [type(one).__name__ for one in told] == ["WaitFact", "AttemptLost"]
 
 

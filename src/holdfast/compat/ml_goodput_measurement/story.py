@@ -38,7 +38,7 @@ from holdfast.compat.ml_goodput_measurement.events import (
 )
 from holdfast.core.ledger.facts import DONE, AttemptFact, CapacityFact, SpanFact
 from holdfast.core.ledger.kinds import DATA
-from holdfast.journal.facts.rank_steps import Ints, Rows
+from holdfast.journal.facts.rank_steps import Ints, TimedSteps
 from holdfast.journal.facts.steps import FEWEST, FirstStep
 
 RESTARTED = "restarted"  # an attempt that somebody ended, and that was followed by another
@@ -303,7 +303,7 @@ class Story(Books):
         each = (end - start) // (last - first + 1)
         life.counted += len(each)
         life.typical_ns = int(np.median(each[-RECENT:]))
-        self._note_first_step(life, [Rows(last, start, start + each)], is_over=False)
+        self._note_first_step(life, [TimedSteps(last, start, start + each)], is_over=False)
 
     def _flush_rows(self, life: Life) -> None:
         rows, self._rows = self._rows, []
@@ -327,7 +327,7 @@ class Story(Books):
             self._note_first_step(life, [], is_over=True)
         self._tell_open(life)
 
-    def _note_first_step(self, life: Life, pieces: list[Rows], *, is_over: bool) -> None:
+    def _note_first_step(self, life: Life, pieces: list[TimedSteps], *, is_over: bool) -> None:
         told = life.opening.take(pieces, self._typical_before(life), is_over=is_over)
         if told is not None and told.startup is not None:
             self.ledger.add([SpanFact(life.number, kinds.FIRST_STEP, *told.startup)])

@@ -42,7 +42,7 @@ class Fault(NamedTuple):
     cause: str
 
 
-class AttemptRecord:
+class RecordedAttempt:
     """All that is known of one attempt; `fact` is None until somebody describes it."""
 
     __slots__ = (
@@ -72,11 +72,11 @@ class AttemptRecord:
             self._last_ns = max(self._times())
         return self._last_ns
 
-    def known_at(self, now_ns: int) -> AttemptRecord:
+    def known_at(self, now_ns: int) -> RecordedAttempt:
         """The record as it was known at some moment: what starts later is not, ends are open."""
         if self.last_ns <= now_ns:
             return self
-        known, fact = AttemptRecord(), self.fact
+        known, fact = RecordedAttempt(), self.fact
         if fact is not None and fact.start_ns <= now_ns:
             ended = fact.end_ns is None or fact.end_ns <= now_ns
             known.fact = fact if ended else replace(fact, end_ns=None, cause=None)
@@ -107,7 +107,7 @@ class AttemptRecord:
             self._view = AttemptView(self, self.fact, stop_ns)
         return self._view
 
-    def _cut_spans(self, now_ns: int, known: AttemptRecord) -> None:
+    def _cut_spans(self, now_ns: int, known: RecordedAttempt) -> None:
         spans, begun = self.spans, self.spans.start.right(now_ns)
         start, end, kind, order = (
             c.view[:begun] for c in (spans.start, spans.end, spans.kind, spans.order)
@@ -151,7 +151,7 @@ class AttemptView:
         "stop_ns",
     )  # fmt: skip
 
-    def __init__(self, record: AttemptRecord, fact: AttemptFact, stop_ns: int) -> None:
+    def __init__(self, record: RecordedAttempt, fact: AttemptFact, stop_ns: int) -> None:
         self.fact = fact
         self.start_ns = fact.start_ns
         self.stop_ns = stop_ns

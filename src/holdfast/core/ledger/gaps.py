@@ -22,7 +22,7 @@ from holdfast.core.ledger.stretches import Stretches
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
-class Wait(NamedTuple):
+class RecordedWait(NamedTuple):
     """A wait; `end_ns` None: not over yet."""
 
     start_ns: int
@@ -32,25 +32,27 @@ class Wait(NamedTuple):
     until_next: bool = False  # it lasts until the next attempt begins
 
 
-class Waits:
+class RecordedWaits:
     """Those of a run; of several of one kind that begin at one moment the last counts."""
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[int, int], Wait] = {}  # by kind and start
+        self._waits: dict[tuple[int, int], RecordedWait] = {}  # by kind and start
         self._flat: SpanColumns | None = None
 
-    def __iter__(self) -> Iterator[Wait]:
+    def __iter__(self) -> Iterator[RecordedWait]:
         return iter(self._waits.values())
 
     def add(self, fact: WaitFact, kind: int, order: int) -> None:
         """One more, or one that is told again; `kind` is the number of its kind."""
         is_open = fact.end_ns is None
-        self._waits[kind, fact.start_ns] = Wait(fact.start_ns, fact.end_ns, kind, order, is_open)
+        self._waits[kind, fact.start_ns] = RecordedWait(
+            fact.start_ns, fact.end_ns, kind, order, is_open
+        )
         self._flat = None
 
-    def known_at(self, now_ns: int) -> Waits:
+    def known_at(self, now_ns: int) -> RecordedWaits:
         """As they were at some moment: what starts later is not, ends are open."""
-        known = Waits()
+        known = RecordedWaits()
         known._waits = {
             key: wait._replace(end_ns=None) if (wait.end_ns or 0) > now_ns else wait
             for key, wait in self._waits.items()
@@ -110,7 +112,7 @@ class Gaps:
         waits: SpanColumns,
         kinds: Sequence[str],
     ) -> None:
-        """`views` are attempts by time, `waits` as of `Waits.until`, `kinds` the kinds' names."""
+        """`views` are attempts by time; `waits` is settled; `kinds` are their kinds' names."""
         self._end_ns, self._waits, self._kinds = end_ns, waits, kinds
         self.in_order: list[Gap] = []
         free_ns, after_done = run.requested_ns, False

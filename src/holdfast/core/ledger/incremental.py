@@ -18,10 +18,10 @@ import numpy as np
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.attempt import (
     BEFORE_ALL,
-    AttemptRecord,
     AttemptView,
     Fault,
     OpenSpan,
+    RecordedAttempt,
 )
 from holdfast.core.ledger.columns import Ints, as_ints, groups
 from holdfast.core.ledger.course import MOST, Course
@@ -38,7 +38,7 @@ from holdfast.core.ledger.facts import (
     StepsFact,
     WaitFact,
 )
-from holdfast.core.ledger.gaps import Waits
+from holdfast.core.ledger.gaps import RecordedWaits
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.core.ledger.step_times import StepTimes, step_times
 from holdfast.core.ledger.timeline import Capacity, TimeLine
@@ -74,8 +74,8 @@ class Ledger:
         """
         self._by_kind = by_kind
         self._run: RunFact | None = None
-        self._attempts: dict[int, AttemptRecord] = {}
-        self._waits = Waits()
+        self._attempts: dict[int, RecordedAttempt] = {}
+        self._waits = RecordedWaits()
         self._capacity: list[Capacity] = []
         self._seen_ns: list[int] = []
         self._notices: list[NoticeFact] = []
@@ -362,10 +362,10 @@ class Ledger:
         record.spans.add(as_ints(start_ns), as_ints(end_ns), as_ints(kind), as_ints(order))
         record.changed()
 
-    def _record(self, attempt: int) -> AttemptRecord:
+    def _record(self, attempt: int) -> RecordedAttempt:
         record = self._attempts.get(attempt)
         if record is None:
-            record = self._attempts[attempt] = AttemptRecord()
+            record = self._attempts[attempt] = RecordedAttempt()
         return record
 
     def _order_of(self, kind: str, order: int) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import ATTEMPT_FILE, END_FILE, launched_and_ended
+from holdfast.journal.facts.followed import FollowedJournal, Place, Touched
 from holdfast.journal.facts.rank_steps import Ints, UnderWay
-from holdfast.journal.facts.source import Place, Source, Touched
 from holdfast.journal.facts.statements import (
     AttemptEnded,
     AttemptLost,
@@ -49,7 +49,7 @@ class KnownAttempt:
     steps: AttemptSteps = field(default_factory=AttemptSteps)
     first_step: FirstStep = field(default_factory=FirstStep)
     spans: SaveSpans = field(default_factory=SaveSpans)
-    sources: list[Source] = field(default_factory=list)
+    journals: list[FollowedJournal] = field(default_factory=list)
     restores: list[RestoreFact] = field(default_factory=list)
     started: tuple[Place, int] | None = None
     ended: tuple[Place, int, str | None] | None = None
@@ -70,12 +70,12 @@ class KnownAttempt:
         """When it was, or else when its first journal was made; None: it left none."""
         if self.started is not None:
             return self.started[1]
-        first_ns = (s.first_ns for s in self.sources if s.first_ns is not None)
+        first_ns = (s.first_ns for s in self.journals if s.first_ns is not None)
         return min(first_ns, default=None)
 
     def alive_ns(self) -> int:
         """Its ranks' last sign of life."""
-        return max((source.alive_ns() for source in self.sources), default=0)
+        return max((journal.alive_ns() for journal in self.journals), default=0)
 
     def open_now(self, fact: AttemptFact | None) -> Open:
         """Spans and a step that had begun and not ended.
@@ -85,8 +85,8 @@ class KnownAttempt:
         low_ns = 0 if fact is None else fact.start_ns
         spans = tuple(
             (kind, max(start_ns, low_ns))
-            for source in self.sources
-            for kind, start_ns in source.open_spans()
+            for journal in self.journals
+            for kind, start_ns in journal.open_spans()
         )
         step = self.steps.under_way()
         is_proven = step is not None and self.proof is not None
@@ -326,22 +326,22 @@ class RankSeen(NamedTuple):
 
 def ranks_of(attempt: KnownAttempt) -> Iterator[RankSeen]:
     """Those that left a journal, by their numbers."""
-    for number, source in sorted(
-        enumerate(attempt.sources), key=lambda pair: pair[1].identity.rank
+    for number, journal in sorted(
+        enumerate(attempt.journals), key=lambda pair: pair[1].identity.rank
     ):
-        words, offset_ns = source.words, source.offset_ns
+        words, offset_ns = journal.words, journal.offset_ns
         lead = attempt.steps.leads(number)
         compared = len(lead.start)
         yield RankSeen(
             attempt=attempt.number,
-            host=source.identity.host,
-            rank=source.identity.rank,
+            host=journal.identity.host,
+            rank=journal.identity.rank,
             phase=words.phase,
             step=words.step,
             step_ns=words.step_at_ns + offset_ns if words.step_at_ns else None,
             complete=words.complete,
             complete_ns=words.complete_at_ns + offset_ns if words.complete_at_ns else None,
-            alive_ns=source.alive_ns(),
+            alive_ns=journal.alive_ns(),
             ahead_ns=round(float((lead.end - lead.start).mean())) if compared else 0,
             compared=compared,
             copied=words.snap.step,

@@ -13,8 +13,8 @@ from statistics import median
 
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
+from holdfast.journal.facts.followed import FollowedJournal, Place
 from holdfast.journal.facts.heard import TIERS, Kept, Suspected, Told, WentBack
-from holdfast.journal.facts.source import Place, Source
 from holdfast.journal.facts.statements import (
     Announced,
     AnnouncedStated,
@@ -38,35 +38,37 @@ class Controllers:
         """The last time that ranks seemed to hang."""
         self.is_wrong = False
         """Something came late that belongs before what was told."""
-        self._families: dict[str, list[Source]] = {}  # by what they looked after, in order
+        self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
         self._heard: dict[str, Place] = {}  # the last of them that said anything
         self._stated: dict[Place, RunStated] = {}
         self._requested_ns: list[int] = []
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
-        self._backing_off: dict[int, tuple[Source, BackingOff]] = {}  # of unknown end, by start
+        self._backing_off: dict[
+            int, tuple[FollowedJournal, BackingOff]
+        ] = {}  # of unknown end, by start
         self._told_waits: dict[int, WaitFact] = {}  # what was told of those
         self._saves: dict[Path, SavesStated] = {}  # by journal
 
     # --- Their journals -----------------------------------------------------------------------
 
-    def add(self, source: Source) -> None:
+    def add(self, journal: FollowedJournal) -> None:
         """One more journal."""
-        family = self._families.setdefault(_family(source), [])
-        family.append(source)
+        family = self._families.setdefault(_family(journal), [])
+        family.append(journal)
         family.sort(key=lambda one: one.place)
 
-    def newest(self, count: int) -> Iterator[Source]:
+    def newest(self, count: int) -> Iterator[FollowedJournal]:
         """The last so many of each family."""
         for family in self._families.values():
             yield from family[-count:]
 
-    def hear(self, source: Source, told: Iterable[Told]) -> None:
+    def hear(self, journal: FollowedJournal, told: Iterable[Told]) -> None:
         """What inputs of the controllers' machine tell; before `take` of what came with them."""
-        family = _family(source)
-        self.is_wrong = self.is_wrong or source.place < self._heard.get(family, source.place)
-        self._heard[family] = source.place
+        family = _family(journal)
+        self.is_wrong = self.is_wrong or journal.place < self._heard.get(family, journal.place)
+        self._heard[family] = journal.place
         for one in told:
             if isinstance(one, Kept):
                 self.tiers[one.tier].add(one)
@@ -76,12 +78,12 @@ class Controllers:
             else:
                 self.suspected = one
 
-    def take(self, source: Source, statement: OtherStated) -> Iterator[Fact]:
+    def take(self, journal: FollowedJournal, statement: OtherStated) -> Iterator[Fact]:
         """The facts that a statement is by itself."""
-        place = source.place
+        place = journal.place
         match statement:
             case SavesStated():
-                self._saves[source.home] = statement
+                self._saves[journal.home] = statement
             case RunStated():
                 self._stated[place] = statement
                 self._requested_ns.append(statement.requested_ns)
@@ -94,7 +96,7 @@ class Controllers:
                 if self._saving is None or (at_ns, place) >= self._saving[:2]:
                     self._saving = at_ns, place, statement
             case BackingOff(start_ns):
-                self._backing_off[start_ns] = source, statement
+                self._backing_off[start_ns] = journal, statement
                 self._told_waits.pop(start_ns, None)
             case _:
                 if isinstance(statement, WaitFact) and statement.kind == BACKOFF:
@@ -108,12 +110,12 @@ class Controllers:
 
         Of one that told no plan, and may be alive, until the next attempt begins.
         """
-        for start_ns, (source, wait) in self._backing_off.items():
-            is_last = source.track is not None or source is self._families[_family(source)][-1]
+        for start_ns, (journal, wait) in self._backing_off.items():
+            is_last = journal.track is not None or journal is self._families[_family(journal)][-1]
             until_ns = wait.until_ns
             end_ns = None
             if until_ns is not None or not is_last:
-                end_ns = max(start_ns, until_ns or start_ns, source.seen_ns)
+                end_ns = max(start_ns, until_ns or start_ns, journal.seen_ns)
             fact = WaitFact(BACKOFF, start_ns, end_ns)
             if fact != self._told_waits.get(start_ns):
                 self._told_waits[start_ns] = fact
@@ -143,7 +145,7 @@ class Controllers:
 
     @property
     def announced(self) -> tuple[Announced, ...]:
-        """What sources of notices tell, as last stated."""
+        """What journals of notices tell, as last stated."""
         return () if self._announced is None else self._announced[-1].events
 
     @property
@@ -167,9 +169,9 @@ class Controllers:
         return self._stated[max(self._stated)] if self._stated else None
 
 
-def _family(source: Source) -> str:
+def _family(journal: FollowedJournal) -> str:
     """What the controller of a journal looks after: the run, or its machines."""
-    return source.home.name.partition("-")[0]
+    return journal.home.name.partition("-")[0]
 
 
 class TierSets:

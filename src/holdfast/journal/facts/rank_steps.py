@@ -25,20 +25,20 @@ _BRIDGED_ALWAYS = 1 << 16
 _BRIDGED_PER_RECORD = 8
 
 
-class Rows(NamedTuple):
+class TimedSteps(NamedTuple):
     """Completed steps in the order run; times in ns on the run-wide clock."""
 
     step: Ints
     start: Ints
     end: Ints
 
-    def cut(self, first: int, last: int | None = None) -> Rows:
-        """Rows `first` to before `last`."""
-        return Rows(self.step[first:last], self.start[first:last], self.end[first:last])
+    def cut(self, first: int, last: int | None = None) -> TimedSteps:
+        """TimedSteps `first` to before `last`."""
+        return TimedSteps(self.step[first:last], self.start[first:last], self.end[first:last])
 
 
 class ClosedSpans(NamedTuple):
-    """Spans that have ended; `kind` holds positions in `kinds`, times as in Rows."""
+    """Spans that have ended; `kind` holds positions in `kinds`, times as in TimedSteps."""
 
     kinds: list[str]
     kind: Ints
@@ -53,19 +53,19 @@ class UnderWay(NamedTuple):
     start_ns: int
 
 
-def joined(pieces: Sequence[Rows]) -> Rows:
+def joined(pieces: Sequence[TimedSteps]) -> TimedSteps:
     """All pieces as one; no copy of a single one."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
-        return Rows(NO_INTS, NO_INTS, NO_INTS)
-    return Rows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+        return TimedSteps(NO_INTS, NO_INTS, NO_INTS)
+    return TimedSteps(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
 @dataclass(slots=True)
 class _Part:
     restore: RestoreFact | None = None
-    pieces: list[Rows] = field(default_factory=list)  # dispatched, not taken yet
+    pieces: list[TimedSteps] = field(default_factory=list)  # dispatched, not taken yet
     completions: list[tuple[Ints, Ints]] = field(default_factory=list)  # (step, device time)
     complete: int = 0  # the last step that the device is known to have completed
     began: bool = False  # it has or had steps
@@ -162,7 +162,7 @@ class RankTrack:
         last = int(rows.step[-1])
         self._under_way = UnderWay(last + 1, self._last_end_ns) if self._continues else None
 
-    def _extend(self, rows: Rows, continues: npt.NDArray[np.bool_]) -> None:
+    def _extend(self, rows: TimedSteps, continues: npt.NDArray[np.bool_]) -> None:
         part = self.parts[-1]
         gaps = np.flatnonzero(np.diff(rows.step) > 1) + 1
         begin = 0
@@ -182,7 +182,7 @@ class RankTrack:
         self._last_step = int(rows.step[-1])
         self._continues = bool(continues[-1])
 
-    def _bridge(self, step: int, end_ns: int, rows: Rows, at: int) -> Iterator[Rows]:
+    def _bridge(self, step: int, end_ns: int, rows: TimedSteps, at: int) -> Iterator[TimedSteps]:
         """Steps that were run but not recorded (no space): equal ones between those that were."""
         missing = int(rows.step[at]) - step - 1
         most = _BRIDGED_ALWAYS + _BRIDGED_PER_RECORD * (self._recorded + at) - self._bridged
@@ -191,7 +191,7 @@ class RankTrack:
         self._bridged += missing
         edges = np.linspace(end_ns, int(rows.start[at]), missing + 1).astype(np.int64)
         edges[0], edges[-1] = end_ns, rows.start[at]
-        yield Rows(np.arange(step + 1, step + 1 + missing), edges[:-1], edges[1:])
+        yield TimedSteps(np.arange(step + 1, step + 1 + missing), edges[:-1], edges[1:])
 
     def _take_completions(self, records: Records, offset_ns: int) -> None:
         if not len(records):
@@ -204,7 +204,7 @@ class RankTrack:
         part.complete = int(best[-1])
         part.completions.append((steps[news], records["time"][news] + offset_ns))
 
-    def take(self, index: int) -> Rows:
+    def take(self, index: int) -> TimedSteps:
         """Completed steps of a part that were not taken before."""
         part = self.parts[index]
         rows = joined(part.pieces)
@@ -240,7 +240,7 @@ _IS_WALKED = np.zeros(1 << 8, np.bool_)  # by kind
 _IS_WALKED[[Kind.STEP_BEGIN, Kind.LOOP_END, Kind.RESTORE]] = True
 
 
-def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:
+def _rows(records: Records, offset_ns: int, before_ns: int) -> TimedSteps:
     """Steps with sane times: none begins before the one before it has ended."""
     end = np.maximum(records["time"] + offset_ns, before_ns)
     if len(end) > 1 and (end[1:] < end[:-1]).any():
@@ -252,10 +252,10 @@ def _rows(records: Records, offset_ns: int, before_ns: int) -> Rows:
     np.minimum(start, end, out=start)
     np.maximum(start[1:], end[:-1], out=start[1:])
     start[0] = min(max(int(start[0]), before_ns), int(end[0]))
-    return Rows(records["step"].astype(np.int64), start, end)
+    return TimedSteps(records["step"].astype(np.int64), start, end)
 
 
-def _completed(rows: Rows, steps: Ints, times: Ints, before_ns: int) -> Rows:
+def _completed(rows: TimedSteps, steps: Ints, times: Ints, before_ns: int) -> TimedSteps:
     """The rows, ended when the device had completed them too, where that is known."""
     if not len(rows.step):
         return rows
@@ -264,4 +264,4 @@ def _completed(rows: Rows, steps: Ints, times: Ints, before_ns: int) -> Rows:
     end = np.maximum.accumulate(np.maximum(np.maximum(known, rows.end), before_ns))
     start = np.maximum(rows.start, before_ns)
     np.maximum(start[1:], end[:-1], out=start[1:])
-    return Rows(rows.step, np.minimum(start, end), end)
+    return TimedSteps(rows.step, np.minimum(start, end), end)

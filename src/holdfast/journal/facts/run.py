@@ -26,8 +26,8 @@ from holdfast.journal.facts.attempts import (
     ranks_of,
 )
 from holdfast.journal.facts.controllers import Controllers
-from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, Rows
-from holdfast.journal.facts.source import News, Source, Touched
+from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
+from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, TimedSteps
 from holdfast.journal.facts.statements import AttemptStated
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.layout import Phase
@@ -73,7 +73,7 @@ class _Telling:
 
     facts: list[Fact] = field(default_factory=list)
     spans: list[tuple[int, ClosedSpans]] = field(default_factory=list)
-    steps: list[tuple[int, Rows]] = field(default_factory=list)
+    steps: list[tuple[int, TimedSteps]] = field(default_factory=list)
     open: list[tuple[int, Open]] = field(default_factory=list)
 
     def tell(self, sink: Sink) -> None:
@@ -109,7 +109,7 @@ class RunFacts:
         """
         self.live = dict(live or {})
         self._sink = sink
-        self._sources: dict[Path, Source] = {}
+        self._journals: dict[Path, FollowedJournal] = {}
         self._problems: dict[Path, str] = {}
         self.controllers = Controllers()
         self._attempts = KnownAttempts(self.run_dir / "attempts")
@@ -125,7 +125,7 @@ class RunFacts:
     @property
     def is_held(self) -> bool:
         """Whether all steps are done and the last is not durable yet, as far as anybody told."""
-        controllers = (source for source in self._sources.values() if source.track is None)
+        controllers = (journal for journal in self._journals.values() if journal.track is None)
         newest = max(controllers, key=lambda one: one.identity.attempt, default=None)
         told = [*self.newest_ranks(), *([] if newest is None else [newest])]
         return any(one.words.phase is Phase.LOOP_ENDED for one in told)
@@ -133,22 +133,22 @@ class RunFacts:
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
         notes = sorted(self._problems.values())
-        dropped = sum(source.words.dropped for source in self._sources.values())
+        dropped = sum(journal.words.dropped for journal in self._journals.values())
         if dropped:
             notes.append(
                 f"{dropped} records were not written for lack of space; "
                 "steps between recorded ones count as equally long"
             )
-        for source in self._sources.values():
-            if failed_step := source.words.failed.step:
+        for journal in self._journals.values():
+            if failed_step := journal.words.failed.step:
                 notes.append(
-                    f"attempt {source.identity.attempt}: rank {source.identity.rank} could not "
+                    f"attempt {journal.identity.attempt}: rank {journal.identity.rank} could not "
                     f"save step {failed_step} (the last time that this happened); it trained on"
                 )
-        broken = sum(source.damaged_records for source in self._sources.values())
+        broken = sum(journal.damaged_records for journal in self._journals.values())
         if broken:
             notes.append(f"{broken} records hold times or steps that cannot be, and are left out")
-        damaged = sum(source.damaged_lines for source in self._sources.values())
+        damaged = sum(journal.damaged_lines for journal in self._journals.values())
         if damaged:
             notes.append(f"{damaged} facts in the journals' text files are damaged and left out")
         return notes
@@ -163,7 +163,7 @@ class RunFacts:
 
     def is_written_by(self, incarnations: str) -> bool:
         """Whether the newest attempt's ranks are of incarnations that begin so."""
-        ranks = [one.identity for one in self._sources.values() if one.track is not None]
+        ranks = [one.identity for one in self._journals.values() if one.track is not None]
         newest = max((one.attempt for one in ranks), default=0)
         return any(
             one.attempt == newest and one.incarnation.startswith(incarnations) for one in ranks
@@ -173,16 +173,16 @@ class RunFacts:
         """How many hosts the ranks of the newest attempt with a journal ran on."""
         return len({one.identity.host for one in self.newest_ranks()})
 
-    def newest_ranks(self) -> list[Source]:
+    def newest_ranks(self) -> list[FollowedJournal]:
         """The journals of the newest attempt that has any, one a rank."""
-        ranks = [source for source in self._sources.values() if source.track is not None]
+        ranks = [journal for journal in self._journals.values() if journal.track is not None]
         newest = max((one.identity.attempt for one in ranks), default=0)
         return [one for one in ranks if one.identity.attempt == newest]
 
     @property
     def seen_ns(self) -> int:
         """When the supervisor last showed life, to some seconds; 0: never."""
-        told = (one.supervised_ns() for one in self._sources.values())
+        told = (one.supervised_ns() for one in self._journals.values())
         return max(self._signs.last(), max(told, default=0))
 
     def ranks(self) -> tuple[RankSeen, ...]:
@@ -192,7 +192,7 @@ class RunFacts:
 
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""
-        words = [source.words for source in self._sources.values()]
+        words = [journal.words for journal in self._journals.values()]
         return Compilations(
             hits=sum(one.compile_hits for one in words),
             misses=sum(one.compile_misses for one in words),
@@ -208,16 +208,16 @@ class RunFacts:
         news = _Telling()
         signs: list[Ints] = []
         records = 0
-        for source in self._active():
+        for journal in self._active():
             try:
-                found = source.poll()
+                found = journal.poll()
             except JournalError as problem:
-                self._problems[source.home] = str(problem)
+                self._problems[journal.home] = str(problem)
                 continue
-            self._problems.pop(source.home, None)
+            self._problems.pop(journal.home, None)
             records += found.records
             signs += found.seen_ns
-            self._take(source, found, news)
+            self._take(journal, found, news)
         if signs:
             news.facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
         if not self.superseded:
@@ -225,21 +225,21 @@ class RunFacts:
             self._tell(news)
         return records
 
-    def _take(self, source: Source, found: News, news: _Telling) -> None:
+    def _take(self, journal: FollowedJournal, found: Polled, news: _Telling) -> None:
         """What one journal says: steps were taken by its track already."""
-        if source.track is not None:  # a controller's spans would belong to no attempt
-            attempt = self._attempts.of(source.identity.attempt)
-            number = attempt.steps.tracks.index(source.track)
+        if journal.track is not None:  # a controller's spans would belong to no attempt
+            attempt = self._attempts.of(journal.identity.attempt)
+            number = attempt.steps.tracks.index(journal.track)
             for rows in found.spans:
                 attempt.spans.add(number, rows)
         elif found.statements or found.told:
-            self.controllers.hear(source, found.told)
+            self.controllers.hear(journal, found.told)
         for one in found.statements:
             if isinstance(one, AttemptStated):
-                self._attempts.take(source.place, one)
+                self._attempts.take(journal.place, one)
             else:
-                news.facts += self.controllers.take(source, one)
-        self.superseded = self.superseded or source.is_wrong or self.controllers.is_wrong
+                news.facts += self.controllers.take(journal, one)
+        self.superseded = self.superseded or journal.is_wrong or self.controllers.is_wrong
 
     def _tell(self, news: _Telling) -> None:
         known = self._attempts.with_starts()
@@ -252,7 +252,7 @@ class RunFacts:
                 self.superseded = self.superseded or attempt.proof is not None
                 attempt.proof = proof
                 if proof is not None:
-                    rows = Rows(*(np.array([n], np.int64) for n in proof))
+                    rows = TimedSteps(*(np.array([n], np.int64) for n in proof))
                     news.steps.append((attempt.number, rows))
                 self._tell_fact(attempt, start_ns, next_ns, news)
             if (open_now := attempt.open_now(attempt.told)) != attempt.told_open:
@@ -296,7 +296,7 @@ class RunFacts:
             news.facts.append(fact)
 
     def _name(self) -> str:
-        return next((s.identity.run for s in self._sources.values()), self.run_dir.name)
+        return next((s.identity.run for s in self._journals.values()), self.run_dir.name)
 
     # --- files ------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class RunFacts:
         for number, folder in sorted(attempt_folders(self.run_dir / "attempts")):
             self._attempts.of(number)
             folders.append(folder / "journal")
-        known = self._sources
+        known = self._journals
         yield from [path for path in self._problems if path not in known]
         for folder in folders:
             if folder not in self._folders:
@@ -317,45 +317,45 @@ class RunFacts:
 
     def _open(self, path: Path) -> bool:
         """Follow one more journal; whether it is one."""
-        if path in self._sources:
+        if path in self._journals:
             return False
         try:
             live = self.live.get(path)
-            source = Source(live or path, self.clock, home=path if live else None)
+            journal = FollowedJournal(live or path, self.clock, home=path if live else None)
         except JournalError as problem:
             if self.live.pop(path, None) is not None:  # brought home meanwhile, and removed
                 return self._open(path)
             self._problems[path] = str(problem)
             return False
         self._problems.pop(path, None)
-        self._sources[path] = source
-        self.superseded = self.superseded or source.is_wrong
-        if source.track is not None:
-            attempt = self._attempts.of(source.identity.attempt)
+        self._journals[path] = journal
+        self.superseded = self.superseded or journal.is_wrong
+        if journal.track is not None:
+            attempt = self._attempts.of(journal.identity.attempt)
             self.superseded |= attempt.steps.has_given or attempt.spans.is_of_one
-            attempt.sources.append(source)
-            attempt.steps.add(source.track)
+            attempt.journals.append(journal)
+            attempt.steps.add(journal.track)
         return True
 
     def _sort(self, opened: Iterable[Path]) -> None:
         """Keep journals in the order of their places, however they came."""
-        in_order = sorted(self._sources.items(), key=lambda item: item[1].place)
-        self._sources = dict(in_order)
+        in_order = sorted(self._journals.items(), key=lambda item: item[1].place)
+        self._journals = dict(in_order)
         for path in opened:
-            source = self._sources[path]
-            if source.track is None:
-                self.controllers.add(source)
+            journal = self._journals[path]
+            if journal.track is None:
+                self.controllers.add(journal)
 
-    def _active(self) -> Iterator[Source]:
+    def _active(self) -> Iterator[FollowedJournal]:
         """Journals that may have grown; the others are left closed."""
         newest = self._attempts.newest
         followed = {id(one) for one in self.controllers.newest(2)}
-        for source in list(self._sources.values()):
-            if source.track is None:
-                over = id(source) not in followed
+        for journal in list(self._journals.values()):
+            if journal.track is None:
+                over = id(journal) not in followed
             else:
-                over = source.identity.attempt < newest - 1
-            if not over or source.may_have_grown():
-                yield source
+                over = journal.identity.attempt < newest - 1
+            if not over or journal.may_have_grown():
+                yield journal
             if over:
-                source.rest()
+                journal.rest()

@@ -20,7 +20,7 @@ from holdfast.journal.facts.rank_steps import (
     ClosedSpans,
     Ints,
     RankTrack,
-    Rows,
+    TimedSteps,
     UnderWay,
     joined,
 )
@@ -48,7 +48,7 @@ class AttemptSteps:
         self._gave = False
         self._part = 0
         self.last_end_ns = 0  # of the newest step that was given
-        self._waiting: list[Rows] = []  # per rank: completed, but not by all
+        self._waiting: list[TimedSteps] = []  # per rank: completed, but not by all
         self._leads: list[list[Lead]] = []  # per rank
         self._restore: RestoreFact | None = None  # of this part, as given
         self._restore_changed = False
@@ -90,10 +90,10 @@ class AttemptSteps:
             kept = Lead(start[-_LEADS_KEPT:].copy(), end[-_LEADS_KEPT:].copy())
             self._leads[number] = [kept]
 
-    def take(self) -> tuple[list[RestoreFact], list[Rows]]:
+    def take(self) -> tuple[list[RestoreFact], list[TimedSteps]]:
         """Restores and steps that all ranks have completed since the last call."""
         restores: list[RestoreFact] = []
-        steps: list[Rows] = []
+        steps: list[TimedSteps] = []
         while True:
             if (restore := self._take_restore()) is not None:
                 restores.append(restore)
@@ -142,7 +142,7 @@ class AttemptSteps:
             max((one.source for one in known if one.source is not None), default=None),
         )
 
-    def _take_rows(self) -> Rows:
+    def _take_rows(self) -> TimedSteps:
         if len(self.tracks) == 1:
             return self.tracks[0].take(self._part)
         for i, track in enumerate(self.tracks):
@@ -172,7 +172,7 @@ class AttemptSteps:
             leads.append(Lead(rows.end, end))
         np.maximum(start[1:], end[:-1], out=start[1:])
         start[0] = max(int(start[0]), self.last_end_ns)
-        return Rows(common, np.minimum(start, end), end)
+        return TimedSteps(common, np.minimum(start, end), end)
 
 
 def _is_range(steps: Ints) -> bool:
@@ -187,12 +187,12 @@ def _both(left: Ints, right: Ints) -> Ints:
     return np.intersect1d(left, right, assume_unique=True)
 
 
-def _select(rows: Rows, steps: Ints) -> Rows:
+def _select(rows: TimedSteps, steps: Ints) -> TimedSteps:
     first = int(np.searchsorted(rows.step, steps[0]))
     if _is_range(rows.step) and _is_range(steps):
         return rows.cut(first, first + len(steps))
     at = np.searchsorted(rows.step, steps)
-    return Rows(rows.step[at], rows.start[at], rows.end[at])
+    return TimedSteps(rows.step[at], rows.start[at], rows.end[at])
 
 
 @dataclass(slots=True)
@@ -276,7 +276,7 @@ class FirstStep:
         self.told: Opening | None = None
         self.is_wrong = False  # by now something else would be told
 
-    def take(self, pieces: list[Rows], before_ns: int, *, is_over: bool) -> Opening | None:
+    def take(self, pieces: list[TimedSteps], before_ns: int, *, is_over: bool) -> Opening | None:
         """What follows, once: when enough steps are known, or there will be no more.
 
         `before_ns`: how long a step took in the attempts before; 0: nobody knows.

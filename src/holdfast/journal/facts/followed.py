@@ -40,7 +40,7 @@ _SETTLED_NS = 60_000_000_000
 
 
 Place = tuple[int, str]
-"""Of a journal among those of its run: see `Source.place`."""
+"""Of a journal among those of its run: see `FollowedJournal.place`."""
 
 
 class _Line(NamedTuple):
@@ -51,7 +51,7 @@ class _Line(NamedTuple):
 
 
 @dataclass(slots=True)
-class News:
+class Polled:
     """What a poll found: records, statements, closed spans, when the supervisor was seen.
 
     `told`: what of a controller's inputs numbers are made of.
@@ -64,7 +64,7 @@ class News:
     seen_ns: list[Ints] = field(default_factory=list)
 
 
-class Source:
+class FollowedJournal:
     """Follows one journal. `poll` may be called for ever; it costs little when nothing is new.
 
     The file is kept open between polls until `rest`; a poll opens it again.
@@ -135,12 +135,12 @@ class Source:
         """When the file was made."""
         return None if self._first_boot_ns is None else self._first_boot_ns + self.offset_ns
 
-    def poll(self) -> News:
+    def poll(self) -> Polled:
         """What is new; steps go to `track`. Raises JournalError when the file has gone."""
         self.fresh = False
         self._come_home()
         reader = self._reader = self._reader or JournalReader(self.path)
-        news = News()
+        news = Polled()
         before = self._count
         self.is_wrong = self.is_wrong or reader.count() < before  # it was cut short since
         if self._has_text:
@@ -195,7 +195,7 @@ class Source:
             if span.kind != _NOT_COUNTED and span not in self._closed:
                 yield self._span_name(span.kind), span.start_ns + self.offset_ns
 
-    def _take(self, reader: JournalReader, records: Records, news: News) -> None:
+    def _take(self, reader: JournalReader, records: Records, news: Polled) -> None:
         first, self._taken = self._taken, self._taken + len(records)
         offset_ns = self.offset_ns
         self._last_record_ns = max(self._last_record_ns, int(records["time"].max()) + offset_ns)
