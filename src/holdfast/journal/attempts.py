@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,19 +127,7 @@ def create_attempt(
     Raises AttemptExists when it is there already or a later lease has launched one: the caller was
     fenced off. Raises ValueError for a number or a parent that cannot be, StoreUnavailable.
     """
-    older = parent is None or 0 <= parent < number
-    if not older or (parent is None) != (restore_set is None):
-        raise ValueError(f"attempt {number} cannot start from {restore_set!r} of attempt {parent}")
-    if number != (expected := next_number(folder)):
-        if number > expected:
-            raise ValueError(f"attempt {number} cannot be created before attempt {expected}")
-        raise AttemptExists(_fenced(folder, number))
-    newest = _newest_epoch(folder, number)
-    if newest > epoch:
-        raise AttemptExists(
-            f"attempt {number - 1} of run {folder.name!r} was launched under lease {newest}, and "
-            f"this supervisor holds lease {epoch}: it was replaced and must stop"
-        )
+    _check_next(folder, number, parent, restore_set, epoch)
     record = AttemptRecord(
         attempt=number,
         parent=parent,
@@ -169,6 +157,25 @@ def create_attempt(
     return record
 
 
+def _check_next(
+    folder: RunFolder, number: int, parent: int | None, restore_set: str | None, epoch: int
+) -> None:
+    """Raise ValueError for what cannot be, AttemptExists when another supervisor was quicker."""
+    older = parent is None or 0 <= parent < number
+    if not older or (parent is None) != (restore_set is None):
+        raise ValueError(f"attempt {number} cannot start from {restore_set!r} of attempt {parent}")
+    if number != (expected := next_number(folder)):
+        if number > expected:
+            raise ValueError(f"attempt {number} cannot be created before attempt {expected}")
+        raise AttemptExists(_fenced(folder, number))
+    newest = _newest_epoch(folder, number)
+    if newest > epoch:
+        raise AttemptExists(
+            f"attempt {number - 1} of run {folder.name!r} was launched under lease {newest}, and "
+            f"this supervisor holds lease {epoch}: it was replaced and must stop"
+        )
+
+
 def _clear_reports(ranks_dir: Path) -> None:
     """What a process said that failed before it was this attempt is no word of this attempt's."""
     with contextlib.suppress(OSError):
@@ -184,7 +191,7 @@ def end_attempt(folder: RunFolder, number: int, end: AttemptEnd) -> AttemptEnd:
     """
     path = folder.attempt_dir(number) / END_FILE
     try:
-        create_exclusive(path, encode_json(_end_to_json(end)))
+        create_exclusive(path, encode_json(asdict(end)))
     except FileExistsError:
         return _read_end(path) or end
     return end
@@ -322,25 +329,8 @@ def _newest_epoch(folder: RunFolder, number: int) -> int:
 
 
 def _record_to_json(record: AttemptRecord) -> dict[str, Any]:
-    return {
-        "attempt": record.attempt,
-        "parent": record.parent,
-        "resume_step": record.resume_step,
-        "restore_set": record.restore_set,
-        "epoch": record.epoch,
-        "ranks": record.ranks,
-        "chips": record.chips,
-        "incarnation": record.incarnation,
-        "created_unix_ns": record.created_unix_ns,
-        "command": list(record.command),
-        "skip_batches": record.skip_batches,
-        "from_memory": record.from_memory,
-        "rollback": None if record.rollback is None else _rollback_to_json(record.rollback),
-    }
-
-
-def _rollback_to_json(rollback: Rollback) -> dict[str, Any]:
-    return {"ids": list(rollback.ids), "to": rollback.to, "words": rollback.words}
+    """Its fields by their names; the end has a file of its own."""
+    return {key: value for key, value in asdict(record).items() if key != "end"}
 
 
 def _rollback_from_json(raw: Any) -> Rollback | None:
@@ -375,18 +365,6 @@ def _read_record(path: str | Path, number: int) -> AttemptRecord:
     if record.attempt != number:
         raise StoreUnavailable(f"{path} says that it is attempt {record.attempt}; move it away")
     return record
-
-
-def _end_to_json(end: AttemptEnd) -> dict[str, Any]:
-    return {
-        "cause": end.cause,
-        "words": end.words,
-        "exits": list(end.exits),
-        "ended_unix_ns": end.ended_unix_ns,
-        "restart_after_ns": end.restart_after_ns,
-        "alike": end.alike,
-        "own_signature": end.own_signature,
-    }
 
 
 def _read_end(path: str | Path) -> AttemptEnd | None:
