@@ -17,6 +17,7 @@ from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
+from holdfast.core.save.choose import choose
 from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
@@ -234,6 +235,13 @@ def run(folder: RunFolder) -> RunFolder:
     return folder
 
 
+def start(told: ev.SetsSeen) -> ev.Resume:
+    """What the core chooses of that."""
+    chosen, _ = choose(told.seen)
+    assert isinstance(chosen, ev.Resume)
+    return chosen
+
+
 def test_there_is_no_choice_without_what_is_whole(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,16 +253,16 @@ def test_there_is_no_choice_without_what_is_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderVault, "put_manifest", full)
-        kept.keeper.choose(None)
+        kept.keeper.look(None)
         failed = kept.next()
     assert isinstance(failed, ev.ChoiceFailed)
     assert (failed.is_away, failed.exit_code) == (True, EXIT_UNAVAILABLE)
     assert "no space left" in failed.words
     assert partial_sets(run.ckpt_dir) == (set_name(0, LAST + 10),)  # whole: never deleted
-    kept.keeper.choose(None)
+    kept.keeper.look(None)
     chosen = kept.next()
-    assert isinstance(chosen, ev.Chosen)
-    assert chosen.resume.step == LAST + 10
+    assert isinstance(chosen, ev.SetsSeen)
+    assert start(chosen).step == LAST + 10
     assert kept.close() == []
 
 
@@ -270,10 +278,10 @@ def test_what_never_will_be_whole_makes_room_for_a_manifest(
 
     monkeypatch.setattr(FolderVault, "put_manifest", full)
     kept = Kept(run, acquire(run))
-    kept.keeper.choose(None)
+    kept.keeper.look(None)
     chosen = kept.next()
-    assert isinstance(chosen, ev.Chosen)
-    assert chosen.resume.step == LAST + 10
+    assert isinstance(chosen, ev.SetsSeen)
+    assert start(chosen).step == LAST + 10
     assert kept.close() == []
 
 
@@ -348,10 +356,10 @@ def test_a_slow_deletion_does_not_meet_a_rollback(run: RunFolder) -> None:
     assert (old.step, old.doomed_by) == (LAST, 1)
     assert not is_doomed(old.name, old.doomed_by, attempts(run).records)
     kept = Kept(run, other[0], last=1)
-    kept.keeper.choose(None)
+    kept.keeper.look(None)
     chosen = kept.next()
-    assert isinstance(chosen, ev.Chosen)
-    assert chosen.resume.step == LAST
+    assert isinstance(chosen, ev.SetsSeen)
+    assert start(chosen).step == LAST
     kept.close()
     assert steps(run) == [LAST, LAST + 10]
 
@@ -365,10 +373,10 @@ def test_a_set_that_is_being_removed_is_not_chosen_and_the_next_supervisor_remov
     (run.ckpt_dir / set_name(0, CUT_OFF) / "doomed-000001").touch()
     take_over(run, acquire(run)).release()
     kept = Kept(run, acquire(run))
-    kept.keeper.choose(None)
+    kept.keeper.look(None)
     chosen = kept.next()
-    assert isinstance(chosen, ev.Chosen)
-    assert chosen.resume.step == LAST
+    assert isinstance(chosen, ev.SetsSeen)
+    assert start(chosen).step == LAST
     assert kept.close() == []
     assert kept.said == []
     assert left(run) == (1, 0)
@@ -400,8 +408,8 @@ def test_a_mark_that_comes_too_late_does_not_take_what_the_successor_writes(
     (run.ckpt_dir / name / "doomed-000001").touch()
     second.release()
     kept = Kept(run, acquire(run))
-    kept.keeper.choose(None)  # its manifest is missing still
+    kept.keeper.look(None)  # its manifest is missing still
     chosen = kept.next()
-    assert isinstance(chosen, ev.Chosen)
-    assert chosen.resume.set_name == name
+    assert isinstance(chosen, ev.SetsSeen)
+    assert start(chosen).set_name == name
     kept.close()

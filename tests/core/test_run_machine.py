@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -26,6 +27,7 @@ from holdfast.core.run.machine import (
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import policy as saves
+from holdfast.core.save.seen import Seen, StoredSet
 from holdfast.core.save.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)
@@ -44,6 +46,7 @@ def rank_exit(rank: int = 0, at_ns: int = 9, **how: Any) -> ev.RankExited:
 
 SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Opened: ev.Opened(0, 0),
+    ev.SetsSeen: ev.SetsSeen(1, Seen("r", -1)),
     ev.Chosen: ev.Chosen(1, SCRATCH, "starting from scratch (no checkpoint yet)"),
     ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
     ev.Launched: ev.Launched(2, 0),
@@ -197,6 +200,38 @@ def test_a_stop_while_the_store_is_asked_does_not_wait_for_the_store() -> None:
     run = in_state(State.CHOOSING)
     assert only(run.handle(SAMPLES[ev.StopAsked]), act.Finish).exit_code == 75
     assert run.handle(SAMPLES[ev.Chosen]) == ()
+
+
+SETS = Seen("r", 0, ((0, None),), (StoredSet(0, 10), StoredSet(0, 20)))
+
+
+def test_the_machine_chooses_of_what_is_seen() -> None:
+    run = in_state(State.CHOOSING)
+    answer = run.handle(ev.SetsSeen(1, SETS))
+    assert only(answer, act.Launch).resume == ev.Resume("0000-000000000020", 20, 0)
+    assert run.state is State.LAUNCHING
+
+
+def test_what_a_rank_could_not_read_is_not_chosen_again() -> None:
+    run = in_state(State.CHOOSING)
+    run.handle(ev.SetsSeen(1, SETS))
+    run.handle(SAMPLES[ev.Launched])
+    report = exits.RankReport("CorruptCheckpoint", "a bit is flipped", "restore.py:1", "")
+    run.handle(rank_exit(0, code=1, report=report))
+    run.handle(rank_exit(1, signal=9))
+    run.handle(SAMPLES[ev.TreeGone])
+    run.handle(ev.TimerFired(10**10, Timer.RESTART))
+    answer = run.handle(ev.SetsSeen(10**10, replace(SETS, newest_attempt=1)))
+    assert only(answer, act.Launch).resume == ev.Resume("0000-000000000010", 10, 0)
+    assert "a bit is flipped" in only(answer, act.Say).words
+
+
+def test_nothing_that_can_be_trusted_ends_the_run() -> None:
+    run = in_state(State.CHOOSING)
+    seen = replace(SETS, stored=(), bad=(("0000-000000000020", "torn"),))
+    answer = run.handle(ev.SetsSeen(1, seen))
+    assert only(answer, act.Finish).exit_code == 69
+    assert "none can be trusted" in only(answer, act.Finish).words
 
 
 def test_a_stop_while_launching_is_relayed_when_the_ranks_are_there() -> None:

@@ -13,7 +13,7 @@ from fuzz_mutate import mutate_bytes, mutate_json
 from fuzz_seeds import RUN, good_run
 from fuzz_target import Target, documented, put, sayable
 
-from holdfast.snapshot.choose import choose
+from holdfast.core.save.choose import newest_good
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.layout import decode_facts
 from holdfast.snapshot.manifest import Manifest
@@ -66,8 +66,7 @@ def use(folder: Path) -> None:
     """Everything that reads a set. What comes out is the good tree, or a documented error."""
     ckpt_dir = folder.parent
     sets, damage = list_sets(ckpt_dir)
-    with documented():
-        choose(sets, _CHAIN, damage)
+    newest_good(sets, _CHAIN, damage)
     for words in (*damage.values(), quick_check(folder)[1], *verify(folder)):
         sayable(words)
     for rank, ranks in ((0, 2), (1, 2), (0, 3)):

@@ -17,7 +17,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
-from holdfast.errors import EXIT_UNAVAILABLE, NoGoodCheckpoint, NoSuchCheckpoint
+from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.sets import set_name
 
@@ -39,8 +39,8 @@ class VirtualKeeper:
 
     # --- controller.ports.Store -------------------------------------------------------------
 
-    def choose(self, wish: Wish | None) -> None:
-        """Complete whole sets, then take the newest that can be trusted."""
+    def look(self, wish: Wish | None) -> None:
+        """Complete whole sets, then see which there are."""
         world, store = self._world, self._store
 
         def job(_: bool) -> None:
@@ -50,13 +50,8 @@ class VirtualKeeper:
                 words = "the run store cannot be read"
                 self._tell(ev.ChoiceFailed(world.now_ns, EXIT_UNAVAILABLE, words, is_away=True))
                 return
-            try:
-                resume, words = store.choose(wish, world.memory)
-            except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
-                self._tell(ev.ChoiceFailed(world.now_ns, error.exit_code, str(error)))
-            else:
-                world.watch.chosen(world, wish, resume)
-                self._tell(ev.Chosen(world.now_ns, resume, words))
+            world.watch.sees(world, wish)
+            self._tell(ev.SetsSeen(world.now_ns, store.seen(world.memory)))
 
         self._in_order(job)
 
@@ -127,7 +122,7 @@ class VirtualKeeper:
         """A virtual disk is full until a script says otherwise."""
 
     def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
-        """On record for the next supervisor, and for the choice."""
+        """On record for the next supervisor."""
         assert evidence == Evidence()
         store = self._store
         self._world.ends.append(action)
@@ -135,8 +130,9 @@ class VirtualKeeper:
         store.memory_lost += action.cause == "host_lost"
         resume = self._launch.resume if self._launch else None
         if action.cause == "bad_checkpoint" and resume is not None and resume.set_name:
-            bad = store.rejected if resume.buffer is None else store.spoilt
-            bad[resume.set_name] = action.words
+            world = self._world
+            bad = world.rejected if resume.buffer is None else world.rejected_copies
+            bad.add(resume.set_name)
 
     def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
         """Nobody reads it here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +12,14 @@ from virtual_ranks import Barrier, Surroundings, VirtualRank
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
-from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint
-from holdfast.journal.attempts import AttemptRecord, lineage, skip_from
-from holdfast.snapshot.choose import choose, choose_back, newest_first
+from holdfast.core.save.choose import choose
+from holdfast.core.save.seen import Seen
+from holdfast.journal.attempts import AttemptRecord, lineage
+from holdfast.snapshot.buffers import SealedBuffer
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.removal import REMOVED, is_doomed
+from holdfast.snapshot.removal import is_doomed
 from holdfast.snapshot.retention import plan
+from holdfast.snapshot.seen import seen
 from holdfast.snapshot.sets import SetInfo, set_name
 
 
@@ -33,9 +34,7 @@ class Store:
     doomed: dict[str, int] = field(default_factory=dict)  # set → the newest lease that marked it
     removed: set[tuple[int, int]] = field(default_factory=set)  # sets of which shards were removed
     keep: int = 0  # so many sets are kept; 0: all
-    rejected: dict[str, str] = field(default_factory=dict)  # as the controller knows
-    spoilt: dict[str, str] = field(default_factory=dict)  # sets whose copy in memory is bad
-    spoiling: dict[str, str] = field(default_factory=dict)  # the same, and nobody knows yet
+    spoiling: dict[str, str] = field(default_factory=dict)  # sets whose copy in memory is bad
     wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
     is_full: bool = False
     is_away: bool = False
@@ -93,39 +92,20 @@ class Store:
         """As `retention.collect` finds them."""
         in_use = {resume.set_name} if resume and resume.set_name else set()
         for wish in self.standing():
-            with contextlib.suppress(NoGoodCheckpoint, NoSuchCheckpoint):
-                in_use.add(self.choose(wish, Memory(1, 0))[0].set_name)
+            chosen, _ = choose(self.seen(Memory(1, 0)), wish)
+            in_use |= {chosen.set_name} if isinstance(chosen, ev.Resume) else set()
         usable = self.usable()
         gone, _ = plan(usable, {}, Keep(self.keep), in_use - {None}, self.chain())
         begun = [one.name for one in self.sets if one not in usable and one.name not in in_use]
         return [*begun, *(one.name for one in gone)]
 
-    def choose(self, wish: Wish | None, memory: Memory) -> tuple[ev.Resume, str]:
-        """As `snapshot.catalog` does: a set in memory goes before the same one on disk."""
-        chain = self.chain()
-        buffers = {one.name: b for b, one in memory.sets() if one.name not in self.spoilt}
-        usable = self.usable()
-        durable = {one.name for one in usable}
-        known = [
-            *usable,
-            *(one for _, one in memory.sets() if one.name in buffers.keys() - durable),
-        ]
-        bad = self.rejected | {one.name: REMOVED for one in self.sets if one.name not in durable}
-        lost = {name: why for name, why in bad.items() if name not in buffers}
-        if wish is None:
-            chosen, words = choose(known, chain, lost)
-        else:
-            chosen, words = choose_back(wish.to, known, chain, lost, {})
-        name = chosen.name if chosen else None
-        skip = skip_from(self.attempts, name) if wish is None else wish.skip_batches
-        if chosen is None:
-            return ev.Resume(None, 0, None, skip), words
-        resume = ev.Resume(chosen.name, chosen.step, chosen.attempt, skip)
-        if chosen.name not in buffers:
-            return resume, words
-        good = [one for one in usable if one.name not in self.rejected]
-        steps = (one.step for one in newest_first(good, chain) if one.step <= chosen.step)
-        return replace(resume, buffer=buffers[chosen.name], committed_step=next(steps, 0)), words
+    def seen(self, memory: Memory) -> Seen:
+        """As `Catalog.look` does."""
+        sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
+        buffers = [SealedBuffer(number, one) for number, one in memory.sets()]
+        newest = len(self.attempts) - 1
+        place = "attempts/{}".format
+        return seen("r", newest, self.attempts, sets, {}, buffers=buffers, place=place)
 
     def recover(self) -> None:
         """It is well: what it took meanwhile is done."""

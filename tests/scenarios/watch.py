@@ -72,7 +72,9 @@ class Books:
         self.row: list[str] = []  # causes of the ends since a step was last completed
         self.reached_before = 0
         self.has_gone_back = False  # then progress is counted anew, and this book is closed
-        self.chosen: ev.Resume | None = None
+        self.wish: Wish | None = None  # that the choice goes by
+        self.good: set[tuple[int, int]] = set()  # (attempt, step) that may be chosen
+        self.told: tuple[int, int] | None = None  # of them, the newest that was told as durable
         self.finish_by_ns: int | None = None
         self.is_interrupted = False
         # What was put in the store, and whether the lease was seen to be ours since.
@@ -153,7 +155,7 @@ class Watch:
             all(one.attempt < action.attempt for one in books.world.launches),
             f"attempt {action.attempt} is launched twice",
         )
-        require(action.resume == books.chosen, f"launched from {action.resume}, which none chose")
+        self._chosen(books, action.resume)
         books.epoch = 0
         books.reached_before = max(books.reached, action.resume.step)
         books.reached = books.reached_before
@@ -197,33 +199,37 @@ class Watch:
             is_here = other.memory is world.memory
             require(not (is_here and other.is_inhabited), "two attempts at a time on one host")
 
-    def chosen(self, world: World, wish: Wish | None, resume: ev.Resume) -> None:
-        """It is the newest on the lineage that has every shard and is not known to be bad."""
-        store = world.store
-        self._of(world).chosen = resume
-        good = {
+    def sees(self, world: World, wish: Wish | None) -> None:
+        """What may be chosen: sets on the lineage with every shard that are not known to be bad."""
+        store, books = world.store, self._of(world)
+        stored = {
             (one.attempt, one.step)
             for one in store.usable()
-            if one.name not in store.rejected and is_on_lineage(store, one.attempt, one.step)
+            if one.name not in world.rejected and is_on_lineage(store, one.attempt, one.step)
         }
-        good |= {
+        for attempt, step in stored:
+            self._is_complete(store, world.shape.ranks, attempt, step)
+        sealed = {
             (one.attempt, one.step)
             for _, one in world.memory.sets()
-            if one.name not in store.spoilt and is_on_lineage(store, one.attempt, one.step)
+            if one.name not in world.rejected_copies and is_on_lineage(store, one.attempt, one.step)
         }
-        if wish is None:
-            newest = max(good, default=None)
-            found = None if resume.set_name is None else (resume.parent, resume.step)
+        told = max((one for one in self._told if is_on_lineage(store, *one)), default=None)
+        is_known_bad = told is not None and set_name(*told) in world.rejected
+        books.wish, books.good = wish, stored | sealed
+        books.told = None if is_known_bad else told
+
+    def _chosen(self, books: Books, resume: ev.Resume) -> None:
+        """It is the newest of what was seen."""
+        found = None if resume.set_name is None else (resume.parent, resume.step)
+        if books.wish is None:
+            newest = max(books.good, default=None)
             require(found == newest, f"{found} was chosen, and {newest} is the newest")
-            told = max((one for one in self._told if is_on_lineage(store, *one)), default=None)
-            if told is not None and set_name(*told) not in store.rejected:
-                is_kept = newest is not None and newest >= told
-                require(is_kept, f"{told} was told as durable, and {found} is chosen")
-        elif resume.set_name is not None:
-            require((resume.parent, resume.step) in good, f"{resume} is no set of the lineage")
-        if resume.set_name is not None and resume.buffer is None:
-            assert resume.parent is not None
-            self._is_complete(store, world.shape.ranks, resume.parent, resume.step)
+            if books.told is not None:
+                is_kept = newest is not None and newest >= books.told
+                require(is_kept, f"{books.told} was told as durable, and {found} is chosen")
+        elif found is not None:
+            require(found in books.good, f"{resume} is no set of the lineage")
 
     def restored(self, world: World, rank: VirtualRank) -> None:
         """Nothing is trained on that was not verified, or is another's."""

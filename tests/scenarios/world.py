@@ -30,9 +30,9 @@ from holdfast.core.ledger import facts
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Target, Wish, wishes_of
 from holdfast.core.save import agree_events as news
+from holdfast.core.save.choose import newest_first
 from holdfast.core.save.word import Order, pack
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
-from holdfast.snapshot.choose import newest_first
 
 PROGRESS_NS = 250 * MS
 REAP_NS = 1 * MS
@@ -143,6 +143,8 @@ class World:
         self.history: list[facts.RestoreFact | facts.StepsFact] = []
         self.ends: list[act.EndAttempt] = []
         self.launches: list[act.Launch] = []
+        self.rejected: set[str] = set()  # sets that ranks found to be bad
+        self.rejected_copies: set[str] = set()  # in memory
         self.inputs: list[ev.Event] = []
         self.said: list[str] = []
         self._tell = tell

@@ -25,7 +25,7 @@ from holdfast.core.run import restart
 from holdfast.core.run.machine import State
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import agree_moves as moves
-from holdfast.core.save import agree_rank
+from holdfast.core.save import agree_rank, choose
 from holdfast.core.save.agree import Phase
 from holdfast.core.save.agree_rank import Answer
 from holdfast.core.save.buffers import Buffers
@@ -33,7 +33,6 @@ from holdfast.core.save.drains import Drains
 from holdfast.core.save.keeping import Keeping
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import Order
-from holdfast.snapshot import choose
 
 Patches = list[tuple[Any, str, Any]]
 

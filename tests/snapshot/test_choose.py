@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigurationError, NoGoodCheckpoint, StoreUnavailable
-from holdfast.snapshot.choose import choose, newest_sound
+from holdfast.core.save.choose import NoChoice, newest_good
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.snapshot.retention import Keep, collect, pin, plan, read_pins, unpin
-from holdfast.snapshot.sets import SetInfo, set_name
+from holdfast.snapshot.sets import SetInfo, newest_sound, set_name
 
 HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)  # a lease that nobody else takes
 
@@ -41,9 +41,10 @@ LINEAGE = [(7, None), (6, 300), (2, 100)]
 def test_choices(
     sets: list[tuple[int, int]], bad: list[tuple[int, int]], chosen: tuple[int, int] | None
 ) -> None:
-    found, reason = choose(
+    found, reason = newest_good(
         [info(*one) for one in sets], LINEAGE, {set_name(*one): "torn" for one in bad}
     )
+    assert not isinstance(found, NoChoice)
     assert (found and (found.attempt, found.step)) == chosen
     assert reason
     if chosen and bad and bad[0] > chosen and bad[0][0] in (7, 6, 2):
@@ -51,12 +52,14 @@ def test_choices(
 
 
 def test_none_ever_is_not_none_good() -> None:
-    assert choose([], LINEAGE, {})[1] == "starting from scratch (no checkpoint yet)"
-    assert "abandoned" in choose([info(5, 900)], LINEAGE, {})[1]
-    with pytest.raises(NoGoodCheckpoint, match="torn"):
-        choose([info(7, 5)], LINEAGE, {set_name(7, 5): "torn"})
-    with pytest.raises(NoGoodCheckpoint, match="none can be trusted"):
-        choose([], LINEAGE, {set_name(6, 5): "torn"})
+    assert newest_good([], LINEAGE, {})[1] == "starting from scratch (no checkpoint yet)"
+    assert "abandoned" in newest_good([info(5, 900)], LINEAGE, {})[1]
+    found, why = newest_good([info(7, 5)], LINEAGE, {set_name(7, 5): "torn"})
+    assert found is NoChoice.NONE_GOOD
+    assert "torn" in why
+    found, why = newest_good([], LINEAGE, {set_name(6, 5): "torn"})
+    assert found is NoChoice.NONE_GOOD
+    assert "none can be trusted" in why
 
 
 positions = st.tuples(st.integers(0, 4), st.integers(0, 6))
@@ -95,11 +98,11 @@ def test_choice_against_walking_the_parents(
             elif (one, step) in made and expected is None:
                 expected = (one, step)
     reasons = {set_name(*one): "torn" for one in bad}
+    found, _ = newest_good([info(*one) for one in made], chain, reasons)
     if expected is None and any_bad:
-        with pytest.raises(NoGoodCheckpoint):
-            choose([info(*one) for one in made], chain, reasons)
+        assert found is NoChoice.NONE_GOOD
     else:
-        found, _ = choose([info(*one) for one in made], chain, reasons)
+        assert not isinstance(found, NoChoice)
         assert (found and (found.attempt, found.step)) == expected
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Rollback, Rollbacks, Target
-from holdfast.errors import NoSuchCheckpoint
-from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skip_from, skips_lost
+from holdfast.core.save.choose import NoChoice, choose, newest_up_to
+from holdfast.core.save.seen import Seen, Skip, StoredSet
+from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skips
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.lease import acquire
 from holdfast.journal.rank_reports import report_path
 from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.catalog import Catalog
-from holdfast.snapshot.choose import choose, choose_back
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.retention import plan
 from holdfast.snapshot.sets import SetInfo, set_name
@@ -53,27 +55,27 @@ SETS = [
         ("mine", [(2, 400)], {"mine": set_name(2, 400)}, (0, 300)),
         ("best", [], {}, (0, 300)),  # the manifest remembers the tag
         ("best", [], {"best": set_name(0, 400)}, (0, 300)),  # that one is on a branch given up
-        (99, [], {}, NoSuchCheckpoint),
-        (-5, [], {}, NoSuchCheckpoint),
-        ("worst", [], {}, NoSuchCheckpoint),
-        ("worst", [], {"worst": set_name(1, 350)}, NoSuchCheckpoint),
+        (99, [], {}, NoChoice.NONE_SUCH),
+        (-5, [], {}, NoChoice.NONE_SUCH),
+        ("worst", [], {}, NoChoice.NONE_SUCH),
+        ("worst", [], {"worst": set_name(1, 350)}, NoChoice.NONE_SUCH),
     ],
 )
 def test_what_a_wish_comes_to(
     to: Target, bad: list[tuple[int, int]], pins: dict[str, str], chosen: object
 ) -> None:
     reasons = {set_name(*one): "torn" for one in bad}
-    if chosen is NoSuchCheckpoint:
-        with pytest.raises(NoSuchCheckpoint, match="the lineage has steps 100, 300, 400, 500"):
-            choose_back(to, SETS, CHAIN, reasons, pins)
+    found, why = newest_up_to(to, SETS, CHAIN, reasons, pins)
+    if isinstance(found, NoChoice):
+        assert found is chosen
+        assert "the lineage has steps 100, 300, 400, 500" in why
         return
-    found, why = choose_back(to, SETS, CHAIN, reasons, pins)
     assert (found and (found.attempt, found.step)) == chosen
     assert why
 
 
 def test_where_nothing_was_ever_made_it_is_from_scratch_and_said() -> None:
-    found, why = choose_back(400, [], CHAIN, {}, {})
+    found, why = newest_up_to(400, [], CHAIN, {}, {})
     assert found is None
     assert why == "starting from scratch (no checkpoint yet), though step 400 was asked for"
 
@@ -104,9 +106,11 @@ def test_the_chosen_set_and_its_data_against_a_dumb_oracle(
     def start(to: int | None, skip: int | None) -> None:
         nonlocal step
         chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
-        chosen, _ = choose(sets, chain, {}) if to is None else choose_back(to, sets, chain, {}, {})
+        chosen, _ = newest_up_to(to, sets, chain, {}, {})
+        assert not isinstance(chosen, NoChoice)
         name = chosen.name if chosen else None
-        skipped = skip_from(records, name) if skip is None else skip
+        known = (batches for restored, _, batches in skips(records) if restored == name)
+        skipped = next(known, 0) if skip is None else skip
         step = chosen.step if chosen else 0
         records.append(
             AttemptRecord(
@@ -147,8 +151,7 @@ def test_the_chosen_set_and_its_data_against_a_dumb_oracle(
             to, skip = how  # type: ignore[misc]
             if to and counting and int(counting[0][5:]) > to:
                 chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
-                with pytest.raises(NoSuchCheckpoint):
-                    choose_back(to, sets, chain, {}, {})
+                assert newest_up_to(to, sets, chain, {}, {})[0] is NoChoice.NONE_SUCH
                 continue
             start(to, skip)
     chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
@@ -270,5 +273,9 @@ def test_a_skip_that_can_be_repeated_is_not_lost() -> None:
         return AttemptRecord(number, parent, step, name, 1, 1, 1, "", 0, skip_batches=skip)
 
     records = [attempt(0, None, 0, 0), attempt(1, 0, 20, 7), attempt(2, 0, 20, 7)]
-    assert skips_lost(records, 20) == ()
-    assert skips_lost(records, 10) == ((20, 7),)
+    there = Seen("r", 2, ((2, None), (0, 20)), (StoredSet(0, 10), StoredSet(0, 20)),
+                 skips=tuple(Skip(*one) for one in skips(records)))  # fmt: skip
+    resume, words = choose(there)
+    assert (resume, "are not" in words) == (Resume(set_name(0, 20), 20, 0, 7), False)
+    resume, words = choose(replace(there, bad=((set_name(0, 20), "torn"),)))
+    assert (resume, "are not" in words) == (Resume(set_name(0, 10), 10, 0), True)

@@ -145,7 +145,7 @@ def unpin(run: str, tag: str, store: str | None) -> None:
 
 def look_at(folder: RunFolder) -> list[Row]:
     """All checkpoints of a run, the newest first; raises StoreUnavailable."""
-    from holdfast.snapshot.choose import on_chain
+    from holdfast.core.save.choose import on_chain
     from holdfast.snapshot.removal import is_doomed
     from holdfast.snapshot.sets import list_sets, parse_set_name
 
@@ -170,8 +170,8 @@ def look_at(folder: RunFolder) -> list[Row]:
 
 def in_memory(folder: RunFolder, base: Path) -> list[Row]:
     """What a start of the run on this host would find in its memory, while it trains or later."""
+    from holdfast.core.save.choose import on_chain
     from holdfast.snapshot.buffers import sealed_buffers
-    from holdfast.snapshot.choose import on_chain
     from holdfast.snapshot.names import set_name
     from holdfast.snapshot.ram_folder import ram_path
 

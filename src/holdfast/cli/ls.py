@@ -25,7 +25,7 @@ from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.words import shortened
 from holdfast.runs.state import is_held, last_sign_ns, shown, state_of
-from holdfast.snapshot.choose import newest_sound
+from holdfast.snapshot.sets import newest_sound
 
 HEADINGS = ("run", "state", "saved step", "attempts", "last sign of life", "")
 SIDES = "<<>>>"  # on which a column's cells are; the last has what room is left

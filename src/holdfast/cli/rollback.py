@@ -43,10 +43,8 @@ def _what_it_comes_to(folder: RunFolder, wish: Wish) -> str:
 
     try:
         resume, _ = Catalog(folder).choose(wish)
-    except NoGoodCheckpoint as error:
+    except (NoGoodCheckpoint, NoSuchCheckpoint) as error:
         raise ConfigurationError(str(error)) from error
-    except NoSuchCheckpoint as error:
-        raise ConfigurationError(str(error.__cause__)) from error
     if resume.set_name is not None:
         return f"checkpoint {resume.set_name} (step {resume.step})"
     if wish.to != 0:

@@ -29,6 +29,7 @@ from holdfast.core.ledger.facts import DONE
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.run.machine import RunPolicy
+from holdfast.core.save.choose import newest_first
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.export.asked import parse
 from holdfast.journal.adopt import adopt
@@ -49,7 +50,6 @@ from holdfast.notices.found import has_accelerator
 from holdfast.notices.protocol import Clocks, Surroundings
 from holdfast.notices.registry import Wanted, wanted
 from holdfast.snapshot.buffers import sealed_buffers
-from holdfast.snapshot.choose import newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.snapshot.sets import list_sets

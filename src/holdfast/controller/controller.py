@@ -120,7 +120,7 @@ class Controller:
 
 
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
-    act.Choose: lambda self, action: self._store.choose(action.wish),
+    act.Choose: lambda self, action: self._store.look(action.wish),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
     act.Seal: lambda self, action: self._link.seal(action),

@@ -91,8 +91,8 @@ class Link(Protocol):
 class Store(Protocol):
     """The run's store, behind a thread of its own. Each method returns at once."""
 
-    def choose(self, wish: Wish | None) -> None:
-        """Which set the next attempt starts from: Chosen or ChoiceFailed follows."""
+    def look(self, wish: Wish | None) -> None:
+        """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows."""
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record; then `created` in the loop, or LaunchFailed follows."""

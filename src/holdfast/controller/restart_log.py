@@ -39,7 +39,7 @@ class RestartLog:
             self._moments["drain"] = event.at_ns
         elif isinstance(event, ev.TimerFired) and event.timer == Timer.RESTART:
             self._moments["wait"] = event.at_ns
-        elif isinstance(event, ev.Chosen):
+        elif isinstance(event, ev.SetsSeen | ev.Chosen):
             self._moments["choose"] = event.at_ns
         elif isinstance(event, ev.Launched):
             self._moments["launch"] = event.at_ns

@@ -30,7 +30,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import write_incident, write_restart, write_stacks
 from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.catalog import BAD_CHECKPOINT, Catalog
+from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep, read_keep
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.removal import Held
@@ -69,7 +69,7 @@ class Storekeeper:
         self._keep = keep
         self._facts = facts
         self._catalog = Catalog(folder, memory, lease)
-        self._resumed = ev.Resume(None, 0, None)
+        self._in_use: set[str] = set()  # that attempts restore
         self._draining: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
@@ -77,20 +77,20 @@ class Storekeeper:
         self._unrecorded: deque[tuple[int, Callable[[], None]]] = deque()
         self._worker = Worker("holdfast-store", self._job_failed)
 
-    def choose(self, wish: Wish | None) -> None:
-        """Which set the next attempt restores, going by a wish to go back: Chosen, ChoiceFailed."""
+    def look(self, wish: Wish | None) -> None:
+        """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows."""
 
         def job() -> None:
             self._record_ends()
             try:
                 self._tidy()
-                resume, words = self._catalog.choose(wish)
+                seen = self._catalog.look(wish)
             except HoldfastError as error:
                 is_away = isinstance(error, StoreUnavailable) and not isinstance(error, RunHeld)
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))
             else:
-                self._resumed = resume
-                self._tell(ev.Chosen(now_ns(), resume, words))
+                self._in_use = {one.name for one in seen.stored}  # any may be chosen
+                self._tell(ev.SetsSeen(now_ns(), seen))
 
         self._worker.submit(job)
 
@@ -104,6 +104,7 @@ class Storekeeper:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
 
         def job() -> None:
+            self._in_use = {action.resume.set_name} if action.resume.set_name else set()
             try:
                 self._lease.check()
                 create_attempt(
@@ -218,21 +219,12 @@ class Storekeeper:
         except HoldfastError as error:
             self._say(f"Old checkpoints could not be removed: {error}")
 
-    @property
-    def _in_use(self) -> set[str]:
-        return {self._resumed.set_name} if self._resumed.set_name else set()
-
     def _keep_of(self, attempt: int) -> Keep:
         """The script's own wish (it knows its checkpoints), else the command line's."""
         return read_keep(self._folder.ranks_dir(attempt) / "keep.json") or self._keep
 
     def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
         """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
-        resumed = self._resumed
-        if action.cause == BAD_CHECKPOINT and resumed.set_name is not None:
-            in_memory = resumed.buffer is not None
-            self._catalog.reject(resumed.set_name, action.words, in_memory=in_memory)
-
         end = AttemptEnd(
             action.cause,
             action.words,

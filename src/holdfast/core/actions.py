@@ -20,9 +20,9 @@ from holdfast.core.save import agree_events
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Ask the store which set to restore; answer Chosen or ChoiceFailed.
+    """Look what checkpoints there are, to choose one; answer SetsSeen or ChoiceFailed.
 
-    `wish`: the one to go by, if somebody wants the run to go back.
+    Whole sets are completed first. `wish`: the choice goes by that; its tag's pins are wanted.
     """
 
     wish: Wish | None = None

@@ -18,6 +18,7 @@ from holdfast.core.hang.events import Suspended as Suspended
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events
+from holdfast.core.save.seen import Seen
 from holdfast.core.save.tier_events import BuffersReady as BuffersReady
 from holdfast.core.save.tier_events import DrainCommitFailed as DrainCommitFailed
 from holdfast.core.save.tier_events import DrainCommitted as DrainCommitted
@@ -84,8 +85,16 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class SetsSeen:
+    """What checkpoints there are; whole ones were completed before. The machine chooses of them."""
+
+    at_ns: int
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
-    """The store was asked which set to restore; `words` is the reason."""
+    """The set was chosen by others: in what earlier versions have recorded. `words`: the reason."""
 
     at_ns: int
     resume: Resume
@@ -94,7 +103,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFailed:
-    """No attempt can start: no good checkpoint, or the store is away (it may come back)."""
+    """No attempt can start now: nobody knows what there is. The store may come back (`is_away`)."""
 
     at_ns: int
     exit_code: int
@@ -256,6 +265,7 @@ class TimerFired:
 
 Event = (
     Opened
+    | SetsSeen
     | Chosen
     | ChoiceFailed
     | Launched

@@ -16,9 +16,9 @@ from holdfast.core.notices.board import MOST_ANNOUNCED, Announcement
 from holdfast.core.run.restart import Restart
 
 
-def attempt_start(attempt: int, at_ns: int) -> act.Record:
-    """All its processes were launched."""
-    return _fact("attempt_start", attempt=attempt, at_ns=at_ns)
+def attempt_start(attempt: int, at_ns: int, resume_step: int) -> act.Record:
+    """All its processes were launched, and what was done up to that step counts."""
+    return _fact("attempt_start", attempt=attempt, at_ns=at_ns, resume_step=resume_step)
 
 
 def attempt_end(attempt: int, at_ns: int, cause: ExitCause) -> act.Record:

@@ -270,29 +270,15 @@ def lineage(records: Iterable[AttemptRecord]) -> tuple[Segment, ...]:
     return tuple(chain)
 
 
-def skip_from(records: Iterable[AttemptRecord], restore_set: str | None) -> int:
-    """How many batches an attempt passes over that starts from this set of the lineage, or scratch.
+def skips(records: Iterable[AttemptRecord]) -> Iterator[tuple[str | None, int, int]]:
+    """What the lineage's attempts pass over: (the set they started from, its step, batches). Pure.
 
-    As many as the attempt of the lineage that started from there: it may have died before it
-    saved. A set of its own has its data position behind them. Pure.
+    Whoever starts from there again passes over as much: that attempt may have died before it
+    saved. A set of its own has its data position behind them.
     """
-    return next((r.skip_batches for r in _chain(records) if r.restore_set == restore_set), 0)
-
-
-def skips_lost(records: Iterable[AttemptRecord], resume_step: int) -> tuple[tuple[int, int], ...]:
-    """Skips that an attempt which starts at `resume_step` cannot repeat: (after step, batches).
-
-    The lineage passed over them behind a later checkpoint than can still be read. Pure.
-    """
-    return tuple(
-        sorted(
-            {
-                (r.resume_step, r.skip_batches)
-                for r in _chain(records)
-                if r.skip_batches and r.resume_step > resume_step
-            }
-        )
-    )
+    for record in _chain(records):
+        if record.skip_batches:
+            yield record.restore_set, record.resume_step, record.skip_batches
 
 
 def _chain(records: Iterable[AttemptRecord]) -> Iterator[AttemptRecord]:

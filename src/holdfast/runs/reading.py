@@ -130,7 +130,7 @@ class Reading:
 
     def _saved_step(self, notes: list[str]) -> int | None:
         """The step of the newest checkpoint that a restart could use."""
-        from holdfast.snapshot.choose import newest_sound
+        from holdfast.snapshot.sets import newest_sound
 
         chain = lineage(self.known.records)
         try:

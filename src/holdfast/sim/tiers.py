@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.save.seen import SealedSet, Seen, StoredSet
 from holdfast.sim.clock import Clock
 
 Set = tuple[int, int]  # the attempt that wrote it, and the step
@@ -30,19 +31,13 @@ class Tiers:
         self._buffer = 0
         self._drain: act.Drain | None = None
 
-    def newest(self) -> ev.Resume:
-        """What the next attempt starts from."""
-        durable, memory = self._durable, self._memory
-        if memory is not None and (durable is None or memory[1] >= durable[1]):
-            known = durable[1] if durable is not None else 0
-            attempt, step = memory
-            return ev.Resume(
-                _name(memory), step, attempt, buffer=self._buffer, committed_step=known
-            )
-        if durable is None:
-            return ev.Resume(None, 0, None)
-        attempt, step = durable
-        return ev.Resume(_name(durable), step, attempt)
+    def seen(self) -> Seen:
+        """What the next attempt may start from."""
+        stored = () if self._durable is None else (StoredSet(*self._durable),)
+        sealed = () if self._memory is None else (SealedSet(*self._memory, self._buffer),)
+        attempts = sorted({one.attempt for one in (*stored, *sealed)}, reverse=True)
+        chain = tuple([(attempt, None) for attempt in attempts])
+        return Seen("", max(attempts, default=-1), chain, stored, sealed)
 
     def committed(self, attempt: int, step: int) -> None:
         """A set is durable."""
@@ -101,8 +96,3 @@ class Tiers:
     def _failed(self, of: act.Drain | act.AbandonDrain, why: str) -> None:
         names = (of.attempt, of.epoch, of.step)
         self._feed(ev.DrainFailed(self._clock.now_ns, *names, why))
-
-
-def _name(of: Set) -> str:
-    attempt, step = of
-    return f"{attempt:04d}-{step:012d}"

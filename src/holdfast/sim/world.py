@@ -256,9 +256,9 @@ class World(Idle):
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def choose(self, _: Wish | None) -> None:
+    def look(self, _: Wish | None) -> None:
         """The store answers at once: what that takes is part of a restart."""
-        self._feed(ev.Chosen(self.now_ns, self._tiers.newest(), "the newest"))
+        self._feed(ev.SetsSeen(self.now_ns, self._tiers.seen()))
 
     def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
         """It is on record at once."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
+from holdfast.core.save.choose import NoChoice, Rejected, choose, newest_good
+from holdfast.core.save.seen import Chain, Seen
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
@@ -20,17 +22,15 @@ from holdfast.journal.attempts import (
     attempts,
     lineage,
     next_number,
-    skip_from,
-    skips_lost,
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
-from holdfast.snapshot.choose import Chain, choose, choose_back, newest_first
+from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.removal import REMOVED, Held, is_doomed, remove
+from holdfast.snapshot.removal import Held, remove
 from holdfast.snapshot.retention import collect, pin_tagged, read_pins
 from holdfast.snapshot.room import free_in
+from holdfast.snapshot.seen import seen
 from holdfast.snapshot.sets import (
     SetInfo,
     commit,
@@ -39,7 +39,6 @@ from holdfast.snapshot.sets import (
     set_name,
 )
 
-BAD_CHECKPOINT = "bad_checkpoint"
 BESIDE_BYTES = 1 << 20  # what comes to the disk beside the shards: receipts, manifest, journals
 
 
@@ -58,8 +57,7 @@ class Catalog:
         self._lease = lease
         self._pins_behind = True  # sets may have tags that are not pinned yet
         self._is_short = False  # the store has no room for what is kept and one more set
-        self.bad: dict[str, str] = {}  # set name -> why it cannot be trusted
-        self.bad_in_memory: dict[str, str] = {}  # the same for its copy in memory
+        self.rejected = Rejected()
 
     def tidy(self, in_use: Collection[str] = (), older_than: tuple[int, int] | None = None) -> str:
         """Complete the sets of which only the manifest is missing; remove those that lack a shard.
@@ -97,105 +95,52 @@ class Catalog:
             raise RuntimeError("only who holds the run's lease may change its checkpoints")
         return self._lease
 
-    def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
-        """What the next attempt restores, and why; with a `wish`, what that comes to.
-
-        Of a set that is both in memory and in the store, the copy in memory; one that went bad
-        there is passed over. Raises NoGoodCheckpoint when checkpoints were made and none can be
-        trusted, NoSuchCheckpoint when none is what was wished for, StoreUnavailable when that
-        cannot be known.
-        """
+    def look(self, wish: Wish | None = None) -> Seen:
+        """What there is to choose from; raises StoreUnavailable when that cannot be known."""
         with store_errors("read the checkpoints", self._folder.ckpt_dir):
             # A store that is gone (unmounted) looks like one in which nothing was ever saved.
             self._folder.attempts_dir.stat()
             self._folder.ckpt_dir.stat()
         records = attempts(self._folder).records
-        sets, damage = self._usable(records)
-        buffers, passed_over = self._buffers()
-        newest = next_number(self._folder) - 1
-        if (sets or damage or buffers) and newest not in {record.attempt for record in records}:
-            raise self._lineage_lost(newest)
-        chain, bad = _chain(records), damage | self.bad
-        made = [*sets, *(one.info for name, one in buffers.items() if name not in _names(sets))]
-        lost = {name: why for name, why in bad.items() if name not in buffers}
-        chosen, words = self._choose(wish, made, chain, lost)
-        words += passed_over
-        name = chosen.name if chosen is not None else None
-        skip = skip_from(records, name) if wish is None else wish.skip_batches
-        if skip:
-            words += f"; {skip} batches from there are skipped"
-        skipped = () if wish is not None else skips_lost(records, chosen.step if chosen else 0)
-        for step, batches in skipped:
-            words += (
-                f"; the {batches} batches after step {step} were to be skipped, and are not: "
-                "the checkpoint there cannot be read"
-            )
-        if chosen is not None:
-            resume = Resume(chosen.name, chosen.step, chosen.attempt, skip)
-            buffer = buffers.get(chosen.name)
-            if buffer is None:
-                return resume, words
-            durable = newest_first([one for one in sets if one.name not in bad], chain)
-            committed = next((one.step for one in durable if one.step <= chosen.step), 0)
-            resume = replace(resume, buffer=buffer.number, committed_step=committed)
-            return resume, f"{words}; it is read from memory"
-        strangers = {one.attempt for one in made} - {record.attempt for record in records}
-        if strangers:  # never silently from step 0
-            raise self._lineage_lost(max(strangers))
-        return Resume(None, 0, None, skip), words
-
-    def _usable(self, records: Sequence[AttemptRecord]) -> tuple[list[SetInfo], dict[str, str]]:
-        """The complete sets, and what is wrong with others: that they are being removed, too."""
         sets, damage = list_sets(self._folder.ckpt_dir)
-        doomed = {one.name: REMOVED for one in sets if is_doomed(one.name, one.doomed_by, records)}
-        return [one for one in sets if one.name not in doomed], damage | doomed
-
-    def _buffers(self) -> tuple[dict[str, SealedBuffer], str]:
-        """The sets in memory that may be trusted, by name; and words on those that may not."""
-        if self._memory is None:
-            return {}, ""
-        found, damage = sealed_buffers(self._memory)
-        good = {one.info.name: one for one in found if one.info.name not in self.bad_in_memory}
-        bad = [*damage.values(), *(f"{n} ({w})" for n, w in self.bad_in_memory.items())]
-        words = f"; passed over in memory: {'; '.join(bad)}" if bad else ""
-        return good, words
-
-    def _choose(
-        self,
-        wish: Wish | None,
-        sets: Sequence[SetInfo],
-        chain: Chain,
-        bad: Mapping[str, str],
-    ) -> tuple[SetInfo | None, str]:
-        if wish is None:
-            return choose(sets, chain, bad)
-        pins = read_pins(self._folder.pins_path)
-        try:
-            return choose_back(wish.to, sets, chain, bad, pins)
-        except NoSuchCheckpoint as error:
-            raise NoSuchCheckpoint(
-                f"{wish.words}: {error} (holdfast rollback {self._folder.name} --to STEP)"
-            ) from error
-
-    def _lineage_lost(self, attempt: int) -> NoGoodCheckpoint:
-        place = self._folder.attempt_dir(attempt) / ATTEMPT_FILE
-        return NoGoodCheckpoint(
-            f"the record of attempt {attempt} cannot be read, so it is not known which checkpoints "
-            f"count: bring {place} back, or start a run of another name from scratch"
+        buffers, bad = ((), {}) if self._memory is None else sealed_buffers(self._memory)
+        return seen(
+            self._folder.name,
+            next_number(self._folder) - 1,
+            records,
+            sets,
+            damage,
+            buffers=buffers,
+            bad_copies=tuple(bad.values()),
+            pins=read_pins(self._folder.pins_path) if wish is not None else None,
+            place=lambda attempt: self._folder.attempt_dir(attempt) / ATTEMPT_FILE,
         )
+
+    def choose(self, wish: Wish | None = None) -> tuple[Resume, str]:
+        """What the next attempt restores, and why; with a `wish`, what that comes to.
+
+        Raises NoGoodCheckpoint when checkpoints were made and none can be trusted, NoSuchCheckpoint
+        when none is what was wished for, StoreUnavailable when that cannot be known.
+        """
+        chosen, words = choose(self.look(wish), wish, self.rejected)
+        if chosen is NoChoice.NONE_SUCH:
+            raise NoSuchCheckpoint(words)
+        if isinstance(chosen, NoChoice):
+            raise NoGoodCheckpoint(words)
+        return chosen, words
 
     def at_step(self, step: int | None) -> str | None:
         """The name of the lineage's set of that step (None: the newest), if there is one."""
-        records = attempts(self._folder).records
-        sets, damage = self._usable(records)
-        wanted = sets if step is None else [one for one in sets if one.step == step]
-        chain = _chain(records)
-        chosen, _ = choose(wanted, chain, damage if step is None else {})
+        there = self.look()
+        wanted = [one for one in there.stored if step is None or one.step == step]
+        chosen, words = newest_good(wanted, there.chain, dict(there.bad) if step is None else {})
+        if isinstance(chosen, NoChoice):
+            raise NoGoodCheckpoint(words)
         return chosen.name if chosen else None
 
     def reject(self, name: str, why: str, *, in_memory: bool = False) -> None:
         """Never choose this set again; or not its copy in memory."""
-        (self.bad_in_memory if in_memory else self.bad)[name] = why
+        self.rejected = self.rejected.add(name, why, in_memory=in_memory)
 
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable.
@@ -275,10 +220,6 @@ class Catalog:
                 if resume.set_name is not None:
                     names.add(resume.set_name)
         return names
-
-
-def _names(sets: Sequence[SetInfo]) -> set[str]:
-    return {one.name for one in sets}
 
 
 def _chain(records: Sequence[AttemptRecord]) -> Chain:

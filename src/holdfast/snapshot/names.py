@@ -5,25 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from holdfast.core.save.seen import parse_set_name, set_name
 from holdfast.errors import StoreUnavailable
+
+__all__ = ["FIRST_COMMIT", "doing", "doomed_by", "doomed_name", "given_up", "is_committed",
+           "parse_set_name", "set_name"]  # fmt: skip
 
 FIRST_COMMIT = "first-commit.json"
 _DOOMED = re.compile(r"doomed-([0-9]{6,12})")
-_NAME = re.compile(r"([0-9]{4,9})-([0-9]{12,13})")
-
-
-def set_name(attempt: int, step: int) -> str:
-    """The folder of a set: sorts by attempt, then step."""
-    return f"{attempt:04d}-{step:012d}"
-
-
-def parse_set_name(name: str) -> tuple[int, int] | None:
-    """(attempt, step) of a set's folder name; None when it is no such name."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    attempt, step = int(found.group(1)), int(found.group(2))
-    return (attempt, step) if set_name(attempt, step) == name else None
 
 
 def doomed_name(epoch: int) -> str:

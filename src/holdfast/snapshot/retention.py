@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.core.save.choose import newest_first
+from holdfast.core.save.seen import Chain
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.journal.fields import load_json, printable
 from holdfast.journal.regular import read_regular
-from holdfast.snapshot.choose import Chain, newest_first
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.removal import Held, is_doomed, remove
 from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.core.save.choose import on_chain
+from holdfast.core.save.seen import Chain
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.manifest import Manifest, compose
@@ -36,6 +38,7 @@ __all__ = [
     "finish_commits",
     "info",
     "list_sets",
+    "newest_sound",
     "parse_set_name",
     "partial_sets",
     "quick_check",
@@ -209,6 +212,27 @@ def sound_set(vault: Vault, files: Files, name: str, ckpt_dir: Path) -> SetInfo:
     found = info(ckpt_dir / name, _sound_manifest(vault, files, name))
     epoch = files.doomed_by()
     return found if epoch is None else replace(found, doomed_by=epoch)
+
+
+def newest_sound(ckpt_dir: Path, chain: Chain) -> tuple[SetInfo | None, dict[str, str]]:
+    """The set that a restart would use now, and what is wrong with those it would pass over.
+
+    Only these are read: of a long run's sets the first one nearly always. Raises StoreUnavailable.
+    """
+    vault = open_vault(ckpt_dir)
+    sets = vault.look()
+    generation = {attempt: place for place, (attempt, _) in enumerate(chain)}
+    known = [(name, place) for name in sets if (place := parse_set_name(name)) is not None]
+    mine = [(name, place) for name, place in known if on_chain(chain, *place)]
+    damage: dict[str, str] = {}
+    for name, _ in sorted(mine, key=lambda one: (generation[one[1][0]], -one[1][1])):
+        if sets[name].has(MANIFEST):
+            try:
+                return sound_set(vault, sets[name], name, ckpt_dir), damage
+            except CorruptCheckpoint as error:
+                damage[name] = str(error)
+    is_empty = not any(files.has(MANIFEST) for files in sets.values())
+    return None, vanished(vault) if is_empty else damage
 
 
 def vanished(vault: Vault) -> dict[str, str]:

@@ -52,6 +52,8 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
     cause, words, rank = verdict.cause, verdict.words, verdict.rank
     ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
+    if cause is exits.ExitCause.BAD_CHECKPOINT and (bad := run.resume.set_name) is not None:
+        run.rejected = run.rejected.add(bad, words, in_memory=run.resume.buffer is not None)
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
     run.saving.end(at_ns)

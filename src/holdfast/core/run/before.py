@@ -10,6 +10,8 @@ from holdfast.core.run.course import Course
 from holdfast.core.run.ending import Ending
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.state import State, Timer
+from holdfast.core.save.choose import NoChoice
+from holdfast.core.save.choose import choose as choose_set
 
 
 def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
@@ -63,7 +65,7 @@ def on_seal_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
 
 
 def on_choice_failed(run: Course, event: ev.ChoiceFailed) -> list[act.Action]:
-    """A store that is away is waited for; without a checkpoint to start from it is over."""
+    """A store that is away is waited for, and not for ever."""
     again_ns, why = run.absence.again(event.at_ns) if event.is_away else (None, "")
     words = f"{event.words}; {why}" if why else event.words
     if again_ns is None:
@@ -81,32 +83,46 @@ def on_restart_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
 # --- the launch -----------------------------------------------------------------------------
 
 
+def on_sets_seen(run: Course, event: ev.SetsSeen) -> list[act.Action]:
+    """Choose a set and launch the next attempt from it, unless more was wished for meanwhile."""
+    if run.rollbacks.is_overtaken:
+        return choose(run, event.at_ns)
+    wish, _ = rollback.prevailing(run.rollbacks.standing)
+    chosen, words = choose_set(event.seen, wish, run.rejected)
+    if isinstance(chosen, NoChoice):
+        return over_in_a_gap(run, event.at_ns, chosen.exit_code, words)
+    return _launch(run, event.at_ns, chosen, words)
+
+
 def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
     """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
     if run.rollbacks.is_overtaken:
         return choose(run, event.at_ns)
+    return _launch(run, event.at_ns, event.resume, event.words)
+
+
+def _launch(run: Course, at_ns: int, resume: ev.Resume, words: str) -> list[act.Action]:
     run.absence.over()
     run.state = State.LAUNCHING
     run.attempt = run.next_attempt
     run.next_attempt += 1
-    run.resume = event.resume
+    run.resume = resume
     run.ending = Ending()
     run.holding.over()
     run.is_relayed = False
     granted, on_record = run.rollbacks.settle()
     if granted is not None:
-        _go_back(run, granted, event.resume.step)
+        _go_back(run, granted, resume.step)
     # A predecessor that was cut off may have committed a step since this controller looked.
-    run.high_water = max(run.high_water, event.resume.step)
+    run.high_water = max(run.high_water, resume.step)
     # Now, not at Launched: the first of many ranks may show itself before the last is started.
-    step, resume = event.resume.durable_step, event.resume
-    run.saving.begin(event.at_ns, step, attempt=run.attempt, resume=resume)
+    run.saving.begin(at_ns, resume.durable_step, attempt=run.attempt, resume=resume)
     run.saving.failed(run.failures_seen, run.losses_seen)
     run.high_water_at_launch = run.high_water
     run.saves_wake_ns = None
     return [
-        act.Say("info", _started(run.attempt, event.words)),
-        act.Launch(run.attempt, event.resume, on_record),
+        act.Say("info", _started(run.attempt, words)),
+        act.Launch(run.attempt, resume, on_record),
     ]
 
 

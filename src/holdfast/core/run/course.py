@@ -17,6 +17,7 @@ from holdfast.core.run.holding import Holding
 from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
 from holdfast.core.save import agree_events
+from holdfast.core.save.choose import Rejected
 from holdfast.core.save.keeping import Keeping
 from holdfast.core.save.saving import Saving
 from holdfast.errors import EXIT_DONE
@@ -34,6 +35,7 @@ class Course:
         self.failures: tuple[restart.Failure, ...] = ()
         self.failures_before = self.losses_before = 0  # all others, of earlier controllers too
         self.rollbacks = rollback.Rollbacks()
+        self.rejected = Rejected()  # by ranks that read them
         self.saving = Saving(
             policy.ranks,
             policy.save,

@@ -27,7 +27,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
         since_ns = event.waited.until_ns
     if since_ns is not None:
         answer.append(records.back_off(since_ns, event.at_ns))
-    answer.append(records.attempt_start(run.attempt, event.at_ns))
+    answer.append(records.attempt_start(run.attempt, event.at_ns, run.resume.step))
     answer += run.hangs.begin(event.at_ns)
     if run.stopping.now is not None:
         run.state = State.DRAINING

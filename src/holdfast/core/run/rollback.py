@@ -4,8 +4,7 @@ A wish comes from a person (`holdfast rollback`) or from the script (`run.fail`)
 an attempt that settles it is on record, and that record names it. So whoever controls the run next
 finds in the store what still stands: no wish is lost, and none is granted twice.
 
-Pure, like all of `core`. Which set a wish comes to is decided where the sets are known
-(`snapshot.choose`).
+Which set a wish comes to is decided when the sets are known (`core.save.choose`).
 """
 
 from __future__ import annotations

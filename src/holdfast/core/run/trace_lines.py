@@ -55,6 +55,8 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             said = event.news
             words = {k: getattr(said, k) for k in said.__slots__ if k not in ("at_ns", "why")}
             return f"{type(said).__name__} " + " ".join(f"{k} {v}" for k, v in words.items())
+        case ev.SetsSeen(seen=seen):
+            return f"{name} {len(seen.stored)} in the store, {len(seen.sealed)} in memory"
         case ev.Chosen():
             return f"{name} {_resume(event.resume)}"
         case ev.RankExited(exit=how):

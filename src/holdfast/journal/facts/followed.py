@@ -256,12 +256,14 @@ class FollowedJournal:
     def _read_text(self, reader: JournalReader) -> None:
         lines, self._text_offset = reader.read_sidecar(self._text_offset, may_tell)
         for line in lines:
-            if "fact" in line.payload:
+            is_fact = "fact" in line.payload
+            if is_fact:
                 self._lines[line.offset] = line.payload
-                continue
-            if "event" in line.payload and self.track is None:
+            if self.track is None and (is_fact or "event" in line.payload):
                 told = parse_input(line.payload, self.offset_ns)
                 self._told += [told] if told is not None else []
+                continue
+            if is_fact:
                 continue
             number, name = line.payload.get("span_id"), line.payload.get("name")
             if type(number) is int and FIRST_CUSTOM_SPAN <= number <= MAX_ARG:

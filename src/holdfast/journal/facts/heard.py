@@ -2,7 +2,8 @@
 
 A controller journals every input of the run's machine as a line of its own (`core.event_json`).
 Those few are read here, one by one and with suspicion, without the machine: which set is sealed in
-memory, which is durable, what an attempt starts from, and that a hang is looked into.
+memory, which is durable, and that a hang is looked into. What an attempt starts from is a fact that
+the machine has decided.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ def may_tell(line: bytes) -> bool:
 
 
 def parse_input(payload: Payload, offset_ns: int) -> Told | None:
-    """An input's meaning here; None: it has none, or a field is missing or of another type.
+    """The meaning here of an input, or of a fact; None: it has none, or a field cannot be.
 
     `offset_ns` brings its CLOCK_BOOTTIME time onto the run-wide clock.
     """
     try:
+        if payload.get("fact") == "attempt_start" and "resume_step" in payload:
+            return WentBack(whole(payload, "resume_step"))
         return _parse(payload, offset_ns)
     except ValueError:
         return None
@@ -84,7 +87,7 @@ def _parse(payload: Payload, offset_ns: int) -> Told | None:
             news = payload.get("news")
             if isinstance(news, Mapping) and news.get("event") == "Committed":
                 return Kept(DISK, whole(news, "step"), _at(payload, offset_ns))
-        case "Chosen":
+        case "Chosen":  # in what earlier versions have written
             resume = payload.get("resume")
             if isinstance(resume, Mapping):
                 return WentBack(whole(resume, "step"))
