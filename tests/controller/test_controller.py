@@ -81,11 +81,11 @@ def test_every_action_of_the_machine_has_somebody_who_carries_it_out() -> None:
 
 
 def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
-    ports = Ports(answers={"choose": lambda: ev.Chosen(0, RESUME, "nothing there")})
+    ports = Ports(answers={"look": lambda: ev.Chosen(0, RESUME, "nothing there")})
     made = controller_of(ports)
     made.feed(ev.Opened(0, 0))
     names = ports.names()
-    assert names.index("choose is over") < names.index("event Chosen")
+    assert names.index("look is over") < names.index("event Chosen")
     assert made.machine.state is State.LAUNCHING
     assert not made.is_acting
 
@@ -93,7 +93,7 @@ def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
 def test_an_input_is_written_down_before_it_is_decided_and_acted_on() -> None:
     ports = Ports()
     controller_of(ports).feed(ev.Opened(0, 0))
-    assert ports.names()[:3] == ["event Opened", "answered", "choose"]
+    assert ports.names()[:3] == ["event Opened", "answered", "look"]
 
 
 def test_the_ranks_progress_is_read_right_before_an_order() -> None:

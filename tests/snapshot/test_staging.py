@@ -239,7 +239,8 @@ def test_the_global_generators(save: Any) -> None:
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "import holdfast.snapshot.retention, holdfast.snapshot.choose, holdfast.snapshot.sets\n"
+        "import holdfast.core.save.choose, holdfast.snapshot.retention, holdfast.snapshot.sets\n"
+        "import holdfast.snapshot.seen\n"
         "heavy = {'numpy', 'xxhash', 'jax', 'torch'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "import holdfast.snapshot.staging, holdfast.snapshot.shard, holdfast.snapshot.restore\n"
