@@ -61,9 +61,9 @@ def choose(
     bad, unread = dict(seen.bad) | dict(rejected.stored), dict(seen.unread)
     if (seen.stored or seen.bad or sealed) and seen.newest_attempt in unread:
         return NoChoice.NONE_GOOD, _lineage_lost(seen.newest_attempt, unread)
-    stored = {one.name for one in seen.stored}
+    names = {one.name for one in seen.stored}
     made: list[StoredSet | SealedSet] = list(seen.stored)
-    made += [one for name, one in sealed.items() if name not in stored]
+    made += [one for name, one in sealed.items() if name not in names]
     lost = {name: why for name, why in bad.items() if name not in sealed}
     chosen, words = _newest(seen, wish, made, lost)
     if isinstance(chosen, NoChoice):
