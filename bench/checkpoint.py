@@ -30,7 +30,7 @@ import numpy as np
 
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.memory import reserve, touch
-from holdfast.snapshot.ram import Buffers
+from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import BASE, claim_ram
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.seal import seal_buffer
@@ -174,7 +174,7 @@ def holdfast_save(clock: Clock, folder: Path, state: Any) -> Callable[[int], Non
 
 def holdfast_memory(clock: Clock, ram: Path, state: Any) -> Callable[[int], None]:
     """A copy into a buffer, sealed as the drain process does it, and read as the next life does."""
-    buffers = Buffers(ram, wanted=3, rank=0, world_size=1, local_world_size=1)
+    buffers = BufferFiles(ram, wanted=3, rank=0, world_size=1, local_world_size=1)
     tree = {"state": state}
     why = buffers.prepare(buffers.measure(tree))  # a thread of the session does this
     assert buffers.ready == 3, why

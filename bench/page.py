@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.cli.report_page import Source, look
+from holdfast.cli.report_page import FindingsSource, look
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, SpanFact
 from holdfast.core.ledger.incremental import Ledger
-from holdfast.report.findings import Evidence, Findings
+from holdfast.report.findings import DisruptionEvidence, Findings
 from holdfast.report.run_page import run_page
 
 S = 1_000_000_000
@@ -86,7 +86,7 @@ def recorded(options: argparse.Namespace, folder: Path) -> Path:
     account = ledger.account()
     line = "2026-01-31 18:00:00 rank 3: " + "words " * 20
     evidence = tuple(
-        Evidence(one.attempt, f"rank 3: killed by SIGKILL ({one.attempt})", (0, 0, 0, -9),
+        DisruptionEvidence(one.attempt, f"rank 3: killed by SIGKILL ({one.attempt})", (0, 0, 0, -9),
                  (line,) * 40, "Traceback (most recent call last):\nValueError: no", rank=3)
         for one in account.disruptions
     )  # fmt: skip
@@ -94,7 +94,7 @@ def recorded(options: argparse.Namespace, folder: Path) -> Path:
                         requested_ns=account.start_ns, evidence=evidence)  # fmt: skip
 
     def made() -> None:
-        view = look(findings, Source(ledger, None), 2.0)
+        view = look(findings, FindingsSource(ledger, None), 2.0)
         page.write_text(run_page(view, (), "bench"))
 
     made()

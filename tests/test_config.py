@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast import config
 from holdfast.config import RankEnvironment, resolve, run_store, session_settings
 from holdfast.config.settings import TABLE, Settings
-from holdfast.config.sources import Source
+from holdfast.config.sources import ValueSource
 from holdfast.core.hang import deadline as hang
 from holdfast.errors import ConfigurationError
 
@@ -31,19 +31,19 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_source_beats_the_weaker_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def now(flags: dict[str, object] | None = None) -> tuple[int, Source, str]:
+    def now(flags: dict[str, object] | None = None) -> tuple[int, ValueSource, str]:
         found = resolve(flags)
         return found.settings.ranks, *found.origins["ranks"]
 
-    assert now() == (1, Source.DEFAULT, "default")
+    assert now() == (1, ValueSource.DEFAULT, "default")
     (tmp_path / "holdfast.toml").write_text("ranks = 2\ngrace_s = 1.5\n")
-    assert now() == (2, Source.FILE, "holdfast.toml")
+    assert now() == (2, ValueSource.FILE, "holdfast.toml")
     monkeypatch.setenv("HOLDFAST_RANKS", "3")
-    assert now() == (3, Source.ENVIRONMENT, "HOLDFAST_RANKS")
-    assert now({"ranks": 4}) == (4, Source.FLAG, "--ranks")
-    assert now({"ranks": None}) == (3, Source.ENVIRONMENT, "HOLDFAST_RANKS")
+    assert now() == (3, ValueSource.ENVIRONMENT, "HOLDFAST_RANKS")
+    assert now({"ranks": 4}) == (4, ValueSource.FLAG, "--ranks")
+    assert now({"ranks": None}) == (3, ValueSource.ENVIRONMENT, "HOLDFAST_RANKS")
     monkeypatch.setenv("HOLDFAST_RANKS", "")
-    assert now() == (2, Source.FILE, "holdfast.toml")
+    assert now() == (2, ValueSource.FILE, "holdfast.toml")
     assert resolve().settings.grace_s == 1.5
 
 

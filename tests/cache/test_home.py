@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cache import home as home_module
-from holdfast.cache.entry import Entry
+from holdfast.cache.entry import CacheEntry
 from holdfast.cache.home import Homing
-from holdfast.cache.tier import Tier
+from holdfast.cache.tier import CacheTier
 
 LIMIT_BYTES = 1 << 20
 
@@ -22,35 +22,35 @@ def _no_round_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Tier:
-    return Tier(tmp_path / "local")
+def local(tmp_path: Path) -> CacheTier:
+    return CacheTier(tmp_path / "local")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Tier:
+def home(tmp_path: Path) -> CacheTier:
     (tmp_path / "store").mkdir()
-    return Tier(tmp_path / "store" / "cache")
+    return CacheTier(tmp_path / "store" / "cache")
 
 
-def entry(number: int, size_bytes: int = 10) -> Entry:
-    return Entry(f"jit_{number}-{number:x}", bytes([number]) * size_bytes)
+def entry(number: int, size_bytes: int = 10) -> CacheEntry:
+    return CacheEntry(f"jit_{number}-{number:x}", bytes([number]) * size_bytes)
 
 
-def keep(local: Tier, home: Tier, limit_bytes: int = LIMIT_BYTES) -> Homing:
+def keep(local: CacheTier, home: CacheTier, limit_bytes: int = LIMIT_BYTES) -> Homing:
     homing = Homing(local, home, limit_bytes)
     homing.start()
     assert homing.wait_seeded(60)
     return homing
 
 
-def test_a_fresh_host_gets_what_the_store_has(local: Tier, home: Tier) -> None:
+def test_a_fresh_host_gets_what_the_store_has(local: CacheTier, home: CacheTier) -> None:
     home.put(entry(1))
     homing = keep(local, home)
     assert local.get(entry(1).key) == entry(1)
     assert homing.close(60)
 
 
-def test_what_a_host_compiles_comes_home(local: Tier, home: Tier) -> None:
+def test_what_a_host_compiles_comes_home(local: CacheTier, home: CacheTier) -> None:
     home.put(entry(1))
     homing = keep(local, home)
     local.put(entry(2))
@@ -59,7 +59,9 @@ def test_what_a_host_compiles_comes_home(local: Tier, home: Tier) -> None:
     assert home.get(entry(1).key) == entry(1)
 
 
-def test_a_host_takes_what_was_used_last_as_far_as_there_is_room(local: Tier, home: Tier) -> None:
+def test_a_host_takes_what_was_used_last_as_far_as_there_is_room(
+    local: CacheTier, home: CacheTier
+) -> None:
     for number in range(4):
         home.put(entry(number, 1000))
         home.mark_used(entry(number).name, (1000 + number) * 10**9)
@@ -68,7 +70,7 @@ def test_a_host_takes_what_was_used_last_as_far_as_there_is_room(local: Tier, ho
     assert {kept.name for kept in local.entries()} == {entry(2).name, entry(3).name}
 
 
-def test_the_store_is_told_what_was_used(local: Tier, home: Tier) -> None:
+def test_the_store_is_told_what_was_used(local: CacheTier, home: CacheTier) -> None:
     home.put(entry(1))
     home.mark_used(entry(1).name, 1000)
     homing = keep(local, home)
@@ -77,7 +79,9 @@ def test_the_store_is_told_what_was_used(local: Tier, home: Tier) -> None:
     assert home.entries()[0].used_unix_ns > 1000
 
 
-def test_when_the_run_is_done_its_programs_leave_this_host(local: Tier, home: Tier) -> None:
+def test_when_the_run_is_done_its_programs_leave_this_host(
+    local: CacheTier, home: CacheTier
+) -> None:
     homing = keep(local, home)
     local.put(entry(1))
     assert homing.close(60, is_done=True)
@@ -85,14 +89,14 @@ def test_when_the_run_is_done_its_programs_leave_this_host(local: Tier, home: Ti
     assert home.get(entry(1).key) == entry(1)
 
 
-def test_but_not_what_could_not_be_brought_home(tmp_path: Path, local: Tier) -> None:
-    homing = keep(local, Tier(tmp_path / "nowhere" / "cache"))
+def test_but_not_what_could_not_be_brought_home(tmp_path: Path, local: CacheTier) -> None:
+    homing = keep(local, CacheTier(tmp_path / "nowhere" / "cache"))
     local.put(entry(1))
     assert homing.close(60, is_done=True)
     assert local.get(entry(1).key) == entry(1)
 
 
-def test_damage_spreads_neither_way(local: Tier, home: Tier) -> None:
+def test_damage_spreads_neither_way(local: CacheTier, home: CacheTier) -> None:
     home.put(entry(1))
     (home.folder / entry(1).name).write_bytes(b"HFCACHE1 nonsense")
     homing = keep(local, home)
@@ -104,7 +108,7 @@ def test_damage_spreads_neither_way(local: Tier, home: Tier) -> None:
     assert [kept.name for kept in home.entries()] == [entry(3).name]
 
 
-def test_both_stay_within_their_bound(local: Tier, home: Tier) -> None:
+def test_both_stay_within_their_bound(local: CacheTier, home: CacheTier) -> None:
     size_bytes = len(entry(0, 1000).encode())
     for number in range(8):
         local.put(entry(number, 1000))
@@ -115,9 +119,9 @@ def test_both_stay_within_their_bound(local: Tier, home: Tier) -> None:
     assert {kept.name for kept in home.entries()} == wanted
 
 
-def test_a_store_that_is_away_costs_nothing_but_the_copy(tmp_path: Path, local: Tier) -> None:
+def test_a_store_that_is_away_costs_nothing_but_the_copy(tmp_path: Path, local: CacheTier) -> None:
     said: list[str] = []
-    home = Tier(tmp_path / "nowhere" / "cache", said.append)
+    home = CacheTier(tmp_path / "nowhere" / "cache", said.append)
     homing = keep(local, home)
     local.put(entry(1))
     assert homing.close(60)

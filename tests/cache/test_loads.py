@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cache.entry import Entry
+from holdfast.cache.entry import CacheEntry
 from holdfast.cache.home import Homing
 from holdfast.cache.loads import Loads, aside
-from holdfast.cache.tier import Tier
+from holdfast.cache.tier import CacheTier
 
-ENTRY = Entry("jit_f-1", b"a program")
+ENTRY = CacheEntry("jit_f-1", b"a program")
 
 
 @pytest.fixture
@@ -20,13 +20,15 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def tier(tmp_path: Path, said: list[str]) -> Tier:
-    tier = Tier(tmp_path / "local", said.append)
+def tier(tmp_path: Path, said: list[str]) -> CacheTier:
+    tier = CacheTier(tmp_path / "local", said.append)
     tier.put(ENTRY)
     return tier
 
 
-def test_two_attempts_that_ended_while_loading_it_are_enough(tier: Tier, said: list[str]) -> None:
+def test_two_attempts_that_ended_while_loading_it_are_enough(
+    tier: CacheTier, said: list[str]
+) -> None:
     for attempt in (3, 4):
         for rank in (0, 1):  # both load it, and both end: that is once
             assert Loads(tier, attempt, rank).begin(ENTRY.name)
@@ -41,7 +43,7 @@ def test_two_attempts_that_ended_while_loading_it_are_enough(tier: Tier, said: l
     assert {path.name for path in tier.folder.iterdir()} == {f"{ENTRY.name}.bad"}
 
 
-def test_one_that_was_loaded_since_is_innocent(tier: Tier) -> None:
+def test_one_that_was_loaded_since_is_innocent(tier: CacheTier) -> None:
     assert Loads(tier, 3, 0).begin(ENTRY.name)  # and its host was taken
     for attempt in (4, 5, 6):
         loads = Loads(tier, attempt, 0)
@@ -50,7 +52,7 @@ def test_one_that_was_loaded_since_is_innocent(tier: Tier) -> None:
     assert [path.name for path in tier.folder.iterdir()] == [ENTRY.name]
 
 
-def test_nothing_is_left_of_a_process_that_ends_in_good_order(tier: Tier) -> None:
+def test_nothing_is_left_of_a_process_that_ends_in_good_order(tier: CacheTier) -> None:
     loads = Loads(tier, 3, 0)
     assert loads.begin(ENTRY.name)
     assert loads.begin("jit_g-" + "0" * 32 + ".hfx")  # which is not there
@@ -59,17 +61,17 @@ def test_nothing_is_left_of_a_process_that_ends_in_good_order(tier: Tier) -> Non
 
 
 def test_a_tier_that_is_not_there_stops_nobody(tmp_path: Path) -> None:
-    loads = Loads(Tier(tmp_path / "nowhere"), 3, 0)
+    loads = Loads(CacheTier(tmp_path / "nowhere"), 3, 0)
     assert loads.begin(ENTRY.name)
     loads.end(ENTRY.name)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_what_was_put_aside_leaves_the_store_and_is_not_seeded_again(
-    tmp_path: Path, tier: Tier
+    tmp_path: Path, tier: CacheTier
 ) -> None:
     (tmp_path / "store").mkdir()
-    home = Tier(tmp_path / "store" / "cache")
+    home = CacheTier(tmp_path / "store" / "cache")
     assert Homing(tier, home, 1 << 20)._bring_home(home)
     for attempt in (3, 4):
         Loads(tier, attempt, 0).begin(ENTRY.name)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from holdfast.cache import home as home_module
-from holdfast.cache.entry import Entry
+from holdfast.cache.entry import CacheEntry
 from holdfast.cache.home import Homing, keep_in_step
-from holdfast.cache.seal import MAGIC, Seal, SealError, read_seal
-from holdfast.cache.tier import Tier
+from holdfast.cache.seal import MAGIC, FileSealer, SealError, read_seal
+from holdfast.cache.tier import CacheTier
 from holdfast.errors import ConfigurationError
 from holdfast.journal import remote
 
 LIMIT_BYTES = 1 << 20
 KEY = b"k" * 40
-ENTRY = Entry("jit_f-1", b"a program")
+ENTRY = CacheEntry("jit_f-1", b"a program")
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +32,9 @@ def _no_round_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 class Host:
     """One host's tier, beside the store's: what it says, and what it has after a start."""
 
-    def __init__(self, scratch: Path, store: Path, seal: Seal | None) -> None:
+    def __init__(self, scratch: Path, store: Path, seal: FileSealer | None) -> None:
         self.said: list[str] = []
-        self.tier = Tier(scratch, self.said.append)
+        self.tier = CacheTier(scratch, self.said.append)
         self._store, self._seal = store, seal
 
     def start(self) -> Homing:
@@ -46,13 +46,13 @@ class Host:
     def end(self, homing: Homing) -> None:
         assert homing.close(60)
 
-    def compiles(self, entry: Entry = ENTRY) -> None:
+    def compiles(self, entry: CacheEntry = ENTRY) -> None:
         """One start, in which it compiles a program."""
         homing = self.start()
         assert self.tier.put(entry)
         self.end(homing)
 
-    def finds(self, entry: Entry = ENTRY) -> bytes | None:
+    def finds(self, entry: CacheEntry = ENTRY) -> bytes | None:
         """What a start of it has of a program."""
         self.end(self.start())
         found = self.tier.get(entry.key)
@@ -91,31 +91,31 @@ def tampered(data: bytes) -> bytes:
 
 @given(st.binary(max_size=100), st.integers(0), st.integers(0, 7))
 def test_no_bit_of_what_is_sealed_can_be_flipped(data: bytes, place: int, bit: int) -> None:
-    sealed = bytearray(Seal(KEY).close("name", data))
-    assert Seal(KEY).open("name", bytes(sealed)) == data
+    sealed = bytearray(FileSealer(KEY).close("name", data))
+    assert FileSealer(KEY).open("name", bytes(sealed)) == data
     sealed[place % len(sealed)] ^= 1 << bit
     with pytest.raises(SealError):
-        Seal(KEY).open("name", bytes(sealed))
+        FileSealer(KEY).open("name", bytes(sealed))
 
 
 def test_a_seal_is_of_one_key_and_one_name() -> None:
-    sealed = Seal(KEY).close("name", b"data")
+    sealed = FileSealer(KEY).close("name", b"data")
     for seal, name, data in (
-        (Seal(b"other" * 8), "name", sealed),
-        (Seal(KEY), "another", sealed),
-        (Seal(KEY), "name", b"data"),
-        (Seal(KEY), "name", MAGIC),
-        (Seal(KEY), "name", b""),
+        (FileSealer(b"other" * 8), "name", sealed),
+        (FileSealer(KEY), "another", sealed),
+        (FileSealer(KEY), "name", b"data"),
+        (FileSealer(KEY), "name", MAGIC),
+        (FileSealer(KEY), "name", b""),
     ):
         with pytest.raises(SealError):
             seal.open(name, data)
 
 
 def test_two_hosts_with_one_key_share_what_they_compile(tmp_path: Path, bucket: Path) -> None:
-    Host(tmp_path / "a", bucket, Seal(KEY)).compiles()
+    Host(tmp_path / "a", bucket, FileSealer(KEY)).compiles()
     (kept,) = bucket.glob("*.hfx")
     assert kept.read_bytes().startswith(MAGIC)
-    other = Host(tmp_path / "b", bucket, Seal(KEY))
+    other = Host(tmp_path / "b", bucket, FileSealer(KEY))
     assert other.finds() == b"a program"
     assert other.said == []
 
@@ -123,22 +123,22 @@ def test_two_hosts_with_one_key_share_what_they_compile(tmp_path: Path, bucket: 
 def test_a_program_that_was_changed_in_the_store_is_refused_and_compiled_anew(
     tmp_path: Path, bucket: Path
 ) -> None:
-    Host(tmp_path / "a", bucket, Seal(KEY)).compiles()
+    Host(tmp_path / "a", bucket, FileSealer(KEY)).compiles()
     (kept,) = bucket.glob("*.hfx")
     sealed = kept.read_bytes()
     for changed in (tampered(sealed), tampered(sealed[40:])):
         kept.write_bytes(changed)
-        victim = Host(tmp_path / "b", bucket, Seal(KEY))
+        victim = Host(tmp_path / "b", bucket, FileSealer(KEY))
         assert victim.finds() is None
         assert [said for said in victim.said if "is not used" in said] != []
     victim.compiles()
     assert kept.read_bytes() == sealed  # what it compiled itself took its place
-    assert Host(tmp_path / "c", bucket, Seal(KEY)).finds() == b"a program"
+    assert Host(tmp_path / "c", bucket, FileSealer(KEY)).finds() == b"a program"
 
 
 def test_another_key_finds_nothing_and_says_so(tmp_path: Path, bucket: Path) -> None:
-    Host(tmp_path / "a", bucket, Seal(KEY)).compiles()
-    other = Host(tmp_path / "b", bucket, Seal(b"another" * 8))
+    Host(tmp_path / "a", bucket, FileSealer(KEY)).compiles()
+    other = Host(tmp_path / "b", bucket, FileSealer(b"another" * 8))
     assert other.finds() is None
     (said,) = other.said
     assert said.endswith("is not used: its seal is not of this key")
@@ -148,12 +148,12 @@ def test_without_a_key_programs_stay_on_the_host_and_that_is_said_once(
     tmp_path: Path, bucket: Path
 ) -> None:
     planted = Host(tmp_path / "attacker", bucket, None)
-    Tier(bucket).put(ENTRY)
+    CacheTier(bucket).put(ENTRY)
     host = Host(tmp_path / "a", bucket, None)
     assert host.finds() is None
     assert host.said == []  # nobody has compiled anything
-    host.compiles(Entry("jit_g-1", b"mine"))
-    host.compiles(Entry("jit_h-1", b"mine"))
+    host.compiles(CacheEntry("jit_g-1", b"mine"))
+    host.compiles(CacheEntry("jit_h-1", b"mine"))
     assert len(list(bucket.glob("*.hfx"))) == 1
     assert len(host.said) == 1
     assert "stay on this host: others may write s3://bucket/runs" in host.said[0]
@@ -176,7 +176,7 @@ def test_a_folder_needs_no_key_where_its_owner_tells_who_wrote_it(
     assert Host(tmp_path / "b", store, None).finds() == b"a program"
     monkeypatch.setattr(home_module, "filesystem_of", lambda _: "fuse.gcsfuse")
     mounted = Host(tmp_path / "c", store, None)
-    mounted.compiles(Entry("jit_g-1", b"mine"))
+    mounted.compiles(CacheEntry("jit_g-1", b"mine"))
     assert mounted.tier.get(ENTRY.key) is None
     assert "(fuse.gcsfuse, whose files all seem to be ours)" in mounted.said[0]
 
@@ -184,7 +184,7 @@ def test_a_folder_needs_no_key_where_its_owner_tells_who_wrote_it(
 def test_what_is_sealed_in_a_folder_is_left_there_by_a_host_without_the_key(
     tmp_path: Path, store: Path
 ) -> None:
-    Host(tmp_path / "a", store, Seal(KEY)).compiles()
+    Host(tmp_path / "a", store, FileSealer(KEY)).compiles()
     (kept,) = store.glob("*.hfx")
     sealed = kept.read_bytes()
     other = Host(tmp_path / "b", store, None)
@@ -200,7 +200,7 @@ def test_a_key_is_read_from_a_file_of_ours_through_links_too(tmp_path: Path, mod
     path.write_bytes(KEY + b"\n")
     path.chmod(mode)
     link.symlink_to(path)
-    assert read_seal(str(link)).open("n", Seal(KEY).close("n", b"data")) == b"data"
+    assert read_seal(str(link)).open("n", FileSealer(KEY).close("n", b"data")) == b"data"
 
 
 @pytest.mark.parametrize(

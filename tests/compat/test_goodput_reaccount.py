@@ -14,11 +14,11 @@ import pytest
 from goodput_logs import ListLog
 
 from holdfast.compat.ml_goodput_measurement import keys, kinds, reaccount
-from holdfast.compat.ml_goodput_measurement.books import Answer
+from holdfast.compat.ml_goodput_measurement.books import JobAnswer
 from holdfast.compat.ml_goodput_measurement.goodput import GoodputCalculator
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
 from holdfast.compat.ml_goodput_measurement.old_number import old_number
-from holdfast.compat.ml_goodput_measurement.story import Story
+from holdfast.compat.ml_goodput_measurement.story import JobStory
 from holdfast.errors import ConfigurationError
 
 T = 1_704_000_000.0
@@ -102,8 +102,8 @@ def behind(entries: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]
     ]
 
 
-def asked(*batches: list[dict[str, Any]]) -> tuple[Answer, Story]:
-    story = Story("j")
+def asked(*batches: list[dict[str, Any]]) -> tuple[JobAnswer, JobStory]:
+    story = JobStory("j")
     for batch in batches:
         story.feed(batch)
     return story.ask(int((T + 1e6) * 1e9)), story
@@ -169,7 +169,7 @@ def test_an_attempt_that_is_moved_takes_its_events_along() -> None:
     assert answer.by_kind[kinds.TPU_INIT] == pytest.approx(10)
 
 
-def kept(job: str, entries: list[dict[str, Any]]) -> Answer:
+def kept(job: str, entries: list[dict[str, Any]]) -> JobAnswer:
     """What a store says of a job that recorders told afterwards, one an attempt."""
     log = LocalLog(job)
     for entry in entries:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.formats import convert
 from holdfast.convert.notes import Notes
 from holdfast.core.history.line import to_lines
@@ -27,7 +27,10 @@ class Done:
 
 
 def converted(
-    where: Path | Sequence[Path], kind: str, log: str | None = None, asked: Asked | None = None
+    where: Path | Sequence[Path],
+    kind: str,
+    log: str | None = None,
+    asked: ConvertOptions | None = None,
 ) -> Done:
     """Convert a log, given as text in a folder or as files, and check that it is a history."""
     if log is not None:
@@ -36,7 +39,7 @@ def converted(
         where.write_bytes(log.encode("utf-8", "surrogateescape"))
     notes = Notes()
     paths = [where] if isinstance(where, Path) else list(where)
-    facts = list(convert(paths, kind, asked or Asked(), notes))
+    facts = list(convert(paths, kind, asked or ConvertOptions(), notes))
     text = "".join(to_lines(facts))
     parse_text(text)
     return Done(facts, text, notes.all())

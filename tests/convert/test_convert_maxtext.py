@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from converting import account_of, converted, line_of, spans, steps
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, SpanFact, StepsFact
 from holdfast.errors import ConfigurationError
 
@@ -80,7 +80,10 @@ def test_silence_is_a_restart_only_beyond_what_a_step_takes(tmp_path: Path) -> N
     assert len(attempts(converted(tmp_path, "maxtext", calm).facts)) == 1
     torn = "".join(line_of(n, 1.0, 1.0 * n + (900 if n > 5 else 0)) for n in range(1, 11))
     assert len(attempts(converted(tmp_path, "maxtext", torn).facts)) == 2
-    assert len(attempts(converted(tmp_path, "maxtext", torn, Asked(gap_ns=1000 * S)).facts)) == 1
+    assert (
+        len(attempts(converted(tmp_path, "maxtext", torn, ConvertOptions(gap_ns=1000 * S)).facts))
+        == 1
+    )
 
 
 def test_last_steps_that_a_killed_process_did_not_log_were_done(tmp_path: Path) -> None:
@@ -244,7 +247,7 @@ def test_a_log_that_ended_with_its_file_may_have_been_asked_for_before(tmp_path:
     path = tmp_path / "a.log"
     path.write_text("".join(f"completed step: {n}, seconds: 10.000,\n" for n in range(10)))
     os.utime(path, (1000, 1000))
-    asked = Asked(file_times=True, requested_ns=850 * S, end_ns=1100 * S)
+    asked = ConvertOptions(file_times=True, requested_ns=850 * S, end_ns=1100 * S)
     account = account_of(converted(path, "maxtext", asked=asked))
     assert (account["start_s"], account["end_s"]) == (850.0, 1100.0)
 
@@ -254,7 +257,7 @@ def test_a_pipe_has_no_last_change(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match="is not a file, and has no time of its last change"
     ):
-        converted(tmp_path / "pipe", "maxtext", asked=Asked(file_times=True))
+        converted(tmp_path / "pipe", "maxtext", asked=ConvertOptions(file_times=True))
 
 
 def test_file_times(tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_file_times(tmp_path: Path) -> None:
         (tmp_path / name).write_text(log)
         os.utime(tmp_path / name, (changed, changed))
     done = converted(
-        [tmp_path / "a.log", tmp_path / "b.log"], "maxtext", asked=Asked(file_times=True)
+        [tmp_path / "a.log", tmp_path / "b.log"], "maxtext", asked=ConvertOptions(file_times=True)
     )
     account = account_of(done)
     assert (account["start_s"], account["end_s"]) == (900.0, 2000.0)

@@ -13,7 +13,7 @@ import pytest
 from converting import account_of, converted, steps
 
 from holdfast.convert import table
-from holdfast.convert.asked import Asked, Column
+from holdfast.convert.asked import ConvertOptions, TableColumn
 from holdfast.core.ledger.facts import AttemptFact
 from holdfast.errors import ConfigurationError
 
@@ -21,7 +21,7 @@ S = 10**9
 HOUR = [f"2026-03-17T{10 + n // 60:02d}:{n % 60:02d}:00" for n in range(120)]
 
 
-def goodput_of(tmp_path: Path, text: str, asked: Asked | None = None) -> float:
+def goodput_of(tmp_path: Path, text: str, asked: ConvertOptions | None = None) -> float:
     return float(account_of(converted(tmp_path, "table", text, asked))["productive_s"])
 
 
@@ -44,11 +44,13 @@ def goodput_of(tmp_path: Path, text: str, asked: Asked | None = None) -> float:
 def test_ten_minutes_in_many_spellings(text: str, columns: dict[str, str], tmp_path: Path) -> None:
     units = {"ms": 10**6, "": 0}
     mapped = {
-        what: Column(name.partition(":")[0], units[name.partition(":")[2]])
+        what: TableColumn(name.partition(":")[0], units[name.partition(":")[2]])
         for what, name in columns.items()
     }
     minutes = 20 if "2026-03-17T10:20" in text else 10
-    assert goodput_of(tmp_path, text, Asked(columns=mapped)) == pytest.approx(60.0 * minutes)
+    assert goodput_of(tmp_path, text, ConvertOptions(columns=mapped)) == pytest.approx(
+        60.0 * minutes
+    )
 
 
 def test_a_sampled_log_has_rows_of_equal_steps(tmp_path: Path) -> None:
@@ -61,11 +63,16 @@ def test_a_sampled_log_has_rows_of_equal_steps(tmp_path: Path) -> None:
 def test_durations_of_sampled_steps_are_those_of_each(tmp_path: Path) -> None:
     text = "step,seconds\n" + "".join(f"{n},2\n" for n in range(10, 101, 10))
     assert goodput_of(tmp_path, text) == 2.0 * 91  # of the steps before the tenth nothing is known
-    asked = Asked(columns={"row_seconds": Column("seconds"), "seconds": Column("none")})
+    asked = ConvertOptions(
+        columns={"row_seconds": TableColumn("seconds"), "seconds": TableColumn("none")}
+    )
     with pytest.raises(ConfigurationError, match="no such column"):
         goodput_of(tmp_path, text, asked)
     whole = text.replace("seconds", "all")
-    assert goodput_of(tmp_path, whole, Asked(columns={"row_seconds": Column("all")})) == 20.0
+    assert (
+        goodput_of(tmp_path, whole, ConvertOptions(columns={"row_seconds": TableColumn("all")}))
+        == 20.0
+    )
 
 
 def test_what_was_held_up_is_no_step(tmp_path: Path) -> None:
@@ -75,7 +82,7 @@ def test_what_was_held_up_is_no_step(tmp_path: Path) -> None:
     account = account_of(done)
     assert (account["productive_s"], account["badput_s"]) == (200.0, {"other": 200.0})
     assert any("log:12: took over 3 times" in note for note in done.notes)
-    assert goodput_of(tmp_path, text, Asked(pause=30.0)) == 400.0
+    assert goodput_of(tmp_path, text, ConvertOptions(pause=30.0)) == 400.0
 
 
 def test_attempts_and_ranks_have_columns(tmp_path: Path) -> None:
@@ -139,7 +146,7 @@ def test_the_first_step_is_the_runs_in_later_files_too(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (1000 + first, 1000 + first))
     for file_times in (False, True):
         done = converted(
-            [tmp_path / "a", tmp_path / "b"], "table", asked=Asked(file_times=file_times)
+            [tmp_path / "a", tmp_path / "b"], "table", asked=ConvertOptions(file_times=file_times)
         )
         assert [r.last for r in steps(done.facts)] == list(range(1, 11))
 

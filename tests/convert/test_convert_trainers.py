@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from converting import account_of, converted, spans, steps
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.formats import kind_of
 from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.errors import ConfigurationError
@@ -50,7 +50,7 @@ def test_hugging_faces_event_files(tmp_path: Path) -> None:
 def test_hugging_faces_console(tmp_path: Path) -> None:
     logs = [LOGS / "huggingface" / f"console-{n}.txt" for n in (1, 2)]
     assert kind_of(logs[0]) == "huggingface"
-    done = converted(logs, "huggingface", asked=Asked(start_ns=1000 * S))
+    done = converted(logs, "huggingface", asked=ConvertOptions(start_ns=1000 * S))
     account = account_of(done)
     assert account["start_s"] == 1000.0
     assert account["steps_kept"] == 200
@@ -120,7 +120,7 @@ def test_any_event_files() -> None:
     done = converted(LOGS / "lightning", "tensorboard")
     assert account_of(done)["steps_kept"] == 250
     with pytest.raises(ConfigurationError, match="no step was found"):
-        converted(LOGS / "lightning", "tensorboard", asked=Asked(tag="none_such"))
+        converted(LOGS / "lightning", "tensorboard", asked=ConvertOptions(tag="none_such"))
 
 
 def test_what_is_damaged_in_an_event_file(tmp_path: Path) -> None:
@@ -146,7 +146,9 @@ def test_files_of_other_writers_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_the_users_word_counts(tmp_path: Path) -> None:
-    asked = Asked(name="mine", chips=16, requested_ns=1795376000 * S, end_ns=1795377000 * S)
+    asked = ConvertOptions(
+        name="mine", chips=16, requested_ns=1795376000 * S, end_ns=1795377000 * S
+    )
     done = converted(LOGS / "huggingface", "huggingface", asked=asked)
     run = next(f for f in done.facts if isinstance(f, RunFact))
     assert (run.name, run.chips, run.requested_ns) == ("mine", 16, 1795376000 * S)

@@ -11,10 +11,10 @@ from holdfast.doctor.checks_host import numbers
 from holdfast.doctor.checks_script import SAYS
 from holdfast.doctor.facts import (
     Facts,
+    FolderFacts,
     Habit,
-    Memory,
+    MemoryFacts,
     ObjectStore,
-    Place,
     RunRecord,
     ScriptHabit,
     SourceFact,
@@ -22,8 +22,8 @@ from holdfast.doctor.facts import (
 
 GIB = 1 << 30
 RUN = RunRecord("lm", 2, 4 * GIB, step_s=1.0, blocked_s=1.0, write_s=2.5)  # needs 8 s
-SHM = Memory("/dev/shm", "tmpfs", 3, 12 * GIB, "/dev/shm has 16 GiB free")
-DISK = Place("/store", "ext4", free_bytes=100 * GIB, fsync_s=0.004, skew_s=0.0)
+SHM = MemoryFacts("/dev/shm", "tmpfs", 3, 12 * GIB, "/dev/shm has 16 GiB free")
+DISK = FolderFacts("/store", "ext4", free_bytes=100 * GIB, fsync_s=0.004, skew_s=0.0)
 BUCKET = ObjectStore("s3://b/runs", took_s=0.02, skew_s=0.0, is_exclusive=True)
 GCE = SourceFact("gce", "as set", has_answered=True)
 WELL = Facts(
@@ -31,7 +31,7 @@ WELL = Facts(
     state_bytes=4 * GIB,
     memory=SHM,
     store=DISK,
-    scratch=Place("/var/tmp", "ext4"),
+    scratch=FolderFacts("/var/tmp", "ext4"),
     sources=(GCE,),
     open_files=4096,
     core_bytes=0,
@@ -78,8 +78,8 @@ def run(**changes):
         ({"bucket": replace(BUCKET, is_exclusive=False)}, ["bucket error"]),
         ({"bucket": replace(BUCKET, took_s=0.6, skew_s=-30.0)}, ["bucket warning"] * 2),
         ({"bucket": BUCKET, "mirror": replace(DISK, trouble="no")}, ["bucket error"]),
-        ({"scratch": Place("/home/me", "nfs4", is_remote=True)}, ["scratch error"]),
-        ({"scratch": Place("/root", trouble="no")}, ["scratch error"]),
+        ({"scratch": FolderFacts("/home/me", "nfs4", is_remote=True)}, ["scratch error"]),
+        ({"scratch": FolderFacts("/root", trouble="no")}, ["scratch error"]),
         ({"memory": replace(SHM, room_bytes=12 * GIB - 1)}, ["memory note"]),
         ({"memory": replace(SHM, room_bytes=4 * GIB - 1)}, ["memory warning"]),
         ({"memory": replace(SHM, room_bytes=0, buffers=0)}, []),

@@ -17,7 +17,7 @@ from holdfast.doctor.host import (
     scratch_place,
     store_place,
 )
-from holdfast.notices.protocol import Surroundings
+from holdfast.notices.protocol import SourceSurroundings
 from holdfast.notices.registry import wanted
 from holdfast.testing.gce import GceEmulator
 
@@ -93,7 +93,7 @@ def test_a_store_that_never_answers_is_found(tmp_path, monkeypatch):
 
 
 def test_sources_are_asked_and_one_that_is_deaf_is_found(tmp_path):
-    around = Surroundings({}, tmp_path)
+    around = SourceSurroundings({}, tmp_path)
     with GceEmulator() as gce:
         named = wanted(f"gce:{gce.url},file:{tmp_path / 'notice'}", around)
         assert [one.has_answered for one in ask(named, around, LONG_S)] == [True, True]

@@ -6,21 +6,21 @@ import pytest
 
 from holdfast.cli.exporting import flags
 from holdfast.errors import ConfigurationError
-from holdfast.export.asked import Asked, Gcp, parse
+from holdfast.export.asked import AskedExporters, Gcp, parse
 
 
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("", Asked()),
-        ("prometheus", Asked(9464)),
-        ("prometheus:0", Asked(0)),
-        ("prometheus=9100, tensorboard=/logs/a:b", Asked(9100, "/logs/a:b")),
-        ("gcp:proj/us-central1-a", Asked(gcp=Gcp("proj", "us-central1-a"))),
-        ("gcp:example.com:proj/z/TPU", Asked(gcp=Gcp("example.com:proj", "z", "TPU"))),
+        ("", AskedExporters()),
+        ("prometheus", AskedExporters(9464)),
+        ("prometheus:0", AskedExporters(0)),
+        ("prometheus=9100, tensorboard=/logs/a:b", AskedExporters(9100, "/logs/a:b")),
+        ("gcp:proj/us-central1-a", AskedExporters(gcp=Gcp("proj", "us-central1-a"))),
+        ("gcp:example.com:proj/z/TPU", AskedExporters(gcp=Gcp("example.com:proj", "z", "TPU"))),
     ],
 )
-def test_what_is_meant(text: str, asked: Asked) -> None:
+def test_what_is_meant(text: str, asked: AskedExporters) -> None:
     assert parse(text) == asked
 
 
@@ -49,4 +49,4 @@ def test_the_child_is_asked_for_the_same() -> None:
     asked = parse("prometheus:1,tensorboard:/x,gcp:p/z/TPU")
     words = flags(asked)
     assert words == ["--prometheus", "--port", "1", "--tensorboard", "/x", "--gcp", "p/z/TPU"]
-    assert flags(Asked()) == []
+    assert flags(AskedExporters()) == []

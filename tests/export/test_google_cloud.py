@@ -15,7 +15,7 @@ from holdfast.export.cloud_logging import CloudLogging, entries
 from holdfast.export.cloud_monitoring import CloudMonitoring
 from holdfast.export.familiar import BADPUT_TYPES, type_of
 from holdfast.export.outlet import Look
-from holdfast.export.sample import Ended, Sample
+from holdfast.export.sample import EndedAttempt, Sample
 from holdfast.export.time_series import MOST_SERIES
 
 S = 1_000_000_000
@@ -87,7 +87,7 @@ def a_look(at_s: float = 1000.5, runs: int = 1) -> Look:
                        within={ALL: spent, "1h": spent}),
             at_s,
             started_s=((0, 10.0), (1, 30.0)),
-            ended=(Ended(0, "killed", "killed by <b>SIGKILL", 20.0),),
+            ended=(EndedAttempt(0, "killed", "killed by <b>SIGKILL", 20.0),),
         )
         for n in range(runs)
     )  # fmt: skip

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from holdfast.cli import exporting
 from holdfast.cli.export import export
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
-from holdfast.export.asked import Asked
+from holdfast.export.asked import AskedExporters
 from holdfast.export.familiar import badput_by_type
 from holdfast.export.loop import Exporters
 from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
@@ -140,7 +140,7 @@ def test_what_lies_there_may_be_anything(store: Path) -> None:
     journal.write_bytes(data)
     said: list[str] = []
     listing = RunList(runs)
-    exporters = Exporters(listing, Asked(), said.append, is_fleet=True)
+    exporters = Exporters(listing, AskedExporters(), said.append, is_fleet=True)
     try:
         look = exporters.look()
         assert look is not None

@@ -17,7 +17,7 @@ import pytest
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.outlet import Look
 from holdfast.export.sample import Sample
-from holdfast.export.tensorboard import TensorBoard
+from holdfast.export.tensorboard import TensorBoardExporter
 from holdfast.runs.curves import Curve, Points
 
 S = 1_000_000_000
@@ -78,7 +78,7 @@ def curve_of(name: str, kept: Kept) -> Curve:
     return Curve(name, Points(*map(np.array, zip(*rows, strict=True))), ())
 
 
-def told(board: TensorBoard, **kept: Kept) -> None:
+def told(board: TensorBoardExporter, **kept: Kept) -> None:
     look = a_look("a")
     curves = tuple(curve_of(name, values) for name, values in kept.items())
     samples = tuple(replace(sample, curves=curves) for sample in look.samples)
@@ -90,7 +90,7 @@ def test_no_step_of_the_scripts_numbers_is_shown_twice(
     tmp_path: Path, eventually: Callable[..., object]
 ) -> None:
     """The run grows, goes back twice, and another exporter tells all of it again."""
-    board = TensorBoard(str(tmp_path), is_fleet=False)
+    board = TensorBoardExporter(str(tmp_path), is_fleet=False)
     place = tmp_path / "metrics"
 
     def shows(losses: dict[int, float], accs: dict[int, float], **kept: Kept) -> None:
@@ -118,14 +118,14 @@ def test_no_step_of_the_scripts_numbers_is_shown_twice(
     board.close()
     for file in place.iterdir():  # an exporter that begins later has a later second in its names
         file.rename(str(file).replace("tfevents.", "tfevents.0"))
-    again = TensorBoard(str(tmp_path), is_fleet=False)
+    again = TensorBoardExporter(str(tmp_path), is_fleet=False)
     told(again, loss={2: {1: 8.0, 2: math.nan}}, acc={2: {1: 1.0}})
     again.close()
     assert repr(points_in(place)) == "{'loss': {1: 8.0, 2: nan}, 'acc': {1: 1.0}}"
 
 
 def test_tags_that_people_know(tmp_path: Path) -> None:
-    board = TensorBoard(str(tmp_path), is_fleet=False)
+    board = TensorBoardExporter(str(tmp_path), is_fleet=False)
     board.deliver(a_look("a"))
     board.deliver(a_look("a", step=9))
     board.close()
@@ -158,7 +158,7 @@ def test_tags_that_people_know(tmp_path: Path) -> None:
 
 
 def test_of_several_runs_each_has_its_folder(tmp_path: Path) -> None:
-    board = TensorBoard(str(tmp_path), is_fleet=True)
+    board = TensorBoardExporter(str(tmp_path), is_fleet=True)
     board.deliver(a_look("a", "b"))
     board.deliver(a_look("a"))  # b was deleted
     board.close()
@@ -168,7 +168,7 @@ def test_of_several_runs_each_has_its_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_failed_delivery(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    board = TensorBoard(str(tmp_path / "file"), is_fleet=False)
+    board = TensorBoardExporter(str(tmp_path / "file"), is_fleet=False)
     with pytest.raises(OSError):
         board.deliver(a_look("a"))
 

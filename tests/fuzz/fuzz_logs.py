@@ -11,7 +11,7 @@ import google_crc32c
 from fuzz_mutate import mutate_bytes, mutate_lines
 from fuzz_target import Target, documented, put, sayable
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.formats import convert, kind_of
 from holdfast.convert.notes import Notes
 from holdfast.core.history.line import to_lines
@@ -54,7 +54,7 @@ def _reader(kind: str, name: str) -> Callable[[bytes, Path], None]:
         text = ""
         with documented():
             kind_of(path)
-            text = "".join(to_lines(convert([path], kind, Asked(), notes)))
+            text = "".join(to_lines(convert([path], kind, ConvertOptions(), notes)))
         if text:
             parse_text(text)  # what is written must hold
         for sentence in notes.all():

@@ -47,7 +47,7 @@ from holdfast.core.run.machine import RunPolicy
 from holdfast.core.save import policy as saves
 from holdfast.notices.found import SERVICE_ACCOUNT
 from holdfast.notices.listener import Listener
-from holdfast.notices.protocol import Clocks, Surroundings
+from holdfast.notices.protocol import Clocks, SourceSurroundings
 from holdfast.notices.registry import wanted
 
 HAND_OVERS = 40
@@ -174,7 +174,7 @@ class Host:
             "POD_NAMESPACE": "ml",
             "POD_NAME": "trainer-0",
         }
-        around = Surroundings(variables, self.folder)
+        around = SourceSurroundings(variables, self.folder)
         self._listener = Listener(
             wanted(self._text(), around),
             around,

@@ -17,7 +17,7 @@ from holdfast.core.daemon import autocheckpoint
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.notices import board as notices
 from holdfast.core.notices.plan import SaveTime
-from holdfast.notices.said import Memory
+from holdfast.notices.said import SourceMemory
 
 STORIES = range(8)
 
@@ -40,7 +40,7 @@ def test_a_story_that_cloud_tpu_tells():
     [
         (16, "steps lost", SaveTime, "need_ns", property(lambda _: 1)),
         (41, "held the device", autocheckpoint, "CLEAR_LOOKS", 1),
-        (2, "not heard", Memory, "news", lambda *_, **__: []),
+        (2, "not heard", SourceMemory, "news", lambda *_, **__: []),
         (9, "4 warnings of 2 changes", notices, "is_same", lambda *_: False),
         (12, "was signalled 3 times", Autocheckpoint, "signalled", property(lambda _: ())),
     ],

@@ -27,7 +27,7 @@ from holdfast.notices import tpu as tpu_source
 from holdfast.testing import slurm
 from holdfast.testing.aws import AwsEmulator
 from holdfast.testing.azure import AzureEmulator
-from holdfast.testing.emulator import Emulator, Later, Pause, Reply, Request
+from holdfast.testing.emulator import Emulator, HttpRequest, Later, Pause, Reply
 from holdfast.testing.gce import GceEmulator
 from holdfast.testing.kubernetes import KubernetesEmulator
 from holdfast.testing.slurm import SlurmEmulator
@@ -147,13 +147,13 @@ class _End(ServerEnd):
         if reply.status in (200, 404) and reply.stream is None:
             emulator.truths.append((emulator.loop.clock.now_ns, request.path))
 
-    def _request(self) -> Request:
+    def _request(self) -> HttpRequest:
         from urllib.parse import parse_qsl, unquote, urlsplit
 
         assert self._head is not None
         parts = urlsplit(self._head.target.decode())
         headers = {name.decode(): value.decode() for name, value in self._head.headers}
-        return Request(
+        return HttpRequest(
             self._head.method.decode(),
             unquote(parts.path),
             dict(parse_qsl(parts.query, keep_blank_values=True)),

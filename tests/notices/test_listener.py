@@ -13,7 +13,7 @@ import pytest
 from holdfast.config.trusted import own_uids
 from holdfast.core.notices.board import Board, Notice, NoticeAction, NoticeState
 from holdfast.notices import fetch, listener, protocol, registry
-from holdfast.notices.protocol import Clocks, News, Surroundings, Tools, Trouble
+from holdfast.notices.protocol import Clocks, News, SourceSurroundings, Tools, Trouble
 
 S = 10**9
 GRACE_NS = 30 * S
@@ -48,10 +48,10 @@ class Ears:
         self.time, self.notices, self.said = time, [], []
 
     def listen(self, text: str, **lent: object) -> None:
-        (one,) = registry.wanted(text, Surroundings())
+        (one,) = registry.wanted(text, SourceSurroundings())
         watched = listener.Watched(
             one,
-            Surroundings(),
+            SourceSurroundings(),
             clock=self.time.clock,
             heard=self.notices.append,
             say=lambda level, words: self.said.append((level, words)),
@@ -230,8 +230,8 @@ def test_a_fifo_that_is_made_anew_is_heard(tmp_path: Path, ears: Ears) -> None:
 def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
     time = Time()
     tools = Tools(time.clock, time.sleep)
-    (one,) = registry.wanted("signal:usr2=120", Surroundings())
-    source = one.make(tools, Surroundings())
+    (one,) = registry.wanted("signal:usr2=120", SourceSurroundings())
+    source = one.make(tools, SourceSurroundings())
     source.arrived(signal.SIGUSR2)
 
     async def hear() -> list[Notice]:
@@ -260,12 +260,12 @@ def test_a_server_that_never_waits_is_not_asked_without_end(
     """Each of its answers comes at once, and has an etag of its own."""
     asked: list[str] = []
 
-    async def answer(_: object, target: str, **__: object) -> fetch.Answer:
+    async def answer(_: object, target: str, **__: object) -> fetch.HttpAnswer:
         asked.append(target)
         if len(asked) > 1000:
             raise asyncio.CancelledError
         headers = {"metadata-flavor": "Google", "etag": str(len(asked))}
-        return fetch.Answer(200, headers, b"NONE")
+        return fetch.HttpAnswer(200, headers, b"NONE")
 
     monkeypatch.setattr(fetch, "fetch", answer)
     ears.listen("gce:http://127.0.0.1:9")
@@ -290,23 +290,23 @@ class Broken:
         raise RuntimeError("a bug")
 
 
-class Wanted(registry.Wanted):
+class Wanted(registry.WantedSource):
     """A source that is already there."""
 
-    source: protocol.Source
+    source: protocol.NoticeSource
 
-    def make(self, tools: Tools, around: Surroundings) -> protocol.Source:
+    def make(self, tools: Tools, around: SourceSurroundings) -> protocol.NoticeSource:
         return self.source
 
 
-def watched_until_cancelled(ears: Ears, source: protocol.Source) -> listener.Watched:
+def watched_until_cancelled(ears: Ears, source: protocol.NoticeSource) -> listener.Watched:
     class This(Wanted):
         pass
 
     This.source = source
     watched = listener.Watched(
         This("gce", "", "as set"),
-        Surroundings(),
+        SourceSurroundings(),
         clock=ears.time.clock,
         heard=ears.notices.append,
         say=lambda level, words: ears.said.append((level, words)),
@@ -364,7 +364,7 @@ def test_a_metadata_server_in_trouble_is_asked_again_within_the_shortest_warning
 ) -> None:
     asked_ns: list[int] = []
 
-    async def no_answer(*_: object, **__: object) -> fetch.Answer:
+    async def no_answer(*_: object, **__: object) -> fetch.HttpAnswer:
         asked_ns.append(ears.time.now_ns)
         raise Trouble("nobody is there")
 

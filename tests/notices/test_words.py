@@ -11,7 +11,7 @@ from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices import aws, azure, file, gce, kubernetes, registry, slurm
 from holdfast.notices.fetch import Server
-from holdfast.notices.protocol import Surroundings, Trouble
+from holdfast.notices.protocol import SourceSurroundings, Trouble
 from holdfast.testing.gce import NONE_YET
 
 S = 10**9
@@ -196,7 +196,7 @@ def test_reservations_for_maintenance_are_told_from_others() -> None:
     text = RESERVED.format(name="june", flags="MAINT,SPEC_NODES")
     text += RESERVED.format(name="class", flags="SPEC_NODES")
     assert slurm.maintenances(text) == [
-        slurm.Maintenance("june", OPENS, OPENS + 3600 * S, "n[1-2]")
+        slurm.Reservation("june", OPENS, OPENS + 3600 * S, "n[1-2]")
     ]
     assert slurm.maintenances("No reservations in the system") == slurm.maintenances("") == []
 
@@ -241,7 +241,7 @@ def test_nonsense_of_other_clouds_is_trouble(read, text) -> None:
 
 
 def test_what_a_file_may_say() -> None:
-    assert file.read_text("\n", 5 * S) == file.Told()
+    assert file.read_text("\n", 5 * S) == file.WrittenNotice()
     assert file.read_text("120", 5 * S).deadline_unix_ns == 125 * S
     assert file.read_text("2026-11-20T19:00:01Z", 0).deadline_unix_ns == OPENS
     assert file.read_text("withdrawn", 0).state is NoticeState.WITHDRAWN
@@ -261,12 +261,14 @@ def test_what_it_may_not(text: str) -> None:
 # --- which sources there are ---------------------------------------------------------------------
 
 
-def surroundings(root: Path, dmi: dict[str, str] | None = None, **variables: str) -> Surroundings:
+def surroundings(
+    root: Path, dmi: dict[str, str] | None = None, **variables: str
+) -> SourceSurroundings:
     for name, text in (dmi or {}).items():
         path = root / "sys/class/dmi/id" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
-    return Surroundings(variables, root)
+    return SourceSurroundings(variables, root)
 
 
 def test_sources_are_found_by_files_and_variables(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ def test_an_address_of_version_6_has_its_brackets() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(text: str, complaint: str) -> None:
-    around = Surroundings()
+    around = SourceSurroundings()
     with pytest.raises(ConfigurationError) as error:
         [one.make(None, around) for one in registry.wanted(text, around)]
     assert complaint in str(error.value)

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.rehearse.perform import Plan, check, perform
-from holdfast.rehearse.script import Line, Moment, Script, read_script, script_of
-from holdfast.rehearse.story import What
+from holdfast.rehearse.perform import RehearsalPlan, check, perform
+from holdfast.rehearse.script import Moment, Script, ScriptLine, read_script, script_of
+from holdfast.rehearse.story import Rehearsed
 from holdfast.testing.gce import GceEmulator
 from holdfast.testing.registry import EMULATORS
 
@@ -23,7 +23,7 @@ do = "set 'a key' value"
 """
 MEANT = Script(
     (("fail", "html", "3"),),
-    (Line(0.0, ("set", "a key", "value")), Line(2.0, ("maintenance-event", "NONE"))),
+    (ScriptLine(0.0, ("set", "a key", "value")), ScriptLine(2.0, ("maintenance-event", "NONE"))),
 )
 
 
@@ -96,6 +96,6 @@ def test_what_an_emulator_cannot_do_is_found_before_anything_starts(words):
 
 def test_a_fault_that_there_is_not_is_found_before_anything_starts(tmp_path):
     script = Script((("fail", "nonsense"),))
-    plan = Plan(What.MAINTENANCE, Moment(), script, None, 0, 1, 60.0, tmp_path)
+    plan = RehearsalPlan(Rehearsed.MAINTENANCE, Moment(), script, None, 0, 1, 60.0, tmp_path)
     with GceEmulator() as gce, pytest.raises(ConfigurationError, match="'nonsense' is no fault"):
         perform(plan, None, gce, print)

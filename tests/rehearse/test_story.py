@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.rehearse.story import Story, What, lines, verdict
+from holdfast.rehearse.story import RehearsalStory, Rehearsed, lines, verdict
 from holdfast.rehearse.tale import Tale
 
 S = 10**9
@@ -20,8 +20,8 @@ TALE = Tale(
     agreed_step=14,
     saved_ns=101 * S + 250_000_000,
 )
-WELL = Story(
-    What.PREEMPTION,
+WELL = RehearsalStory(
+    Rehearsed.PREEMPTION,
     100 * S,
     TALE,
     at_step=10,
@@ -55,10 +55,14 @@ STAYED = replace(WELL, exit_code=None, resumed_step=None, new_steps=0, lost_step
         (replace(STAYED, tale=replace(TALE, is_withdrawn=True)), True, "withdrawn"),
         (replace(STAYED, is_taken=True), False, "did not go on"),
         (replace(WELL, tale=DIED), False, "it was not noticed"),
-        (replace(WELL, what=What.KILL), False, "it was not noticed"),
-        (replace(WELL, what=What.KILL, tale=DIED, lost_steps=9, exit_code=None), True, "by itself"),
+        (replace(WELL, what=Rehearsed.KILL), False, "it was not noticed"),
         (
-            replace(WELL, what=What.HANG, tale=DIED, exit_code=None, new_steps=0),
+            replace(WELL, what=Rehearsed.KILL, tale=DIED, lost_steps=9, exit_code=None),
+            True,
+            "by itself",
+        ),
+        (
+            replace(WELL, what=Rehearsed.HANG, tale=DIED, exit_code=None, new_steps=0),
             False,
             "did not go on",
         ),

@@ -6,13 +6,13 @@ import pytest
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.report.findings import (
-    Compilations,
-    Evidence,
+    CompilationFindings,
+    DisruptionEvidence,
     Findings,
-    Restart,
+    RestartFindings,
     Resumed,
     RolledBack,
-    Saves,
+    SaveFindings,
 )
 
 
@@ -46,10 +46,10 @@ def findings() -> Findings:
         unix_clock=True,
         attempts=4,
         evidence=(
-            Evidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),
-            Evidence(
+            DisruptionEvidence(0, "a maintenance notice: saved step 131 and stopped", (75,)),
+            DisruptionEvidence(
                 1,
-                restart=Restart(
+                restart=RestartFindings(
                     ns(
                         detect=0.001,
                         drain=0.008,
@@ -62,7 +62,7 @@ def findings() -> Findings:
                     cold={2: "train.py has changed since"},
                 ),
             ),
-            Evidence(
+            DisruptionEvidence(
                 2,
                 None,
                 (1,),
@@ -77,7 +77,7 @@ def findings() -> Findings:
             RolledBack(3, 0, None, 0, "holdfast rollback by me@here"),
         ),
         resumed=(Resumed(1, 131, from_memory=False), Resumed(2, 1400, from_memory=True)),
-        saves=Saves(1200, 1_440_000_000, 9, 8, 4_000_000_000),
-        compilations=Compilations(12, 1, round(3.4 * NS_PER_S)),
+        saves=SaveFindings(1200, 1_440_000_000, 9, 8, 4_000_000_000),
+        compilations=CompilationFindings(12, 1, round(3.4 * NS_PER_S)),
         notes=("12 records were dropped: the disk was full",),
     )

@@ -19,7 +19,7 @@ from holdfast.core.ledger.facts import (
 )
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.report.findings import Findings
-from holdfast.report.overview import Sight
+from holdfast.report.overview import RunSight
 
 S = NS_PER_S
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&\x1b[31m\u202e"
@@ -46,12 +46,12 @@ def killed_once(*, resumed: bool = True, name: str = "r") -> list[Fact]:
     return facts
 
 
-def sight_of(facts: Iterable[Fact], now_ns: int | None = None, **said: Any) -> Sight:
+def sight_of(facts: Iterable[Fact], now_ns: int | None = None, **said: Any) -> RunSight:
     """What a page is made of; `said` goes into the findings or, by its name, into the sight."""
     ledger = Ledger()
     ledger.add(facts)
     account = ledger.account(now_ns)
-    own = {key: said.pop(key) for key in [*said] if key in Sight.__dataclass_fields__}
+    own = {key: said.pop(key) for key in [*said] if key in RunSight.__dataclass_fields__}
     findings = replace(Findings(account, requested_ns=account.start_ns), **said)
     course = ledger.course(now_ns)
-    return Sight(findings, course, ledger.step_times(now_ns), course.end_ns, **own)
+    return RunSight(findings, course, ledger.step_times(now_ns), course.end_ns, **own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S as S
-from holdfast.report.advice import Condition, advice
+from holdfast.report.advice import RunCondition, advice
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Broke:
     down_ns: int | None = None
 
 
-TRAINS = Condition("my-run", "running", step_age_ns=S, usual_ns=S, recent_ns=S)
+TRAINS = RunCondition("my-run", "running", step_age_ns=S, usual_ns=S, recent_ns=S)
 TRAIN = ("python", "train.py", "--tag", "a b")
 
 
@@ -25,34 +25,34 @@ TRAIN = ("python", "train.py", "--tag", "a b")
     ("condition", "command", "words", "urgent"),
     [
         (TRAINS, None, "It is training", False),
-        (Condition("r", "done"), None, "over", False),
-        (Condition("r", "recorded"), None, "Nothing is under way", False),
+        (RunCondition("r", "done"), None, "over", False),
+        (RunCondition("r", "recorded"), None, "Nothing is under way", False),
         (
-            Condition("r", "new", command=TRAIN),
+            RunCondition("r", "new", command=TRAIN),
             "holdfast run --name r -- python train.py --tag 'a b'",
             "never launched",
             False,
         ),
         (
-            Condition("r", "failed", why="loss is NaN", broke=Broke()),
+            RunCondition("r", "failed", why="loss is NaN", broke=Broke()),
             "holdfast logs r --attempt 3 --rank 5 --tail 50",
             "loss is NaN",
             True,
         ),
         (
-            Condition("r", "failed", store="/my stores/x", broke=Broke(rank=None)),
+            RunCondition("r", "failed", store="/my stores/x", broke=Broke(rank=None)),
             "holdfast logs r --store '/my stores/x' --attempt 3 --tail 50",
             "gave up",
             True,
         ),
         (
-            Condition("r", "stopped", command=("train",)),
+            RunCondition("r", "stopped", command=("train",)),
             "holdfast run --name r -- train",
             "asked to stop",
             False,
         ),
-        (Condition("r", "interrupted"), None, "supervisor has ended", True),
-        (Condition("r", "silent"), "holdfast logs r --tail 50", "shows no sign of life", True),
+        (RunCondition("r", "interrupted"), None, "supervisor has ended", True),
+        (RunCondition("r", "silent"), "holdfast logs r --tail 50", "shows no sign of life", True),
         # Of one that runs: a deadline comes first.
         (replace(TRAINS, deadline_in_ns=20 * S, save_ns=S), None, "by itself", False),
         (
@@ -120,7 +120,9 @@ TRAIN = ("python", "train.py", "--tag", "a b")
         ),
     ],
 )
-def test_what_to_type(condition: Condition, command: str | None, words: str, urgent: bool) -> None:
+def test_what_to_type(
+    condition: RunCondition, command: str | None, words: str, urgent: bool
+) -> None:
     told = advice(condition)
     assert told.command == command
     assert words in told.reason
@@ -128,5 +130,5 @@ def test_what_to_type(condition: Condition, command: str | None, words: str, urg
 
 
 def test_a_name_is_one_word_of_the_shell() -> None:
-    told = advice(Condition("a; rm -rf /", "silent"))
+    told = advice(RunCondition("a; rm -rf /", "silent"))
     assert told.command == "holdfast logs 'a; rm -rf /' --tail 50"

@@ -13,7 +13,7 @@ from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import Phase
-from holdfast.report.findings import Announced, Checkpoint, Evidence, Saves
+from holdfast.report.findings import Checkpoint, DisruptionEvidence, LastAnnounced, SaveFindings
 from holdfast.report.hosts import host_rows
 from holdfast.report.overview import badput, overview
 from holdfast.report.run_data import course_data
@@ -81,8 +81,8 @@ def test_a_notice_is_weighed_against_the_measured_save(left_s: int, command: str
         killed_once(),
         now_ns=112 * S,
         state="running",
-        announced=(Announced("maintenance", 100 * S, (112 + left_s) * S, 112 * S),),
-        saves=Saves(10, 10 * S, 5, 5, 50 * S),
+        announced=(LastAnnounced("maintenance", 100 * S, (112 + left_s) * S, 112 * S),),
+        saves=SaveFindings(10, 10 * S, 5, 5, 50 * S),
     )
     view = overview(sight)
     assert view.save_ns == 11 * S
@@ -91,7 +91,7 @@ def test_a_notice_is_weighed_against_the_measured_save(left_s: int, command: str
 
 def test_a_tier_leaves_at_risk_what_came_after_its_newest_set() -> None:
     sets = (Checkpoint("s", 0, 40, nbytes=7, at_ns=60 * S),)
-    said = {"store": "/s", "checkpoints": sets, "saves": Saves(12, 6 * S, 1, 1, 2 * S)}
+    said = {"store": "/s", "checkpoints": sets, "saves": SaveFindings(12, 6 * S, 1, 1, 2 * S)}
     newest = {"memory": Newest(60, 105 * S, 5 * S)}
     sight = sight_of(killed_once(), now_ns=112 * S, state="running", newest=newest, **said)
     memory, disk = overview(sight).tiers
@@ -104,7 +104,7 @@ def test_a_tier_leaves_at_risk_what_came_after_its_newest_set() -> None:
 def test_each_tier_has_its_own_interval(memory: Newest) -> None:
     """The newest set is on disk, where sets come less often; a process that dies loses nothing."""
     newest = {"memory": memory, "disk": Newest(60, 105 * S, 40 * S)}
-    said = {"store": "/s", "saves": Saves(12, 6 * S, 1, 1, 2 * S), "newest": newest}
+    said = {"store": "/s", "saves": SaveFindings(12, 6 * S, 1, 1, 2 * S), "newest": newest}
     tiers = overview(sight_of(killed_once(), now_ns=112 * S, state="running", **said)).tiers
     assert [one.every_ns for one in tiers] == [5 * S, 40 * S]
     assert [one.last_step for one in tiers] == [60, 60]
@@ -133,7 +133,9 @@ def test_the_rank_that_the_others_wait_for() -> None:
 
 
 def test_an_incident_has_its_price_and_its_last_words() -> None:
-    told = Evidence(0, HOSTILE, (-9, None), ("a", HOSTILE), None, rank=1, stacks=((1, HOSTILE),))
+    told = DisruptionEvidence(
+        0, HOSTILE, (-9, None), ("a", HOSTILE), None, rank=1, stacks=((1, HOSTILE),)
+    )
     view = overview(sight_of(killed_once(), evidence=(told,), price_per_chip_hour=2.0))
     (incident,) = view.incidents
     assert incident.chip_hours == pytest.approx(
@@ -152,7 +154,7 @@ def test_many_incidents_are_told_shorter() -> None:
     (one,) = sight.findings.account.disruptions
     many = tuple(replace(one, attempt=i, lost_ns=i % 700) for i in range(1000))
     account = replace(sight.findings.account, disruptions=many)
-    evidence = tuple(Evidence(i, last_lines=("x" * 10_000,) * 99) for i in range(1000))
+    evidence = tuple(DisruptionEvidence(i, last_lines=("x" * 10_000,) * 99) for i in range(1000))
     view = overview(replace(sight, findings=replace(sight.findings, account=account,
                                                     evidence=evidence)))  # fmt: skip
     whole = [one.attempt for one in view.incidents if one.is_whole]

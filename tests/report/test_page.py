@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.report.chart_parts import Line, Step, hover, lines, share_axis, waterfall
+from holdfast.report.chart_parts import ChartLine, Step, hover, lines, share_axis, waterfall
 from holdfast.report.charts import Figure, Table, altair, png, spec_of, svg
 from holdfast.report.page import page, policy
 from holdfast.report.sheet import sheet
@@ -31,7 +31,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def curve() -> Figure:
     rows = [{"x": x, "up": x / 4, "word": HOSTILE} for x in range(5)]
     x = altair().X("x:Q")
-    drawn = lines(rows, x, share_axis(), [Line("up", HOSTILE, "#009e73")])
+    drawn = lines(rows, x, share_axis(), [ChartLine("up", HOSTILE, "#009e73")])
     drawn += hover(rows, x, [("word", "word")])
     spec = spec_of(drawn.properties(width="container", height=100))
     return Figure("waterfall", HOSTILE, HOSTILE, spec, Table((HOSTILE, "b"), ((HOSTILE, "2"),)))

@@ -19,11 +19,11 @@ from holdfast.core.ledger.facts import WaitFact
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import Phase
 from holdfast.report.findings import (
-    Announced,
     Checkpoint,
-    Compilations,
-    Evidence,
-    Launched,
+    CompilationFindings,
+    DisruptionEvidence,
+    LastAnnounced,
+    LaunchFindings,
     RolledBack,
 )
 from holdfast.report.overview import Gain, Gains, Overview, overview
@@ -50,7 +50,9 @@ CURVES = tuple(Curve(f"{n}{HOSTILE}", CURVE, ()) for n in range(DRAWN_CURVES))
 def view() -> Overview:
     """A run all of whose words are hostile."""
     facts = killed_once(name=HOSTILE)
-    evidence = Evidence(0, HOSTILE, (-9,), (HOSTILE,), HOSTILE, rank=0, stacks=((0, HOSTILE),))
+    evidence = DisruptionEvidence(
+        0, HOSTILE, (-9,), (HOSTILE,), HOSTILE, rank=0, stacks=((0, HOSTILE),)
+    )
     return overview(
         sight_of(
             facts,
@@ -59,14 +61,14 @@ def view() -> Overview:
             state="running",
             why=HOSTILE,
             command=(HOSTILE,),
-            commands=(Launched(0, (HOSTILE,)), Launched(1, (HOSTILE, "2"))),
+            commands=(LaunchFindings(0, (HOSTILE,)), LaunchFindings(1, (HOSTILE, "2"))),
             evidence=(evidence,),
-            announced=(Announced(HOSTILE, 100 * S, 200 * S, 112 * S),),
+            announced=(LastAnnounced(HOSTILE, 100 * S, 200 * S, 112 * S),),
             rollbacks=(RolledBack(1, 45, 0, 0, HOSTILE),),
             checkpoints=CHECKPOINTS,
             saving=HOSTILE,
             curves=(Curve(HOSTILE, CURVE, (CURVE,)), *CURVES),
-            compilations=Compilations(3, 1, S),
+            compilations=CompilationFindings(3, 1, S),
             notes=(HOSTILE,) * 9,
             ranks=(RANK, RANK._replace(rank=1)),
             gains=Gains((Gain(HOSTILE, 0.1, 0.9),), HOSTILE),
@@ -172,7 +174,7 @@ def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:
     many = tuple(replace(one, attempt=i, waterfall_ns=waterfall) for i in range(500))
     account = replace(sight.findings.account, disruptions=many)
     line = "word " * 40
-    evidence = tuple(Evidence(i, line, (1,) * 8, (line,) * 40, line) for i in range(500))
+    evidence = tuple(DisruptionEvidence(i, line, (1,) * 8, (line,) * 40, line) for i in range(500))
     findings = replace(sight.findings, account=account, evidence=evidence)
     page = run_page(overview(replace(sight, findings=findings)), (), "1")
     assert len(page.encode()) < 2_000_000

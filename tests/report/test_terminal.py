@@ -8,7 +8,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.report.findings import Announced, Compilations, Evidence, Findings, Launched
+from holdfast.report.findings import (
+    CompilationFindings,
+    DisruptionEvidence,
+    Findings,
+    LastAnnounced,
+    LaunchFindings,
+)
 from holdfast.report.terminal import STORIES_SHOWN, show
 
 
@@ -50,7 +56,7 @@ def test_the_compile_row_says_what_was_found_compiled(findings: Findings) -> Non
         return next(line for line in shown(findings).splitlines() if "■ compile" in line)
 
     assert "12 hits, 1 miss, 3.40 s saved" in row(findings)
-    without = replace(findings, compilations=Compilations(0, 1, 0))
+    without = replace(findings, compilations=CompilationFindings(0, 1, 0))
     assert "0 hits, 1 miss " in row(without)
     assert "compiling" in row(replace(findings, compilations=None))
 
@@ -65,7 +71,7 @@ def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) ->
 
 def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
     warned = [
-        Announced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S)
+        LastAnnounced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S)
         for deadline in (200 * NS_PER_S, 140 * NS_PER_S, None)
     ]
     text = shown(replace(findings, announced=tuple(warned)))
@@ -90,7 +96,7 @@ def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
 
 
 def test_a_long_cause_has_lines_of_its_own(findings: Findings) -> None:
-    long = Evidence(1, "rank 3 failed: " + "very " * 30 + "badly")
+    long = DisruptionEvidence(1, "rank 3 failed: " + "very " * 30 + "badly")
     lines = shown(replace(findings, evidence=(long,))).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("attempt 1"))
     assert lines[at].split() == [
@@ -191,7 +197,7 @@ def test_into_a_pipe_nothing_is_folded_or_cut_and_no_line_fills_the_room(
 
 
 def test_the_latest_command_is_shown_and_that_others_came_before(findings: Findings) -> None:
-    launched = tuple(Launched(n, ("train.py", "--lr", str(n))) for n in range(3))
+    launched = tuple(LaunchFindings(n, ("train.py", "--lr", str(n))) for n in range(3))
     text = shown(replace(findings, command=launched[-1].command, commands=launched))
     assert "train.py --lr 2" in text
     assert "2 other commands before it" in text

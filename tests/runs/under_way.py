@@ -13,7 +13,7 @@ from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, P
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
-from holdfast.runs.reading import Reading
+from holdfast.runs.reading import RunReading
 
 S = 1_000_000_000
 
@@ -38,7 +38,7 @@ class UnderWay:
             writer.words.store(Word.STEP_AT, end_ns)
             writer.words.store(Word.PHASE, Phase.TRAINING)
         self.controller.append(self.at_ns, Kind.SEEN, 0, 0, 0, 0)
-        self.reading = Reading(self.folder)
+        self.reading = RunReading(self.folder)
 
     def make(self, path: str, rank: int) -> JournalWriter:
         (self.folder.path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from holdfast.export.sample import sample_of
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunStore
-from holdfast.runs.reading import Reading
+from holdfast.runs.reading import RunReading
 from holdfast.serve.vitals import vital_of
 
 S = 1_000_000_000
@@ -27,7 +27,7 @@ def run(store: Path) -> Iterator[UnderWay]:
         yield run
 
 
-def vital(reading: Reading) -> Vital:
+def vital(reading: RunReading) -> Vital:
     now_ns = time.time_ns()
     return vital_of(reading.summary((), now_ns), reading, now_ns)
 
@@ -80,7 +80,7 @@ def test_attempts_that_got_nowhere_are_a_loop(store: Path) -> None:
     attempts = [Made(5, cause="killed"), *(Made(0, cause="failed") for _ in range(4))]
     folder, _ = make_run(RunStore(store), "loops", attempts, requested_ns=time.time_ns() - 1000 * S)
     lease = acquire(folder)
-    told = vital(Reading(folder))
+    told = vital(RunReading(folder))
     lease.release()
     assert (told.loops, told.last_cause) == (4, "the command failed")
     assert AlertKind.CRASH_LOOP in kinds(told)
@@ -93,7 +93,7 @@ def test_the_scripts_own_failure_again_and_again_is_a_loop_however_far_it_gets(
     attempts.append(Made(5, cause=None))
     folder, _ = make_run(RunStore(store), "loops", attempts, requested_ns=time.time_ns() - 900 * S)
     lease = acquire(folder)
-    reading = Reading(folder)
+    reading = RunReading(folder)
     told = vital(reading)
     numbers = sample_of(reading.summary(()), reading, time.time_ns())
     lease.release()
@@ -106,7 +106,7 @@ def test_of_a_run_that_is_over_only_its_end_is_told(store: Path) -> None:
     folder, _ = make_run(
         RunStore(store), "over", [Made(5, cause="failed")], requested_ns=time.time_ns() - 90 * S
     )
-    told = vital(Reading(folder))
+    told = vital(RunReading(folder))
     assert (told.state, told.why, told.save_age_ns) == ("failed", "it failed", None)
     assert kinds(told) == [AlertKind.ENDED]
 

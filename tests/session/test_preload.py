@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cache.entry import Entry
-from holdfast.cache.tier import Tier
+from holdfast.cache.entry import CacheEntry
+from holdfast.cache.tier import CacheTier
 from holdfast.session.compile_cache import ProgramCache
 
 pytest.importorskip("jax")
@@ -52,7 +52,7 @@ print("sum", float(state.sum()).hex())
 class LateSeeds:
     """Stands in for the homing: what the store has is here when it is waited for."""
 
-    def __init__(self, tier: Tier, entry: Entry) -> None:
+    def __init__(self, tier: CacheTier, entry: CacheEntry) -> None:
         self.tier, self.entry, self.waited = tier, entry, 0
 
     def wait_seeded(self, _limit_s: float) -> bool:
@@ -62,7 +62,7 @@ class LateSeeds:
 
 
 def test_what_the_store_has_is_waited_for_before_it_is_looked_for(tmp_path: Path) -> None:
-    tier, entry = Tier(tmp_path / "local"), Entry("step_f-1", b"program")
+    tier, entry = CacheTier(tmp_path / "local"), CacheEntry("step_f-1", b"program")
     seeds = LateSeeds(tier, entry)
     cache = ProgramCache(tier, seeds)  # type: ignore[arg-type]
     assert cache.tier.get(entry.key) is None

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable, Unstorable
 from holdfast.snapshot import ram, shared_file
 from holdfast.snapshot.buffers import buffer_name, sealed_buffers
-from holdfast.snapshot.ram import Buffers
+from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import claim_ram
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
@@ -35,13 +35,13 @@ def folder(tmp_path: Path) -> Path:
     return claim_ram(tmp_path, "run").path
 
 
-def make(folder: Path, wanted: int = 3, rank: int = 0, world_size: int = 1) -> Buffers:
+def make(folder: Path, wanted: int = 3, rank: int = 0, world_size: int = 1) -> BufferFiles:
     where = {"rank": rank, "world_size": world_size, "local_world_size": world_size}
-    return Buffers(folder, wanted=wanted, **where)
+    return BufferFiles(folder, wanted=wanted, **where)
 
 
 @pytest.fixture
-def buffers(folder: Path) -> Buffers:
+def buffers(folder: Path) -> BufferFiles:
     made = make(folder)
     assert made.prepare(made.measure(state())) == ""
     assert made.ready == 3
@@ -52,7 +52,7 @@ def seal(folder: Path, number: int, step: int, world_size: int = 1) -> Path:
     return seal_buffer(folder / buffer_name(number), world_size, attempt=0, step=step).path
 
 
-def test_what_was_copied_is_sealed_and_read(buffers: Buffers, folder: Path) -> None:
+def test_what_was_copied_is_sealed_and_read(buffers: BufferFiles, folder: Path) -> None:
     for step in range(1, 8):
         tree = state(step)
         copied = buffers.capture(step % 3, tree, attempt=0, step=step)
@@ -92,7 +92,7 @@ def test_what_ranks_of_a_larger_world_left_goes_with_its_set(folder: Path) -> No
     seal(folder, 0, 5)
 
 
-def test_states_grow_and_shrink(buffers: Buffers, folder: Path) -> None:
+def test_states_grow_and_shrink(buffers: BufferFiles, folder: Path) -> None:
     for step, size in enumerate((300_000, 10, 0, 2_000_000, 299_999), start=1):
         buffers.capture(0, state(step, size), attempt=0, step=step)
         place = seal(folder, 0, step)
@@ -109,7 +109,7 @@ def test_a_file_outgrows_its_mapping(folder: Path, monkeypatch: pytest.MonkeyPat
         assert set(read_set(seal(folder, 0, step))["state"]["w"]) == {step}
 
 
-def test_copying_unseals_first(buffers: Buffers, folder: Path) -> None:
+def test_copying_unseals_first(buffers: BufferFiles, folder: Path) -> None:
     buffers.capture(0, state(1), attempt=0, step=1)
     place = seal(folder, 0, 1)
 
@@ -131,7 +131,9 @@ def test_copying_unseals_first(buffers: Buffers, folder: Path) -> None:
         seal(folder, 0, 1)
 
 
-def test_what_cannot_be_stored_leaves_the_buffer_as_it_was(buffers: Buffers, folder: Path) -> None:
+def test_what_cannot_be_stored_leaves_the_buffer_as_it_was(
+    buffers: BufferFiles, folder: Path
+) -> None:
     buffers.capture(0, state(1), attempt=0, step=1)
     place = seal(folder, 0, 1)
     with pytest.raises(Unstorable, match="state/f"):
@@ -139,7 +141,7 @@ def test_what_cannot_be_stored_leaves_the_buffer_as_it_was(buffers: Buffers, fol
     verify(place)
 
 
-def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: Buffers, folder: Path) -> None:
+def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: BufferFiles, folder: Path) -> None:
     for number in range(3):
         buffers.capture(number, state(number + 1), attempt=0, step=number + 1)
         seal(folder, number, number + 1)
@@ -160,7 +162,7 @@ def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: Buffers, folder
 
 @pytest.mark.parametrize("above", [0, 1, 2, 3])
 def test_what_was_removed_is_made_again_beside_the_training(
-    buffers: Buffers, folder: Path, above: int
+    buffers: BufferFiles, folder: Path, above: int
 ) -> None:
     """One buffer's folder, the run's, or all of them: that save fails, and `prepare` mends it."""
     buffers.capture(0, state(1), attempt=0, step=1)
@@ -175,7 +177,7 @@ def test_what_was_removed_is_made_again_beside_the_training(
 
 
 def test_a_file_that_took_a_buffers_place_is_not_written_before_it_is_prepared(
-    buffers: Buffers, folder: Path
+    buffers: BufferFiles, folder: Path
 ) -> None:
     place = folder / buffer_name(1) / shard_name(0)
     place.unlink()

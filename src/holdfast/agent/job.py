@@ -10,7 +10,7 @@ from holdfast.agent.launch import Command, MemoryPlace, rank_commands
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.output import RankOutput
 from holdfast.agent.tree import RankCommand
-from holdfast.cache.seal import Seal
+from holdfast.cache.seal import FileSealer
 from holdfast.core.events import Resume
 from holdfast.core.run.machine import RunPolicy
 from holdfast.journal.scratch import CACHE_FOLDER
@@ -35,7 +35,7 @@ class Job:
     """What the interpreters that wait for the next attempt are started as; None: there are none."""
     is_hot: bool = False  # they run the script at once, and wait where it restores
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
-    cache_seal: Seal | None = None  # what they bear in a store that others may write
+    cache_seal: FileSealer | None = None  # what they bear in a store that others may write
     ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
 
     @property

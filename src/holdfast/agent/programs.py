@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.cache.home import keep_in_step, written_by_anybody
-from holdfast.cache.seal import Seal
-from holdfast.cache.tier import Tier
+from holdfast.cache.seal import FileSealer
+from holdfast.cache.tier import CacheTier
 from holdfast.core.actions import Finish
 from holdfast.errors import EXIT_DONE, StoreUnavailable
 from holdfast.journal.remote import refresh
@@ -21,7 +21,7 @@ def seed_programs(
     folder: RunFolder,
     local: Path,
     limit_bytes: int,
-    seal: Seal | None,
+    seal: FileSealer | None,
     say: Callable[[str], None],
 ) -> Callable[[Finish | None], None]:
     """Seed this host's tier from the run store, and keep the two in step from now on.
@@ -34,7 +34,7 @@ def seed_programs(
             refresh(folder.cache_dir)
         except StoreUnavailable as error:
             say(f"{error}; programs are compiled again")
-    homing = keep_in_step(Tier(local, say), folder.cache_dir, limit_bytes, seal, say)
+    homing = keep_in_step(CacheTier(local, say), folder.cache_dir, limit_bytes, seal, say)
     homing.start()
     homing.wait_seeded()
 

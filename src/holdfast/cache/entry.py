@@ -28,7 +28,7 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A program, the key that it answers to, and what is known about it."""
 
     key: str
@@ -66,8 +66,8 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def decode(data: bytes) -> Entry:
-    """The inverse of `Entry.encode`; raises EntryError."""
+def decode(data: bytes) -> CacheEntry:
+    """The inverse of `CacheEntry.encode`; raises EntryError."""
     from xxhash import xxh3_64_intdigest
 
     view = memoryview(data)
@@ -83,4 +83,4 @@ def decode(data: bytes) -> Entry:
             raise ValueError
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise EntryError("its words cannot be read") from None
-    return Entry(key, bytes(view[program_at:]), words)
+    return CacheEntry(key, bytes(view[program_at:]), words)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.cache.loads import aside, clear
-from holdfast.cache.seal import Seal
-from holdfast.cache.tier import Tier
+from holdfast.cache.seal import FileSealer
+from holdfast.cache.tier import CacheTier
 from holdfast.journal.remote import remote_of
 from holdfast.journal.scratch import filesystem_of
 
@@ -29,7 +29,11 @@ _OWNERLESS = frozenset({"fuse", "fuseblk", "cifs", "smb3", "smbfs", "9p"})
 
 
 def keep_in_step(
-    local: Tier, place: Path, limit_bytes: int, seal: Seal | None, say: Callable[[str], None]
+    local: CacheTier,
+    place: Path,
+    limit_bytes: int,
+    seal: FileSealer | None,
+    say: Callable[[str], None],
 ) -> Homing:
     """A tier of this host and its home at `place`, in the run store, where that can be trusted."""
     if seal is None and (where := written_by_anybody(place)):
@@ -38,7 +42,7 @@ def keep_in_step(
             "code; with --cache-key-file FILE they go there sealed"
         )
         return Homing(local, None, limit_bytes, why_none=why)
-    return Homing(local, Tier(place, say, seal), limit_bytes)
+    return Homing(local, CacheTier(place, say, seal), limit_bytes)
 
 
 def written_by_anybody(place: Path) -> str:
@@ -56,7 +60,7 @@ class Homing:
     """Keeps two tiers in step, and both within their bound."""
 
     def __init__(
-        self, local: Tier, home: Tier | None, limit_bytes: int, *, why_none: str = ""
+        self, local: CacheTier, home: CacheTier | None, limit_bytes: int, *, why_none: str = ""
     ) -> None:
         """Without a home what is compiled stays on this host, within the bound; `why_none` says so.
 
@@ -153,7 +157,7 @@ class Homing:
         self._failed = self._home is not None and not self._bring_home(self._home)
         self._local.bound(self._limit_bytes)
 
-    def _tell_uses(self, home: Tier) -> None:
+    def _tell_uses(self, home: CacheTier) -> None:
         """Other hosts' bounds and seeding go by when the programs at home were used last."""
         used = {kept.name: kept.used_unix_ns for kept in self._local.entries()}
         for kept in home.entries():
@@ -170,7 +174,7 @@ class Homing:
             clear(self._local.folder)
             self._local.folder.rmdir()  # as long as another rank's are there, that fails
 
-    def _bring_home(self, home: Tier) -> bool:
+    def _bring_home(self, home: CacheTier) -> bool:
         """Copy what is here and not at home; False when something has to be tried again."""
         for name in aside(self._local.folder):
             with contextlib.suppress(OSError):

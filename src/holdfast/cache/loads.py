@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.cache.tier import Tier
+from holdfast.cache.tier import CacheTier
 
 MARK = ".loading"
 ASIDE = ".bad"
@@ -25,7 +25,7 @@ MOST_ENDS = 2
 class Loads:
     """What one rank loads from its host's tier. Any thread may call it; nothing here raises."""
 
-    def __init__(self, tier: Tier, attempt: int = 0, rank: int = 0) -> None:
+    def __init__(self, tier: CacheTier, attempt: int = 0, rank: int = 0) -> None:
         self._tier = tier
         self._attempt = attempt
         self._suffix = f".{attempt}-{rank}{MARK}"

@@ -32,7 +32,7 @@ class SealError(ValueError):
     """These bytes bear no seal of this key and name."""
 
 
-class Seal:
+class FileSealer:
     """Seals files, and opens what was sealed with the same key under the same name."""
 
     def __init__(self, key: bytes) -> None:
@@ -67,7 +67,7 @@ def is_sealed(data: bytes) -> bool:
     return data.startswith(MAGIC)
 
 
-def read_seal(path: str) -> Seal:
+def read_seal(path: str) -> FileSealer:
     """The seal of the key in a file; raises ConfigurationError for one that others know.
 
     Links are followed: a platform's secrets (a Secret mounted by Kubernetes) are links.
@@ -86,7 +86,7 @@ def read_seal(path: str) -> Seal:
         os.close(descriptor)
     if not KEY_MIN_CHARS <= len(key) <= KEY_MAX_BYTES:
         raise _refused(path, f"it holds {len(key)} characters, and needs {KEY_MIN_CHARS} or more")
-    return Seal(key)
+    return FileSealer(key)
 
 
 def _weakness(info: os.stat_result) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.cache.entry import Entry, EntryError, decode, is_name, name_of
-from holdfast.cache.seal import Seal, SealError, is_sealed
+from holdfast.cache.entry import CacheEntry, EntryError, decode, is_name, name_of
+from holdfast.cache.seal import FileSealer, SealError, is_sealed
 from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import TEMPORARY_SUFFIX, make_part, write_atomic
 from holdfast.journal.regular import open_regular
@@ -25,7 +25,7 @@ STALE_DRAFT_S = 3600.0
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Kept(NamedTuple):
+class CachedFile(NamedTuple):
     """One file of a tier."""
 
     name: str
@@ -33,14 +33,14 @@ class Kept(NamedTuple):
     used_unix_ns: int  # its time stamp: set at each use
 
 
-class Tier:
+class CacheTier:
     """One folder. It is made at the first write."""
 
     def __init__(
         self,
         folder: Path,
         say: Callable[[str], None] = lambda _: None,
-        seal: Seal | None = None,
+        seal: FileSealer | None = None,
     ) -> None:
         """`say` takes a sentence about an entry that cannot be used; a `seal` is on all of them."""
         self.folder = folder
@@ -49,7 +49,7 @@ class Tier:
         self._tell = say
         self._said: set[str] = set()
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> CacheEntry | None:
         """The entry of this key; a damaged one is removed. Marks it as used now."""
         name = name_of(key)
         data = self.read(name)
@@ -60,7 +60,7 @@ class Tier:
             os.utime(self.folder / name)
         return entry
 
-    def look(self, name: str) -> Entry | None:
+    def look(self, name: str) -> CacheEntry | None:
         """The entry in a file of `entries()`; a damaged one is removed. Nobody has used it."""
         data = self.read(name)
         return None if data is None else self._decoded(name, data)
@@ -115,7 +115,7 @@ class Tier:
         finally:
             os.close(descriptor)
 
-    def put(self, entry: Entry, *, durable: bool = False) -> bool:
+    def put(self, entry: CacheEntry, *, durable: bool = False) -> bool:
         """Write an entry whole, or not at all; False when there is no place for it."""
         return self.write(entry.name, entry.encode(), durable=durable)
 
@@ -140,7 +140,7 @@ class Tier:
         with contextlib.suppress(OSError):
             os.utime(self.folder / name, ns=(used_unix_ns, used_unix_ns))
 
-    def entries(self) -> list[Kept]:
+    def entries(self) -> list[CachedFile]:
         """What is there, the last used first; nothing if the folder cannot be read."""
         found = []
         try:
@@ -148,7 +148,7 @@ class Tier:
                 for item in listed:
                     if is_name(item.name) and item.is_file(follow_symlinks=False):
                         info = item.stat(follow_symlinks=False)
-                        found.append(Kept(item.name, info.st_size, info.st_mtime_ns))
+                        found.append(CachedFile(item.name, info.st_size, info.st_mtime_ns))
         except OSError:
             return []
         return sorted(found, key=lambda kept: (-kept.used_unix_ns, kept.name))
@@ -160,7 +160,7 @@ class Tier:
         """
         elsewhere = used_elsewhere or {}
 
-        def used(kept: Kept) -> int:
+        def used(kept: CachedFile) -> int:
             return max(kept.used_unix_ns, elsewhere.get(kept.name, 0))
 
         total, removed = 0, 0
@@ -191,7 +191,7 @@ class Tier:
             self._said.add(words)
             self._tell(words)
 
-    def _decoded(self, name: str, data: bytes) -> Entry | None:
+    def _decoded(self, name: str, data: bytes) -> CacheEntry | None:
         try:
             entry = decode(data)
             if entry.name != name:

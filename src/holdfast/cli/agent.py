@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.agent.autocheckpoint import HostAgent
     from holdfast.core.daemon.events import Holder
     from holdfast.core.notices.board import Notice
-    from holdfast.notices.protocol import Surroundings
-    from holdfast.notices.registry import Wanted
+    from holdfast.notices.protocol import SourceSurroundings
+    from holdfast.notices.registry import WantedSource
 
 LONGEST_GRACE_S = 86_400.0
 
@@ -121,9 +121,9 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
     from holdfast.core.visible import sentence
     from holdfast.journal.clocks import read_clock_pair
     from holdfast.notices.listener import Listener
-    from holdfast.notices.protocol import Clocks, Surroundings
+    from holdfast.notices.protocol import Clocks, SourceSurroundings
 
-    around = Surroundings(inherited_environment())
+    around = SourceSurroundings(inherited_environment())
     sources = _sources(flags["notice"], around)
     folder = StateFolder(_folder(flags["state"]))
     folder.claim()
@@ -169,7 +169,10 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
 
 
 def _settle(
-    daemon: HostAgent, sources: tuple[Wanted, ...], around: Surroundings, notices: Sequence[Notice]
+    daemon: HostAgent,
+    sources: tuple[WantedSource, ...],
+    around: SourceSurroundings,
+    notices: Sequence[Notice],
 ) -> None:
     """Tell the cloud, in a thread beside: the agent goes on meanwhile."""
     from holdfast.journal.clocks import read_clock_pair
@@ -181,7 +184,7 @@ def _settle(
     threading.Thread(target=tell, name="holdfast-settle", daemon=True).start()
 
 
-def _sources(text: str | None, around: Surroundings) -> tuple[Wanted, ...]:
+def _sources(text: str | None, around: SourceSurroundings) -> tuple[WantedSource, ...]:
     """What it listens to; raises ConfigurationError where there is nothing to hear."""
     from holdfast.config import resolve
     from holdfast.notices.registry import wanted

@@ -31,7 +31,7 @@ set_argument = click.argument("checkpoint", metavar="[SET]", required=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckpointRow:
     """One checkpoint of the list.
 
     `state` is good, damaged, abandoned (not on the lineage), or being removed: never chosen again.
@@ -143,7 +143,7 @@ def unpin(run: str, tag: str, store: str | None) -> None:
     click.echo(f"{tag} is not a tag any more")
 
 
-def look_at(folder: RunFolder) -> list[Row]:
+def look_at(folder: RunFolder) -> list[CheckpointRow]:
     """All checkpoints of a run, the newest first; raises StoreUnavailable."""
     from holdfast.core.save.choose import on_chain
     from holdfast.snapshot.removal import is_doomed
@@ -164,11 +164,11 @@ def look_at(folder: RunFolder) -> list[Row]:
     for name, why in damage.items():
         attempt, step = parse_set_name(name) or (0, 0)
         tagged = tuple(tags.get(name, ()))
-        rows.append(Row(name, attempt, step, "damaged", why, None, None, None, tagged))
+        rows.append(CheckpointRow(name, attempt, step, "damaged", why, None, None, None, tagged))
     return sorted(rows, key=lambda row: (row.attempt, row.step), reverse=True)
 
 
-def in_memory(folder: RunFolder, base: Path) -> list[Row]:
+def in_memory(folder: RunFolder, base: Path) -> list[CheckpointRow]:
     """What a start of the run on this host would find in its memory, while it trains or later."""
     from holdfast.core.save.choose import on_chain
     from holdfast.snapshot.buffers import sealed_buffers
@@ -197,8 +197,8 @@ def _why_abandoned(one: SetInfo, records: Sequence[AttemptRecord]) -> str:
     return "the run continued from another one"
 
 
-def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Row:
-    return Row(
+def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> CheckpointRow:
+    return CheckpointRow(
         name=one.name,
         attempt=one.attempt,
         step=one.step,
@@ -255,11 +255,11 @@ def _known_tags(folder: RunFolder) -> str:
     return f"its tags: {', '.join(known)}" if known else "it has no tags"
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[CheckpointRow]) -> None:
     console(folded=False).print(_table(rows))
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[CheckpointRow]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -14,7 +14,7 @@ from holdfast.cli.door import say
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.convert.asked import Column
+    from holdfast.convert.asked import TableColumn
 
 NS_PER_S = 1_000_000_000
 OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
@@ -85,7 +85,7 @@ def convert(
     event files, or a table of steps (CSV, JSON); several are one run. What was assumed, and
     what was odd, is said on standard error and kept in the history.
     """
-    from holdfast.convert.asked import Asked
+    from holdfast.convert.asked import ConvertOptions
     from holdfast.convert.formats import convert as converted
     from holdfast.convert.formats import kind_of
     from holdfast.convert.notes import Notes
@@ -106,7 +106,7 @@ def convert(
                 f"({', '.join(KINDS)}), and of a table its columns with --map"
             )
     place = _zone(zone)
-    asked = Asked(
+    asked = ConvertOptions(
         name=name,
         chips=chips,
         start_ns=_moment(start, "--start", place),
@@ -170,11 +170,11 @@ def _zone(text: str) -> tzinfo:
         ) from None
 
 
-def _columns(mapped: tuple[str, ...]) -> dict[str, Column]:
-    from holdfast.convert.asked import Column
+def _columns(mapped: tuple[str, ...]) -> dict[str, TableColumn]:
+    from holdfast.convert.asked import TableColumn
     from holdfast.convert.table import UNITS_NS, USUAL
 
-    found: dict[str, Column] = {}
+    found: dict[str, TableColumn] = {}
     for one in (part for words in mapped for part in words.split(",")):
         what, equals, column = one.partition("=")
         name, colon, unit = column.rpartition(":")
@@ -184,5 +184,5 @@ def _columns(mapped: tuple[str, ...]) -> dict[str, Column]:
             raise ConfigurationError(
                 f"--map {one}: give NAME=COLUMN, where NAME is one of {', '.join(USUAL)}"
             )
-        found[what] = Column(name, UNITS_NS.get(unit, 0))
+        found[what] = TableColumn(name, UNITS_NS.get(unit, 0))
     return found

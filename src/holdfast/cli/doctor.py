@@ -86,12 +86,12 @@ def _facts(
     from holdfast.doctor.bucket import object_store
     from holdfast.doctor.facts import Facts
     from holdfast.doctor.recorded import run_record
-    from holdfast.notices.protocol import Surroundings
+    from holdfast.notices.protocol import SourceSurroundings
     from holdfast.notices.registry import wanted
 
     settings = resolve(flags | {"store": store}).settings
     environ = inherited_environment()
-    around = Surroundings(environ)
+    around = SourceSurroundings(environ)
     sources = wanted(settings.notice, around)
     folder = None if run is None else open_run(run, store)
     record = None if folder is None else run_record(folder)

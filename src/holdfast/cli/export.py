@@ -66,11 +66,11 @@ def export(
     described in docs/reference/history.md; `holdfast report --history` reads them. The numbers are
     described in docs/reference/metrics.md.
     """
-    from holdfast.export.asked import Asked, gcp_of
+    from holdfast.export.asked import AskedExporters, gcp_of
     from holdfast.export.served import PORT
 
     context = click.get_current_context()
-    asked = Asked(
+    asked = AskedExporters(
         (PORT if port is None else port) if prometheus else None,
         tensorboard,
         None if gcp is None else gcp_of(gcp),

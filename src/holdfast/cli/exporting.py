@@ -18,7 +18,7 @@ from holdfast.cli.door import say
 from holdfast.config import run_store, scratch_folder, summaries_folder
 from holdfast.config.settings import Settings
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, StoreUnavailable, needs_extra
-from holdfast.export.asked import Asked, parse
+from holdfast.export.asked import AskedExporters, parse
 from holdfast.journal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ LIBRARIES = {
 }
 
 
-def check_libraries(asked: Asked) -> None:
+def check_libraries(asked: AskedExporters) -> None:
     """Raises ConfigurationError for the first exporter whose library is not installed."""
     for name, (module, extra) in LIBRARIES.items():
         if getattr(asked, name) is not None and not _is_there(module):
@@ -72,7 +72,7 @@ def beside(
     return ExportProcess(arguments, {**environment, **more}, partial(screen.say, "warning"))
 
 
-def flags(asked: Asked) -> list[str]:
+def flags(asked: AskedExporters) -> list[str]:
     """What `holdfast export` takes for it."""
     found: list[str] = []
     if asked.prometheus is not None:
@@ -87,7 +87,7 @@ def flags(asked: Asked) -> list[str]:
 def export_numbers(
     names: Sequence[str],
     store: str | None,
-    asked: Asked,
+    asked: AskedExporters,
     *,
     every_s: float,
     once: bool,
@@ -110,7 +110,7 @@ def export_numbers(
     cache = None if names or asked.tensorboard else summaries_folder()
     runs = RunList(place, cache=cache, names=names or None, scratch=scratch_folder())
     is_fleet = len(names) != 1
-    served = Asked(None, asked.tensorboard, asked.gcp) if once else asked
+    served = AskedExporters(None, asked.tensorboard, asked.gcp) if once else asked
     exporters = Exporters(runs, served, say, is_fleet=is_fleet)
     try:
         if once:
@@ -126,7 +126,7 @@ def export_numbers(
         sys.exit(EXIT_UNAVAILABLE)  # why was said
 
 
-def _look_once(exporters: Exporters, asked: Asked, out: str | None) -> None:
+def _look_once(exporters: Exporters, asked: AskedExporters, out: str | None) -> None:
     from holdfast.export.prometheus import EXPORTER
     from holdfast.export.served import as_text
 

@@ -24,7 +24,7 @@ from holdfast.journal.attempts import attempts
 from holdfast.journal.machines import MachinesBook, read_machines
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
-from holdfast.provision.recovery import Recovery
+from holdfast.provision.recovery import RunRecovery
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,11 +88,11 @@ def cloud(project: str, zone: str, api: str) -> Iterator[CloudTpu]:
 @contextmanager
 def looked_after(
     folder: RunFolder, machines: Machines, policy: RecoverPolicy
-) -> Iterator[Recovery]:
+) -> Iterator[RunRecovery]:
     """The run's machines, looked after by this process; its lease is given back at the end."""
     book = MachinesBook(folder, on_wait=lambda words: tell("info", words))
     with cloud(machines.project, machines.zone, machines.api) as provider:
-        recovery = Recovery(
+        recovery = RunRecovery(
             machines,
             provider,
             policy,

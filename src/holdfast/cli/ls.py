@@ -41,7 +41,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListedRun:
     """One run of the list.
 
     `state` is running, silent (its supervisor, on another host, shows no life), new, done, stopped,
@@ -65,7 +65,7 @@ def ls(store: str | None, as_json: bool) -> None:
     place = RunStore.at(run_store(store))
     folders, damage = place.runs()
     now_unix_ns = time.time_ns()
-    rows: list[Row] = []
+    rows: list[ListedRun] = []
     problems = list(damage)
     for folder in folders:
         row, trouble = look_at(folder, now_unix_ns)
@@ -84,7 +84,7 @@ def ls(store: str | None, as_json: bool) -> None:
             say(words)
 
 
-def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
+def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[ListedRun, list[str]]:
     """A run's row, and a sentence for all of it that could not be read."""
     lease = LeaseView(LeaseState.FREE, 0, None, None)
     known = Attempts((), ())
@@ -108,7 +108,7 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
     state, why = state_of(lease, known.newest, now_unix_ns, is_held=is_finished)
     if wish is not None and not running:
         why += f"{'; ' if why else ''}goes {way_back(wish)} at its next start"
-    row = Row(
+    row = ListedRun(
         name=folder.name,
         state=state,
         why=why,
@@ -120,7 +120,7 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[Row, list[str]]:
     return row, problems
 
 
-def _show(rows: list[Row], now_unix_ns: int) -> None:
+def _show(rows: list[ListedRun], now_unix_ns: int) -> None:
     """A line each, in columns: plain text, so that a thousand rows take no time."""
     table = [HEADINGS, *(_cells(row, now_unix_ns) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
@@ -137,7 +137,7 @@ def _show(rows: list[Row], now_unix_ns: int) -> None:
         coloured_line((" " * GAP).join([*columns, why]).rstrip())
 
 
-def _cells(row: Row, now_unix_ns: int) -> tuple[str, ...]:
+def _cells(row: ListedRun, now_unix_ns: int) -> tuple[str, ...]:
     return (
         clean(row.name),
         shown(row.state, row.why),

@@ -21,7 +21,7 @@ DRAWN = 100  # sets of parameters, where they are fitted
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenParameters:
     """What is asked: the parameters that were given, and under them those of a recorded run."""
 
     given: Mapping[str, Any]
@@ -48,9 +48,9 @@ class Asked:
         """What the run does not tell."""
         return () if self.fit is None else self.fit.assumed(self.given)
 
-    def with_given(self, more: Mapping[str, Any]) -> Asked:
+    def with_given(self, more: Mapping[str, Any]) -> GivenParameters:
         """The same with parameters that are given otherwise."""
-        return Asked({**self.given, **more}, self.run, self.fit)
+        return GivenParameters({**self.given, **more}, self.run, self.fit)
 
 
 def parameters(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,16 +77,16 @@ def parameters(command: Callable[..., None]) -> Callable[..., None]:
 
 def asked(
     file: str | None, run: str | None, store: str | None, flags: Mapping[str, object]
-) -> Asked:
+) -> GivenParameters:
     """All that was given, parsed; raises ConfigurationError, and what opening a run raises."""
     values = {} if file is None else from_file(Path(file))
     given = values | parsed(((name, v) for name, v in flags.items() if v is not None), "--")
     if run is None:
-        return Asked(given)
+        return GivenParameters(given)
     from holdfast.sim.fitted import fit
     from holdfast.sim.observed import observe
 
-    return Asked(given, run, fit(observe(_recorded(run, store))))
+    return GivenParameters(given, run, fit(observe(_recorded(run, store))))
 
 
 def _recorded(run: str, store: str | None) -> Gathered:

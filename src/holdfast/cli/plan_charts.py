@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.cli.plan_scale import cost, scale
 from holdfast.cli.plan_ways import ways
 from holdfast.report.chart_parts import (
-    Line,
+    ChartLine,
     Step,
     hover,
     lines,
@@ -85,8 +85,8 @@ def interval(curve: IntervalCurve) -> Figure:
     low_s, high_s = curve.points[0].interval_s, curve.points[-1].interval_s
     x = seconds_axis(f"training between two {curve.tier} saves", low_s, high_s)
     series = [
-        Line("first", "first-order formula", GREY, dashed=True),
-        Line("exact", "exact", GREEN),
+        ChartLine("first", "first-order formula", GREY, dashed=True),
+        ChartLine("exact", "exact", GREEN),
     ]
     drawn = lines(rows, x, share_axis(), series)
     tips = [("interval", "interval"), ("exactly", "exact"), ("formula", "first order")]
@@ -130,8 +130,8 @@ def spares(plan: Plan, points: Sequence[SparesPoint]) -> Figure:
     most = max(point.goodput for point in points)
     room = max(0.002, (most - least) * 0.15)
     y = share_axis(domain=(max(0.0, least - room), min(1.0, most + room)))
-    paid = Line("paid", "for each host paid for", BLUE, dashed=True)
-    drawn = lines(rows, x, y, [paid, Line("goodput", "goodput", GREEN)])
+    paid = ChartLine("paid", "for each host paid for", BLUE, dashed=True)
+    drawn = lines(rows, x, y, [paid, ChartLine("goodput", "goodput", GREEN)])
     tips = [("spares", "spares"), ("kept", "goodput"), ("each", "for each host paid for")]
     drawn += hover(rows, x, tips)
     best = next(point for point in points if point.spares == plan.best_spares)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from holdfast.report.chart_parts import Line, chart, hover, lines, marked, share_axis
+from holdfast.report.chart_parts import ChartLine, chart, hover, lines, marked, share_axis
 from holdfast.report.charts import Figure, Table, altair, spec_of, thinned
 from holdfast.report.kinds import GREEN, GREY
 from holdfast.report.words import percent
@@ -35,8 +35,10 @@ def scale(plan: Plan, points: Sequence[ScalePoint], height: int) -> Figure:
         for point in points
     ]
     x = _log_axis(plan, _size(plan, points[0]), _size(plan, points[-1]))
-    planned = Line("same", f"every {every}, as planned", GREY, dashed=True)
-    drawn = lines(rows, x, share_axis(), [planned, Line("best", "best intervals there", GREEN)])
+    planned = ChartLine("same", f"every {every}, as planned", GREY, dashed=True)
+    drawn = lines(
+        rows, x, share_axis(), [planned, ChartLine("best", "best intervals there", GREEN)]
+    )
     tips = [("size", title), ("at_best", "best intervals"), ("as_planned", f"every {every}")]
     drawn += hover(rows, x, tips)
     here, double = _nearest(points, 1.0), _nearest(points, 2.0)

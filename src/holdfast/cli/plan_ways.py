@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.report.chart_parts import Bar, bars
+from holdfast.report.chart_parts import ChartBar, bars
 from holdfast.report.charts import Figure, Table, spec_of
 from holdfast.report.kinds import BLUE, GREEN
 from holdfast.report.words import MISSING, percent
@@ -17,7 +17,7 @@ HEADS = (
 def ways(buying: Buying) -> Figure:
     """Money for a useful chip-hour, way by way, and how long the same work takes."""
     done = [
-        Bar(way.name, way.money_per_useful_chip_hour, _words(way), _colour(way, buying))
+        ChartBar(way.name, way.money_per_useful_chip_hour, _words(way), _colour(way, buying))
         for way in buying.ways
         if way.money_per_useful_chip_hour is not None
     ]

@@ -28,8 +28,8 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast.rehearse.script import Script
-    from holdfast.rehearse.story import Story
-    from holdfast.testing.registry import Row
+    from holdfast.rehearse.story import RehearsalStory
+    from holdfast.testing.registry import EmulatorRow
     from holdfast.testing.told import Told
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -151,7 +151,7 @@ def _named(source: str | None) -> str:
     return source or USUAL_SOURCE
 
 
-def _row(source: str) -> Row:
+def _row(source: str) -> EmulatorRow:
     from holdfast.testing.registry import EMULATORS
 
     if source not in EMULATORS:
@@ -176,11 +176,11 @@ def _rehearse(
     **flags: Any,
 ) -> None:
     from holdfast.config import inherited_environment, resolve
-    from holdfast.notices.protocol import Surroundings
-    from holdfast.rehearse.perform import Plan, perform
+    from holdfast.notices.protocol import SourceSurroundings
+    from holdfast.rehearse.perform import RehearsalPlan, perform
     from holdfast.rehearse.script import Moment
     from holdfast.rehearse.stage import Stage
-    from holdfast.rehearse.story import What
+    from holdfast.rehearse.story import Rehearsed
 
     moment, played = Moment.of(after), _script(script, usual)
     settings = resolve(flags).settings
@@ -197,10 +197,12 @@ def _rehearse(
             notice = f"{source}:{_row(source).option_of(emulator)}"
             variables |= _row(source).variables
         environment = {**inherited_environment(), **variables}
-        policy = run_policy(settings, Surroundings(environment))
+        policy = run_policy(settings, SourceSurroundings(environment))
         options = [*_options(flags), "--notice", notice, "--memory-dir", str(memory)]
         stage = Stage(place, NAME, options, command, policy, environment)
-        plan = Plan(What(word), moment, played, in_s, rank, go_on_steps, limit, memory)
+        plan = RehearsalPlan(
+            Rehearsed(word), moment, played, in_s, rank, go_on_steps, limit, memory
+        )
         story = perform(plan, stage, emulator, _say)
         _report(place)
         code = _tell(story)
@@ -273,7 +275,7 @@ def _report(place: Path) -> None:
         click.get_current_context().invoke(report, run=NAME, store=str(place), history=None)
 
 
-def _tell(story: Story) -> int:
+def _tell(story: RehearsalStory) -> int:
     """Print what came of it; the exit code."""
     from holdfast.rehearse.story import lines, verdict
 

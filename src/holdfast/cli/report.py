@@ -18,7 +18,7 @@ from holdfast.cli.prices import price_of, price_option
 from holdfast.errors import ConfigurationError, HistoryError
 
 if TYPE_CHECKING:
-    from holdfast.cli.report_page import Source
+    from holdfast.cli.report_page import FindingsSource
     from holdfast.report.findings import (
         Findings,
     )
@@ -158,10 +158,10 @@ def report(
 
 def _of_history(
     path: str, now: str | None, window_ns: int | None, without_stopped: bool
-) -> tuple[Findings, Any, Source]:
+) -> tuple[Findings, Any, FindingsSource]:
     """What a history file says; `now` is on its own clock."""
     from holdfast.cli.parameters import OF_A_FILE
-    from holdfast.cli.report_page import Source
+    from holdfast.cli.report_page import FindingsSource
     from holdfast.core.ledger.facts import RunFact
     from holdfast.core.ledger.incremental import Ledger
     from holdfast.journal.gathered import gathered
@@ -179,7 +179,7 @@ def _of_history(
     account = ledger.account(now_ns, window_ns)
     account = account.without_stopped() if without_stopped else account
     run = next(f for f in history.facts if isinstance(f, RunFact))
-    source = Source(
+    source = FindingsSource(
         ledger, now_ns, gathered=(lambda: gathered(ledger)) if path.endswith(OF_A_FILE) else None
     )
     findings = Findings(account, requested_ns=run.requested_ns, notes=run.notes)
@@ -193,7 +193,7 @@ def _of_run(
     window_ns: int | None,
     since: str | None,
     without_stopped: bool,
-) -> tuple[Findings, Any, Source]:
+) -> tuple[Findings, Any, FindingsSource]:
     """What a run's store says; the run's clock counts unix nanoseconds, `now` from its request."""
     from holdfast.cli.report_page import source_of
     from holdfast.journal.live import live_journals

@@ -35,7 +35,7 @@ def report_fleet(
     price_per_chip_hour: float | None = None,
 ) -> None:
     """Print it. `window`: the last so many ns and how that was written; `since`: a moment."""
-    from holdfast.report.fleet import Fleet, document, show
+    from holdfast.report.fleet import FleetReport, document, show
     from holdfast.runs.listing import RunList
 
     place = RunStore.at(run_store(store))
@@ -55,7 +55,7 @@ def report_fleet(
     found = listing.runs
     if without_stopped:
         found = tuple(one.without_stopped() for one in found)
-    told = Fleet(
+    told = FleetReport(
         place.shown,
         now_ns,
         found,

@@ -13,7 +13,7 @@ from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.gathered import Gathered, gathered_run
 from holdfast.journal.recorded import Recorded
 from holdfast.report.findings import Findings
-from holdfast.report.overview import Gain, Gains, Overview, Sight, overview
+from holdfast.report.overview import Gain, Gains, Overview, RunSight, overview
 from holdfast.report.tiers import Newest
 from holdfast.report.words import counted, percent
 
@@ -22,7 +22,7 @@ BEST = 5  # changes that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FindingsSource:
     """Where findings came from. `gathered`: what a plan is fitted from; None: there is none."""
 
     ledger: Ledger
@@ -33,7 +33,9 @@ class Source:
     store: str | None = None
 
 
-def source_of(recorded: Recorded, now_ns: int, findings: Findings, store: str | None) -> Source:
+def source_of(
+    recorded: Recorded, now_ns: int, findings: Findings, store: str | None
+) -> FindingsSource:
     """What was read of a run, from which those findings came; `store` as it was named."""
     facts = recorded.facts
     newest = {
@@ -42,7 +44,7 @@ def source_of(recorded: Recorded, now_ns: int, findings: Findings, store: str | 
         if (kept := sets.newest) is not None
     }
     from_memory = [one.attempt for one in findings.resumed if one.from_memory]
-    return Source(
+    return FindingsSource(
         ledger=recorded.ledger,
         now_ns=now_ns,
         ranks=facts.ranks(),
@@ -53,14 +55,17 @@ def source_of(recorded: Recorded, now_ns: int, findings: Findings, store: str | 
 
 
 def look(
-    findings: Findings, source: Source, price_per_chip_hour: float | None, gains: Gains | None
+    findings: Findings,
+    source: FindingsSource,
+    price_per_chip_hour: float | None,
+    gains: Gains | None,
 ) -> Overview:
     """All that a page shows of these findings."""
     course = source.ledger.course(source.now_ns)
     steps = source.ledger.step_times(source.now_ns)
     now_ns = course.end_ns if source.now_ns is None else max(source.now_ns, course.end_ns)
     return overview(
-        Sight(
+        RunSight(
             findings=findings,
             course=course,
             steps=steps,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.cli.report_page import ENOUGH, Source, gains_of, look, source_of
+from holdfast.cli.report_page import ENOUGH, FindingsSource, gains_of, look, source_of
 from holdfast.journal.gathered import Gathered
 from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
@@ -14,7 +14,7 @@ from holdfast.report.of_run import findings_of
 from holdfast.report.overview import Gains
 from holdfast.report.run_page import saves_of
 from holdfast.serve.beside import Beside
-from holdfast.serve.run_look import Seen
+from holdfast.serve.run_look import SeenRun
 
 
 class Sights:
@@ -28,17 +28,17 @@ class Sights:
             ThreadPoolExecutor(1, thread_name_prefix="gains")
         )
 
-    def __call__(self, folder: RunFolder, recorded: Recorded) -> Seen:
+    def __call__(self, folder: RunFolder, recorded: Recorded) -> SeenRun:
         """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
         now_ns = max(recorded.now_ns(), recorded.facts.requested_ns or 0)
         findings = nearer(findings_of(folder, recorded, recorded.account(now_ns)), Path.cwd())
         source = source_of(recorded, now_ns, findings, self._store)
         gains, is_final = self._gains_of(folder, findings, source)
         view = look(findings, source, self._price, gains)
-        return Seen(view, saves_of(findings.checkpoints), is_final)
+        return SeenRun(view, saves_of(findings.checkpoints), is_final)
 
     def _gains_of(
-        self, folder: RunFolder, findings: Findings, source: Source
+        self, folder: RunFolder, findings: Findings, source: FindingsSource
     ) -> tuple[Gains | None, bool]:
         """As of the last plan, and whether that is of all that is known."""
         disruptions = len(findings.account.disruptions)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.door import console, say
-from holdfast.cli.parameters import DRAWN, Asked, asked, parameters
+from holdfast.cli.parameters import DRAWN, GivenParameters, asked, parameters
 from holdfast.errors import ConfigurationError
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
 
@@ -104,7 +104,7 @@ def _changed(policy: str) -> dict[str, Any]:
     return parsed(((name, value) for name, _, value in pairs), f"--policy {policy!r}")
 
 
-def _runs(name: str, ask: Asked, told: Trace | None, count: int) -> Runs:
+def _runs(name: str, ask: GivenParameters, told: Trace | None, count: int) -> Runs:
     """`count`: so many of the runs have parameters of their own, where these are fitted."""
     known = [values if told is None else _untold(ask, values) for values in ask.drawn(count)]
     drawn = tuple(_of_values(name, values, told) for values in known)
@@ -112,7 +112,7 @@ def _runs(name: str, ask: Asked, told: Trace | None, count: int) -> Runs:
     return replace(_of_values(name, values, told), drawn=drawn)
 
 
-def _untold(ask: Asked, values: Mapping[str, Any]) -> dict[str, Any]:
+def _untold(ask: GivenParameters, values: Mapping[str, Any]) -> dict[str, Any]:
     """Without what a run was fitted with and a trace says: what fails."""
     return {name: value for name, value in values.items() if name in ask.given or name not in TOLD}
 

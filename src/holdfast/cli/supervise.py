@@ -47,8 +47,8 @@ from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.notices.found import has_accelerator
-from holdfast.notices.protocol import Clocks, Surroundings
-from holdfast.notices.registry import Wanted, wanted
+from holdfast.notices.protocol import Clocks, SourceSurroundings
+from holdfast.notices.registry import WantedSource, wanted
 from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
@@ -74,7 +74,7 @@ def supervise(
     Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
     """
     place = _working_directory()
-    around = Surroundings(inherited_environment())
+    around = SourceSurroundings(inherited_environment())
     sources = wanted(settings.notice, around)
     check_libraries(parse(settings.export or ""))
     seal = None if settings.cache_key_file is None else read_seal(settings.cache_key_file)
@@ -146,7 +146,7 @@ def _report_command(name: str, store: str) -> str:
     return shlex.join(words)
 
 
-def run_policy(settings: Settings, around: Surroundings) -> RunPolicy:
+def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
     """What the run's machine decides by, on a host with these surroundings."""
     return RunPolicy(
         ranks=settings.ranks,
@@ -175,8 +175,8 @@ def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob 
 class NoticeSources(NamedTuple):
     """Which sources of notices are listened to, and where they are."""
 
-    sources: tuple[Wanted, ...]
-    around: Surroundings
+    sources: tuple[WantedSource, ...]
+    around: SourceSurroundings
 
     def listener(self, supervisor: Supervisor, grace_ns: int) -> Listener | None:
         """For a supervisor; None where there is no source: then nothing of it is even imported."""

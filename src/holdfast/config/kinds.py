@@ -12,7 +12,7 @@ MOST_BUFFERS = 3
 CACHE_BYTES = 2 << 30
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What values a setting takes: in words, and a parser that raises ValueError for others."""
 
     words: str
@@ -31,7 +31,7 @@ def _whole(value: object) -> int:
     return int(value)
 
 
-def count(least: int) -> Kind:
+def count(least: int) -> ValueKind:
     """Whole numbers from `least` on."""
 
     def parse(value: object) -> int:
@@ -40,7 +40,7 @@ def count(least: int) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a whole number, {least} or more", parse)
+    return ValueKind(f"a whole number, {least} or more", parse)
 
 
 def _seconds(value: object) -> float:
@@ -62,7 +62,7 @@ def _period(value: object) -> float:
     return number
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> ValueKind:
     """One of some words."""
 
     def parse(value: object) -> str:
@@ -70,7 +70,7 @@ def choice(*words: str) -> Kind:
             raise ValueError
         return str(value)
 
-    return Kind(" or ".join(f"`{word}`" for word in words), parse)
+    return ValueKind(" or ".join(f"`{word}`" for word in words), parse)
 
 
 def _hang(value: object) -> str | float:
@@ -102,16 +102,16 @@ def _cache(value: object) -> str | int:
     return size_bytes
 
 
-BUFFERS = Kind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
-CACHE = Kind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
-HANG = Kind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
-TEXT = Kind("text", _text)
-SOURCES = Kind("`auto`, `off`, or names of sources with commas between them", _text)
-EXPORTERS = Kind(
+BUFFERS = ValueKind("`auto`, `off`, or how many snapshots, 1 to 3", _buffers)
+CACHE = ValueKind("`auto` (2 GiB), `off`, or a number of bytes, 1 or more", _cache)
+HANG = ValueKind("`auto`, `auto:SECONDS` (the least), `off`, or seconds, more than 0", _hang)
+TEXT = ValueKind("text", _text)
+SOURCES = ValueKind("`auto`, `off`, or names of sources with commas between them", _text)
+EXPORTERS = ValueKind(
     "`prometheus[:PORT]`, `tensorboard:DIR`, `gcp:PROJECT/ZONE`, with commas between them", _text
 )
-FOLDER = Kind("a folder", _text)
-FILE = Kind("a file", _text)
-PLACE = Kind("a folder or a URL", _text)
-SECONDS = Kind("seconds", _seconds)
-PERIOD = Kind("seconds, more than 0", _period)
+FOLDER = ValueKind("a folder", _text)
+FILE = ValueKind("a file", _text)
+PLACE = ValueKind("a folder or a URL", _text)
+SECONDS = ValueKind("seconds", _seconds)
+PERIOD = ValueKind("seconds, more than 0", _period)

@@ -33,7 +33,7 @@ from holdfast.config.kinds import (
     SOURCES,
     STAY,
     TEXT,
-    Kind,
+    ValueKind,
     choice,
     count,
 )
@@ -47,7 +47,7 @@ PREFIX = "HOLDFAST_"
 _T = TypeVar("_T")
 
 
-def _setting(default: _T, flag: str, kind: Kind, doc: str, default_words: str = "") -> _T:
+def _setting(default: _T, flag: str, kind: ValueKind, doc: str, default_words: str = "") -> _T:
     shown_default = f"{default:g}" if isinstance(default, float) else str(default)
     words = default_words or f"`{shown_default}`"
     return field(
@@ -312,7 +312,7 @@ class Setting(NamedTuple):
     default: Any
     default_words: str
     flag: str
-    kind: Kind
+    kind: ValueKind
     doc: str
 
     @property

@@ -23,7 +23,7 @@ NAME_MAX_CHARS = 100  # of a misspelled name that is compared with ours
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 
 
-class Source(Enum):
+class ValueSource(Enum):
     """Where a value came from; later ones win."""
 
     DEFAULT = "default"
@@ -35,7 +35,7 @@ class Source(Enum):
 class Origin(NamedTuple):
     """A value's source, and its name there: a path, a variable, a flag."""
 
-    source: Source
+    source: ValueSource
     where: str
 
 
@@ -58,7 +58,7 @@ def resolve(
     `trusted_uids`: whose file is read that nobody has named.
     """
     values = {row.name: row.default for row in TABLE}
-    origins = {row.name: Origin(Source.DEFAULT, "default") for row in TABLE}
+    origins = {row.name: Origin(ValueSource.DEFAULT, "default") for row in TABLE}
     named = config_file or environ.get(CONFIG_VARIABLE)
     for row, origin, value in (
         *_from_file(Path(named or CONFIG_FILE), None if named else trusted_uids),
@@ -119,7 +119,7 @@ def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]
                 raise ConfigurationError(f"{path}: {key} holds a zero byte, which no path does")
             # Relative to the file, not to us. Unlike Path's, this leaves `~nobody` as it is.
             value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
-        given.append((rows[key], Origin(Source.FILE, str(path)), value))
+        given.append((rows[key], Origin(ValueSource.FILE, str(path)), value))
     return given
 
 
@@ -137,7 +137,7 @@ def _check_owners(path: Path, descriptor: int, trusted_uids: Collection[int]) ->
 def _from_variables(environ: Mapping[str, str]) -> list[_Given]:
     """An empty variable is one that is not set, as shells and launchers mean it."""
     return [
-        (row, Origin(Source.ENVIRONMENT, row.variable), environ[row.variable])
+        (row, Origin(ValueSource.ENVIRONMENT, row.variable), environ[row.variable])
         for row in TABLE
         if environ.get(row.variable)
     ]
@@ -146,7 +146,7 @@ def _from_variables(environ: Mapping[str, str]) -> list[_Given]:
 def _from_flags(flags: Mapping[str, Any]) -> list[_Given]:
     rows = {row.name: row for row in TABLE}
     return [
-        (rows[name], Origin(Source.FLAG, rows[name].flag), value)
+        (rows[name], Origin(ValueSource.FLAG, rows[name].flag), value)
         for name, value in flags.items()
         if value is not None
     ]

@@ -11,7 +11,7 @@ MAX_NS = 4_000_000_000 * NS_PER_S  # what a history can hold, either side of its
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table, and how many nanoseconds its unit has; 0: nothing was said."""
 
     name: str
@@ -19,7 +19,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConvertOptions:
     """The choices of one conversion.
 
     `start_ns`: when the first process started, for logs without times. `gap_ns`: silence beyond
@@ -37,6 +37,6 @@ class Asked:
     pause: float = 3.0
     zone: tzinfo = UTC
     file_times: bool = False
-    columns: Mapping[str, Column] = field(default_factory=dict)
+    columns: Mapping[str, TableColumn] = field(default_factory=dict)
     tag: str | None = None
     warm_up: str = "startup"

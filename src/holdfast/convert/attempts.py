@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.attempt import Attempt
 from holdfast.convert.notes import Notes
 from holdfast.convert.place import place
-from holdfast.convert.seen import Place
+from holdfast.convert.seen import LogPlace
 from holdfast.core.ledger.facts import AttemptFact, Fact, SpanFact, StepsFact
 
 UNKNOWN = "unknown"
 
 
-class Attempts:
+class LogAttempts:
     """`now`: the attempt that is read; None: between two. `clock_ns`: up to when all is told.
 
     `first_ns`: when the first one started; None: none is closed yet.
     """
 
-    def __init__(self, asked: Asked, notes: Notes) -> None:
+    def __init__(self, asked: ConvertOptions, notes: Notes) -> None:
         self._asked = asked
         self._notes = notes
         self._before: Attempt | None = None  # has steps; the next one's first step tells its last
@@ -108,7 +108,7 @@ class Attempts:
         start_ns, end_ns, last = before.start_ns or 0, before.end_ns or 0, before.placed or 0
         if next_first is not None and next_first - 1 > last:
             self._notes.odd(
-                Place(f"attempt {before.number}"),
+                LogPlace(f"attempt {before.number}"),
                 f"steps {last + 1}–{next_first - 1} have no line, but the next attempt goes on "
                 "after them: they are counted as done, without any time",
             )

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.lines import opened
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Place
+from holdfast.convert.seen import LogPlace
 from holdfast.errors import ConfigurationError, needs_extra
 
 LARGEST_BYTES = 1 << 16  # a record of scalars is far smaller; pictures and the like are larger
@@ -37,7 +37,7 @@ _MESSAGES = {
 class Scalar(NamedTuple):
     """One value; `tag` is empty for what only says that the file was begun."""
 
-    place: Place
+    place: LogPlace
     at_ns: int
     step: int
     tag: str
@@ -51,7 +51,7 @@ def scalars(path: Path, notes: Notes) -> Generator[Scalar, None, None]:
     """
     parse = _parser()
     for number, data in _records(path, notes):
-        place = Place(str(path), number)
+        place = LogPlace(str(path), number)
         try:
             event = parse(data)
         except Exception as error:
@@ -90,7 +90,7 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
     crc = _crc()
     with opened(path) as file:
         for number in count(1):
-            place = Place(str(path), number)
+            place = LogPlace(str(path), number)
             start = file.read(_HEAD.size)
             if not start:
                 return

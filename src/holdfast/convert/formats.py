@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.convert import huggingface, maxtext, table, tensorboard
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, NewFile, Seen
-from holdfast.convert.story import Story
+from holdfast.convert.seen import Began, LogEntry, NewFile
+from holdfast.convert.story import LogStory
 from holdfast.core.ledger.facts import Fact
 from holdfast.errors import ConfigurationError
 
@@ -22,7 +22,7 @@ from holdfast.errors import ConfigurationError
 class Format(NamedTuple):
     """A kind of log: its reader, how it is called, and the span kind of slow first steps."""
 
-    read: Callable[[list[Path], Asked, Notes], Iterator[Seen]]
+    read: Callable[[list[Path], ConvertOptions, Notes], Iterator[LogEntry]]
     title: str
     warm_up: str = "startup"
 
@@ -36,14 +36,14 @@ FORMATS = {
 }
 
 
-def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterator[Fact]:
+def convert(paths: list[Path], kind: str, asked: ConvertOptions, notes: Notes) -> Iterator[Fact]:
     """The facts of a history, the run last; ConfigurationError where nothing can be told.
 
     `notes` is filled on the way, and complete when the run has come.
     """
     form = FORMATS[kind]
     asked = replace(asked, warm_up=form.warm_up)
-    story = Story(asked, notes)
+    story = LogStory(asked, notes)
     started = {str(p): _started_ns(p, form, asked) for p in paths} if asked.file_times else {}
     for seen in form.read(paths, asked, notes):
         start_ns = started.get(seen.place.file) if isinstance(seen, NewFile) else None
@@ -63,13 +63,13 @@ def convert(paths: list[Path], kind: str, asked: Asked, notes: Notes) -> Iterato
     yield from story.finish()
 
 
-def _started_ns(path: Path, form: Format, asked: Asked) -> int | None:
+def _started_ns(path: Path, form: Format, asked: ConvertOptions) -> int | None:
     """When a log began if it ended with its last change; None: its lines have times."""
     if not path.is_file() and not path.is_dir():
         raise ConfigurationError(
             f"--file-times: {path} is not a file, and has no time of its last change"
         )
-    trial = Story(replace(asked, requested_ns=None, end_ns=None), Notes())
+    trial = LogStory(replace(asked, requested_ns=None, end_ns=None), Notes())
     for seen in form.read([path], asked, Notes()):
         deque(trial.feed(seen), maxlen=0)
     deque(trial.finish(), maxlen=0)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.convert.asked import NS_PER_S, Asked
+from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.lines import Rules, head, lines
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, Ended, NewFile, Paused, Place, Seen, Stepped
+from holdfast.convert.seen import Began, Ended, LogEntry, LogPlace, NewFile, Paused, Stepped
 from holdfast.convert.tensorboard import curves, event_files
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
@@ -31,7 +31,7 @@ _RULES = Rules(
 )
 
 
-def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     """What output folders and console logs tell; folders first, as one run."""
     folders = [p.parent if p.name == "trainer_state.json" else p for p in paths]
     folders = [p for p in folders if p.is_dir()]
@@ -40,11 +40,11 @@ def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
     console = _Console(asked, notes)
     for path in paths:
         if not path.is_dir() and path.name != "trainer_state.json":
-            yield NewFile(Place(str(path)))
+            yield NewFile(LogPlace(str(path)))
             yield from console.read(path)
 
 
-def _folders(folders: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def _folders(folders: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     saves = [(save, step) for folder in folders for save, step in _saves(folder)]
     saves.sort(key=lambda save: save[0].at_ns or 0)
     files = event_files(folders)
@@ -75,7 +75,7 @@ def _saves(folder: Path) -> Iterator[tuple[Paused, int]]:
             continue
         times = [at_ns for p in path.rglob("*") if (at_ns := _changed_ns(p)) is not None]
         if times:
-            place = Place(str(path))
+            place = LogPlace(str(path))
             yield Paused(place, max(times), kind="save", start_ns=min(times)), int(found[1])
 
 
@@ -87,7 +87,7 @@ def _changed_ns(path: Path) -> int | None:
         return None
 
 
-def _among(curve: Iterator[Seen], saves: list[Paused], notes: Notes) -> Iterator[Seen]:
+def _among(curve: Iterator[LogEntry], saves: list[Paused], notes: Notes) -> Iterator[LogEntry]:
     """What was seen, and the saves at their times; those of another time are left out."""
     first_ns = last_ns = None
     for seen in curve:
@@ -104,7 +104,7 @@ def _among(curve: Iterator[Seen], saves: list[Paused], notes: Notes) -> Iterator
             notes.odd(save.place, "its files are newer than the run (copied?): not counted")
 
 
-def _save(save: Paused, first_ns: int | None, notes: Notes) -> Iterator[Seen]:
+def _save(save: Paused, first_ns: int | None, notes: Notes) -> Iterator[LogEntry]:
     if first_ns is None or (save.start_ns or 0) < first_ns:
         notes.odd(save.place, "its files are older than the run: not counted")
     else:
@@ -114,7 +114,7 @@ def _save(save: Paused, first_ns: int | None, notes: Notes) -> Iterator[Seen]:
 class _Console:
     """The Trainer's progress bar: steps done, and whole seconds since the training began."""
 
-    def __init__(self, asked: Asked, notes: Notes) -> None:
+    def __init__(self, asked: ConvertOptions, notes: Notes) -> None:
         self._notes = notes
         self._base_ns = asked.start_ns or 0
         self._total: int | None = None
@@ -122,7 +122,7 @@ class _Console:
         self._held: Stepped | None = None  # a later step of the same second may follow
         self._done = 0
 
-    def read(self, path: Path) -> Iterator[Seen]:
+    def read(self, path: Path) -> Iterator[LogEntry]:
         self._notes.assume("the progress bar shows whole seconds: times are that exact")
         self._notes.assume(
             "what passed before a bar, and between two processes, is missing: goodput is an upper "
@@ -131,7 +131,7 @@ class _Console:
         if self._total is None and path.is_file():
             self._total = _total_of_training(head(path).decode("utf-8", "replace"))
         for number, text in lines(path, self._notes):
-            place = Place(str(path), number)
+            place = LogPlace(str(path), number)
             if bar := BAR.match(text):
                 yield from self._bar(place, bar)
                 continue
@@ -144,7 +144,7 @@ class _Console:
                     yield Ended(place, cause=cause)
         yield from self._over()
 
-    def _bar(self, place: Place, found: re.Match[str]) -> Iterator[Seen]:
+    def _bar(self, place: LogPlace, found: re.Match[str]) -> Iterator[LogEntry]:
         done, total = int(found[1]), int(found[2])
         elapsed_s = int(found[3] or 0) * 3600 + int(found[4]) * 60 + int(found[5])
         self._total = self._total or total
@@ -163,7 +163,7 @@ class _Console:
             self._done = done
         self._elapsed_s = elapsed_s
 
-    def _over(self) -> Iterator[Seen]:
+    def _over(self) -> Iterator[LogEntry]:
         if self._held is not None:
             yield self._held
             self._held = None

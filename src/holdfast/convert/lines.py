@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Place
+from holdfast.convert.seen import LogPlace
 from holdfast.errors import ConfigurationError
 
 HEAD_BYTES = 1 << 18
@@ -43,7 +43,7 @@ def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
             elif len(rest) > MAX_LINE_BYTES:
                 if not is_too_long:
                     notes.odd(
-                        Place(str(path), number),
+                        LogPlace(str(path), number),
                         f"the line is longer than {MAX_LINE_BYTES:,} bytes: its rest is left out",
                     )
                 rest, is_too_long = b"", True

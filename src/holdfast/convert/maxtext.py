@@ -12,19 +12,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.convert.asked import NS_PER_S, Asked
+from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.lines import Rules, lines
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     About,
     Began,
     Ended,
+    LogEntry,
+    LogPlace,
     NewFile,
     Paused,
-    Place,
-    Restored,
+    RestoreEnded,
     Restoring,
-    Seen,
     Stepped,
 )
 from holdfast.convert.stamps import clock_of, in_order
@@ -65,38 +65,38 @@ _WRITER = re.compile(
 _THREAD = re.compile(r"[IWEF]\d{4} [\d:.]+\s+(\d{1,20}) ", re.ASCII)
 
 
-def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     """What MaxText's logs tell, in the order of the files."""
     notes.assume("MaxText counts steps from 0; here the first is 1")
     for path in in_order(paths, asked, notes):
-        yield NewFile(Place(str(path)))
+        yield NewFile(LogPlace(str(path)))
         yield from _Log(path, asked, notes).read()
 
 
 class _Log:
     """One file."""
 
-    def __init__(self, path: Path, asked: Asked, notes: Notes) -> None:
+    def __init__(self, path: Path, asked: ConvertOptions, notes: Notes) -> None:
         self._path = path
         self._notes = notes
         self._clock = clock_of(path, asked)
         self._wanted: int | None = None  # so many steps in all
         self._eval: tuple[int, int | None, int] | None = None  # after, since, what its steps took
 
-    def read(self) -> Iterator[Seen]:
+    def read(self) -> Iterator[LogEntry]:
         name = str(self._path)
         for number, text in lines(self._path, self._notes):
             line, stamp = _unpacked(text) if text.startswith("{") else (text, text)
             at_ns = self._clock.read(stamp)
             if told := _RULES.find(line):
-                yield from self._line(*told, Place(name, number), line, at_ns)
+                yield from self._line(*told, LogPlace(name, number), line, at_ns)
             elif at_ns is not None:
-                yield Seen(Place(name, number), at_ns)
+                yield LogEntry(LogPlace(name, number), at_ns)
         self._clock.say(name, self._notes)
 
     def _line(
-        self, what: str, found: re.Match[str], place: Place, line: str, at_ns: int | None
-    ) -> Iterator[Seen]:
+        self, what: str, found: re.Match[str], place: LogPlace, line: str, at_ns: int | None
+    ) -> Iterator[LogEntry]:
         match what:
             case "step":
                 step = int(found[1]) + 1
@@ -118,17 +118,17 @@ class _Log:
             case "restoring":
                 yield Restoring(place, at_ns, step=int(found[1]) + 1)
             case "restored":
-                yield Restored(place, at_ns)
+                yield RestoreEnded(place, at_ns)
             case "began":
                 yield Began(place, at_ns, what=found[0])
             case "eval began" | "eval step" | "eval over":
                 yield from self._evaluating(what, found, place, at_ns)
-                yield Seen(place, at_ns)
+                yield LogEntry(place, at_ns)
             case "name":
                 yield About(place, at_ns, name=found[1])
             case "wanted":
                 self._wanted = int(found[1])
-                yield Seen(place, at_ns)
+                yield LogEntry(place, at_ns)
             case "chips":
                 chips = int(found[1])
                 yield About(place, at_ns, chips=chips if 1 <= chips < 2**31 else None)
@@ -136,8 +136,8 @@ class _Log:
                 yield Ended(place, at_ns, cause=cause)
 
     def _evaluating(
-        self, what: str, found: re.Match[str], place: Place, at_ns: int | None
-    ) -> Iterator[Seen]:
+        self, what: str, found: re.Match[str], place: LogPlace, at_ns: int | None
+    ) -> Iterator[LogEntry]:
         if what == "eval began":
             self._eval = (int(found[1]) + 1, at_ns, 0)
         elif self._eval is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.convert.seen import Place
+from holdfast.convert.seen import LogPlace
 
 PLACES = 3  # so many of each oddity are named
 MAX_CHARS = 400
@@ -31,7 +31,7 @@ class Notes:
         if sort in self._assumed or len(self._assumed) < SORTS:
             self._assumed[sort or sentence] = sentence
 
-    def odd(self, place: Place, words: str) -> None:
+    def odd(self, place: LogPlace, words: str) -> None:
         """Say what is wrong at a place; the same words elsewhere are counted."""
         words = words[:MAX_CHARS]
         if words not in self._odd and len(self._odd) >= SORTS:

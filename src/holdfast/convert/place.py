@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import NamedTuple
 
-from holdfast.convert.asked import Asked
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.attempt import Attempt
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import Stepped
@@ -25,7 +25,7 @@ TO_KNOW_USUAL = 3  # so many rows tell what is usual
 TOLERATED = 0.01  # measured times that overlap by so much of them are rounded ones
 
 
-class Row(NamedTuple):
+class PlacedSteps(NamedTuple):
     """Steps `first`..`last`, from `start_ns` to `end_ns`."""
 
     first: int
@@ -43,8 +43,8 @@ class Span(NamedTuple):
 
 
 def place(
-    attempt: Attempt, count: int | None, clock_ns: int, asked: Asked, notes: Notes
-) -> tuple[list[Row], list[Span]]:
+    attempt: Attempt, count: int | None, clock_ns: int, asked: ConvertOptions, notes: Notes
+) -> tuple[list[PlacedSteps], list[Span]]:
     """Give the first `count` rows that wait their times; the others are those that follow.
 
     `clock_ns`: where rows without times begin if nothing else is known.
@@ -92,14 +92,16 @@ def _usual_ns(attempt: Attempt) -> int | None:
 class _Placing:
     """The rows of one attempt, one after another; what had to be assumed and was odd is noted."""
 
-    def __init__(self, attempt: Attempt, clock_ns: int, asked: Asked, notes: Notes) -> None:
+    def __init__(
+        self, attempt: Attempt, clock_ns: int, asked: ConvertOptions, notes: Notes
+    ) -> None:
         self._attempt, self._clock_ns, self._asked, self._notes = attempt, clock_ns, asked, notes
         attempt.paused.sort(key=lambda mark: mark.at_ns or 0)
         self._seen = attempt.rows
         self.usual_ns = _usual_ns(attempt)
         self.last = attempt.placed
         self.at_ns = attempt.start_ns if self.last is None else attempt.placed_ns
-        self.rows: list[Row] = []
+        self.rows: list[PlacedSteps] = []
         self.spans: list[Span] = []
 
     def add(self, row: Stepped, end_ns: int | None) -> None:
@@ -113,7 +115,7 @@ class _Placing:
         if self.last is not None and first > self.last + 1:
             self._fill(self.last + 1, first - 1, start_ns)
         self.last, self.at_ns = row.last, max(end_ns, start_ns)
-        self.rows.append(Row(first, row.last, start_ns, self.at_ns))
+        self.rows.append(PlacedSteps(first, row.last, start_ns, self.at_ns))
 
     def _first_of(self, row: Stepped) -> int:
         if self.last is not None:
@@ -199,7 +201,7 @@ class _Placing:
             low_ns = (
                 high_ns - usual_ns if high_ns - low_ns > self._asked.pause * usual_ns else low_ns
             )
-        self.rows.append(Row(first, last, low_ns, high_ns))
+        self.rows.append(PlacedSteps(first, last, low_ns, high_ns))
 
     def take_out_warm_up(self) -> None:
         """What the first steps of a process took beyond the usual is no training."""

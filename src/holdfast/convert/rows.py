@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.convert.lines import lines
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Place
+from holdfast.convert.seen import LogPlace
 
 DOCUMENT_LIMIT_CHARS = 16 << 20
 NO_JSON = "not JSON, or it breaks off: left out"
@@ -42,9 +42,9 @@ def _rows(found: Lines, file: str, notes: Notes, *, may_be_one: bool = True) -> 
         if told is not None:
             yield from _objects(number, told)
             for later, line in found:
-                yield from _objects(later, _json_or_odd(Place(file, later), line, notes))
+                yield from _objects(later, _json_or_odd(LogPlace(file, later), line, notes))
             return
-        notes.odd(Place(file, number), NO_JSON)
+        notes.odd(LogPlace(file, number), NO_JSON)
 
 
 def _held(found: Lines) -> Lines:
@@ -68,7 +68,7 @@ def _separated(number: int, text: str, found: Lines, file: str, notes: Notes) ->
         fields = _split(text, delimiter)
         if fields is None or len(fields) != len(names):
             notes.odd(
-                Place(file, number), f"not the {len(names)} fields of the first line: left out"
+                LogPlace(file, number), f"not the {len(names)} fields of the first line: left out"
             )
         else:
             yield number, dict(zip(names, fields, strict=True))
@@ -90,7 +90,7 @@ def _json(text: str) -> object:
     return found
 
 
-def _json_or_odd(place: Place, text: str, notes: Notes) -> object:
+def _json_or_odd(place: LogPlace, text: str, notes: Notes) -> object:
     told = _json(text) if text.strip() else ()
     if told is None:
         notes.odd(place, NO_JSON)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where something stood."""
 
     file: str
@@ -20,15 +20,15 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LogEntry:
     """The process wrote something; the kinds below say what."""
 
-    place: Place
+    place: LogPlace
     at_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stepped(Seen):
+class Stepped(LogEntry):
     """Step `last` was over at `at_ns`, or before: the line may have been written later.
 
     The row began with step `first`; None: after the row before it. `took_ns` is what the whole row
@@ -42,7 +42,7 @@ class Stepped(Seen):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Began(Seen):
+class Began(LogEntry):
     """A process started. `what` says by which line that is known: the same twice is two starts."""
 
     what: str
@@ -50,14 +50,14 @@ class Began(Seen):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Seen):
+class Ended(LogEntry):
     """The attempt ended, and how: a cause of the history."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused(Seen):
+class Paused(LogEntry):
     """No step advanced, for a span kind of the history.
 
     It ended at `at_ns`; without `start_ns` its length is what the row around it took too long.
@@ -71,24 +71,24 @@ class Paused(Seen):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restoring(Seen):
+class Restoring(LogEntry):
     """A checkpoint with the steps up to `step` is read; a process that trained starts anew."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Restored(Seen):
+class RestoreEnded(LogEntry):
     """That reading is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile(Seen):
+class NewFile(LogEntry):
     """What follows stands in another file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About(Seen):
+class About(LogEntry):
     """What the log says of the run itself."""
 
     name: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
+from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
 
@@ -26,7 +26,7 @@ _HOURS = {
 }  # fmt: skip
 
 
-class Clock:
+class StampClock:
     """Reads the stamps of one log, in its order.
 
     `zone`: of stamps that name none. `year`: of the last stamp of a log whose stamps have no year.
@@ -118,7 +118,7 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
         try:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
-            return Clock(zone).read(text)
+            return StampClock(zone).read(text)
         moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
         try:
             whole = timegm(moment.astimezone(UTC).timetuple())
@@ -129,7 +129,7 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
     return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
 
 
-def in_order(paths: list[Path], asked: Asked, notes: Notes) -> list[Path]:
+def in_order(paths: list[Path], asked: ConvertOptions, notes: Notes) -> list[Path]:
     """Logs by their first times, if each has one; else as they are."""
     begun: list[tuple[int, int, Path]] = []
     for path in paths:
@@ -145,15 +145,15 @@ def in_order(paths: list[Path], asked: Asked, notes: Notes) -> list[Path]:
     return found
 
 
-def clock_of(path: Path, asked: Asked) -> Clock:
+def clock_of(path: Path, asked: ConvertOptions) -> StampClock:
     """A clock for a log; the year of stamps without one is that of the file's last change."""
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, asked.zone)
     except (OSError, OverflowError, ValueError):
-        return Clock(asked.zone)
+        return StampClock(asked.zone)
     if asked.start_ns is not None:
         changed = datetime.fromtimestamp(asked.start_ns / NS_PER_S, asked.zone)
-        return Clock(asked.zone, changed.year)
+        return StampClock(asked.zone, changed.year)
     first = _GLOG.search(head(path).decode("utf-8", "replace")) if path.is_file() else None
     is_last_years = first is not None and int(first[1]) > changed.month
-    return Clock(asked.zone, changed.year - is_last_years)
+    return StampClock(asked.zone, changed.year - is_last_years)

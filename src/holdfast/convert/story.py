@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked
+from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
 from holdfast.convert.attempt import Attempt, Judged
-from holdfast.convert.attempts import Attempts
+from holdfast.convert.attempts import LogAttempts
 from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     About,
     Began,
     Ended,
+    LogEntry,
     NewFile,
     Paused,
-    Restored,
+    RestoreEnded,
     Restoring,
-    Seen,
     Stepped,
 )
 from holdfast.core.ledger.facts import Fact, RestoreFact, RunFact, SpanFact
@@ -33,13 +33,13 @@ BACK_NS = NS_PER_S  # clocks that are set right go back by less
 SAME_START_NS = 60 * NS_PER_S  # the ranks of one attempt start within it
 
 
-class Story:
+class LogStory:
     """Takes what was seen in the order of the log; yields facts as they are certain."""
 
-    def __init__(self, asked: Asked, notes: Notes) -> None:
+    def __init__(self, asked: ConvertOptions, notes: Notes) -> None:
         self._asked = asked
         self._notes = notes
-        self._attempts = Attempts(asked, notes)
+        self._attempts = LogAttempts(asked, notes)
         self._name: str | None = asked.name
         self._chips: int | None = asked.chips
         self._file: NewFile | None = None  # nothing of it has told a time yet
@@ -53,7 +53,7 @@ class Story:
         """Up to when everything is told."""
         return self._attempts.clock_ns
 
-    def feed(self, seen: Seen) -> Iterator[Fact]:
+    def feed(self, seen: LogEntry) -> Iterator[Fact]:
         """Take the next thing that was seen."""
         if isinstance(seen, NewFile):
             self._file, self._left_out = seen, False
@@ -70,7 +70,7 @@ class Story:
                 yield from self._paused(seen)
             case Restoring():
                 yield from self._restoring(seen)
-            case Restored():
+            case RestoreEnded():
                 yield from self._restored(seen)
             case Ended():
                 if self._attempts.now is not None:
@@ -83,7 +83,7 @@ class Story:
             case _:
                 self._alive(seen.at_ns)
 
-    def _is_of_another_rank(self, seen: Seen) -> bool:
+    def _is_of_another_rank(self, seen: LogEntry) -> bool:
         """Whether it stands in a file that was written beside the one before it."""
         if self._file is not None and seen.at_ns is not None:
             end_ns = self._steps_end_ns
@@ -222,7 +222,7 @@ class Story:
         attempt = self._attempts.now or self._attempts.open(restoring.at_ns)
         attempt.restoring = attempt.restoring or restoring
 
-    def _restored(self, restored: Restored) -> Iterator[Fact]:
+    def _restored(self, restored: RestoreEnded) -> Iterator[Fact]:
         attempt = self._attempts.now
         if attempt is None or attempt.restoring is None or attempt.last is not None:
             return

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, Asked, Column
+from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions, TableColumn
 from holdfast.convert.notes import Notes
 from holdfast.convert.rows import rows
-from holdfast.convert.seen import Began, NewFile, Place, Seen, Stepped
-from holdfast.convert.stamps import Clock, clock_of
+from holdfast.convert.seen import Began, LogEntry, LogPlace, NewFile, Stepped
+from holdfast.convert.stamps import StampClock, clock_of
 from holdfast.errors import ConfigurationError
 
 UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1, "min": 60 * NS_PER_S}
@@ -34,18 +34,18 @@ LATEST_S = MAX_NS // NS_PER_S
 LOOK_AT = 1000  # so many rows may come before the first with a step
 
 
-def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     """What the tables tell, in the order of the files; ConfigurationError for unknown columns."""
     table = _Table(asked, notes)
     for path in paths:
-        yield NewFile(Place(str(path)))
+        yield NewFile(LogPlace(str(path)))
         yield from table.read(path)
 
 
 class _Table:
     """The state over all files: where steps start to count, and the attempt under way."""
 
-    def __init__(self, asked: Asked, notes: Notes) -> None:
+    def __init__(self, asked: ConvertOptions, notes: Notes) -> None:
         self._asked = asked
         self._notes = notes
         self._shift: int | None = None  # 1 where the table's first step is 0
@@ -54,12 +54,12 @@ class _Table:
         self._base_ns = asked.start_ns or 0
         self._elapsed_ns: int | None = None
 
-    def read(self, path: Path) -> Iterator[Seen]:
-        columns: dict[str, Column] = {}
+    def read(self, path: Path) -> Iterator[LogEntry]:
+        columns: dict[str, TableColumn] = {}
         clock = clock_of(path, self._asked)
         trouble: ConfigurationError | None = None
         for count, (number, row) in enumerate(rows(path, self._notes), 1):
-            place = Place(str(path), number)
+            place = LogPlace(str(path), number)
             try:
                 columns = columns or self._columns(place, row)
             except ConfigurationError as error:  # the first line may be about something else
@@ -73,7 +73,7 @@ class _Table:
             raise trouble
         clock.say(str(path), self._notes)
 
-    def _columns(self, place: Place, row: Mapping[str, Any]) -> dict[str, Column]:
+    def _columns(self, place: LogPlace, row: Mapping[str, Any]) -> dict[str, TableColumn]:
         """Which column is what: as asked, else by the usual names."""
         asked = self._asked.columns
         for what, column in asked.items():
@@ -81,7 +81,7 @@ class _Table:
                 raise ConfigurationError(
                     f"--map {what}={column.name}: {place} has no such column; it has {_some(row)}"
                 )
-        usual = {w: [Column(n) for n in names if n in row] for w, names in USUAL.items()}
+        usual = {w: [TableColumn(n) for n in names if n in row] for w, names in USUAL.items()}
         found = dict(asked) | {w: c[0] for w, c in usual.items() if c and w not in asked}
         if "step" not in found or not found.keys() & set(_TIMES):
             missing = "steps" if "step" not in found else "times or durations"
@@ -94,7 +94,11 @@ class _Table:
         return {what: found[what] for what in USUAL if what in found}  # the step first
 
     def _values(
-        self, place: Place, row: Mapping[str, Any], columns: Mapping[str, Column], clock: Clock
+        self,
+        place: LogPlace,
+        row: Mapping[str, Any],
+        columns: Mapping[str, TableColumn],
+        clock: StampClock,
     ) -> dict[str, Any]:
         """What the row says under each name; what cannot be is noted and left out."""
         values: dict[str, Any] = {}
@@ -110,7 +114,7 @@ class _Table:
                 break
         return values
 
-    def _row(self, place: Place, values: Mapping[str, Any]) -> Iterator[Seen]:
+    def _row(self, place: LogPlace, values: Mapping[str, Any]) -> Iterator[LogEntry]:
         if not values:
             return
         step: int = values["step"]
@@ -150,7 +154,9 @@ class _Table:
         yield Stepped(place, at_ns, last=step, took_ns=row_ns, first=first, writer=writer)
 
 
-def _value(what: str, text: object, column: Column, clock: Clock, place: Place) -> int | str | None:
+def _value(
+    what: str, text: object, column: TableColumn, clock: StampClock, place: LogPlace
+) -> int | str | None:
     """A text, a step, or nanoseconds: a duration, or a moment (unix time, or a date)."""
     if what == "attempt" or what == "rank":
         return str(text)[:200]

@@ -13,10 +13,10 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from holdfast.convert.asked import NS_PER_S, Asked
+from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.events import Scalar, scalars
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, Ended, Paused, Place, Seen, Stepped
+from holdfast.convert.seen import Began, Ended, LogEntry, LogPlace, Paused, Stepped
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
@@ -31,12 +31,12 @@ _EVAL_SECONDS = "eval/runtime"  # of Hugging Face, as is the next
 _TRAINED = "train/train_runtime"
 
 
-def read(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     """What event files, or all of those under folders, tell; in the order of their times."""
     yield from curves(event_files(paths), asked, notes, None)
 
 
-def read_lightning(paths: list[Path], asked: Asked, notes: Notes) -> Iterator[Seen]:
+def read_lightning(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
     """The same of PyTorch Lightning's folders; its metrics.csv has no times."""
     files = event_files(paths)
     if not files:
@@ -60,7 +60,9 @@ def event_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def curves(files: list[Path], asked: Asked, notes: Notes, shift: int | None) -> Iterator[Seen]:
+def curves(
+    files: list[Path], asked: ConvertOptions, notes: Notes, shift: int | None
+) -> Iterator[LogEntry]:
     """What the files tell, one process each; `shift` is added to their steps (None: found out)."""
     begun = []
     for path in files:
@@ -72,7 +74,7 @@ def curves(files: list[Path], asked: Asked, notes: Notes, shift: int | None) -> 
     before, over_ns = "", None  # the last file that has steps, and when it was over
     for at_ns, name, path in sorted(begun):
         if over_ns is not None and at_ns < over_ns - NS_PER_S:
-            notes.odd(Place(name), f"begun while {before} was written: left out")
+            notes.odd(LogPlace(name), f"begun while {before} was written: left out")
             continue
         for seen in _curve(path, asked, notes, shift):
             over_ns = max(over_ns or 0, seen.at_ns or 0)
@@ -80,13 +82,15 @@ def curves(files: list[Path], asked: Asked, notes: Notes, shift: int | None) -> 
             yield seen
 
 
-def _curve(path: Path, asked: Asked, notes: Notes, shift: int | None) -> Iterator[Seen]:
+def _curve(
+    path: Path, asked: ConvertOptions, notes: Notes, shift: int | None
+) -> Iterator[LogEntry]:
     """What one file tells, from its first step on."""
     found = scalars(path, notes)
     head = list(islice(found, LOOK_AT))
     tag = asked.tag or _tag_of_steps(head)
     if tag is None:
-        notes.odd(Place(str(path)), "no scalar of training in it: left out")
+        notes.odd(LogPlace(str(path)), "no scalar of training in it: left out")
         return
     tags = {scalar.tag for scalar in head}
     if shift is None:
@@ -122,7 +126,7 @@ def _curve(path: Path, asked: Asked, notes: Notes, shift: int | None) -> Iterato
         elif name == held_up:
             yield Paused(place, at_ns, kind="custom:eval")
         else:
-            yield Seen(place, at_ns)
+            yield LogEntry(place, at_ns)
 
 
 def _tag_of_steps(found: Iterable[Scalar]) -> str | None:

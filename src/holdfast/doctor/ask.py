@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from holdfast.doctor.facts import SourceFact
 from holdfast.journal.clocks import read_clock_pair
 from holdfast.notices.listener import Watched
-from holdfast.notices.protocol import Clocks, Surroundings
-from holdfast.notices.registry import Wanted
+from holdfast.notices.protocol import Clocks, SourceSurroundings
+from holdfast.notices.registry import WantedSource
 
 LIMIT_S = 5.0
 LOOK_S = 0.02
 
 
 def ask(
-    wanted: Sequence[Wanted], around: Surroundings, limit_s: float = LIMIT_S
+    wanted: Sequence[WantedSource], around: SourceSurroundings, limit_s: float = LIMIT_S
 ) -> list[SourceFact]:
     """What each has said within the limit; raises ConfigurationError for an option of one."""
     return asyncio.run(_ask(wanted, around, limit_s)) if wanted else []
 
 
-async def _ask(wanted: Sequence[Wanted], around: Surroundings, limit_s: float) -> list[SourceFact]:
+async def _ask(
+    wanted: Sequence[WantedSource], around: SourceSurroundings, limit_s: float
+) -> list[SourceFact]:
     watched = [
         Watched(
             one,

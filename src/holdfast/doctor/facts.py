@@ -34,7 +34,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryFacts:
     """The memory tier: its folder, the room for it, whose limit that is; 0 buffers: it is off."""
 
     folder: str
@@ -45,7 +45,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FolderFacts:
     """A folder that a run writes: `trouble` says why it cannot. None: not measured.
 
     `skew_s`: by how much the clock that stamps its files is ahead of this host's.
@@ -123,14 +123,14 @@ class Facts:
     keep_last: int = 3
     run: RunRecord | None = None
     state_bytes: int | None = None
-    memory: Memory | None = None
-    store: Place | None = None
+    memory: MemoryFacts | None = None
+    store: FolderFacts | None = None
     bucket: ObjectStore | None = None  # the store, where it is one; then `store` is None
-    mirror: Place | None = None  # the folder of its working copy
+    mirror: FolderFacts | None = None  # the folder of its working copy
     keeps_programs: bool = False  # --compile-cache is not off
     has_cache_key: bool = False  # --cache-key-file names one
     cache_key_trouble: str = ""  # why it cannot be used; "": it can
-    scratch: Place | None = None
+    scratch: FolderFacts | None = None
     sources: tuple[SourceFact, ...] = ()
     listens: bool = True  # --notice is not off
     script: str | None = None

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from holdfast.config.settings import Settings
-from holdfast.doctor.facts import Memory, Place
+from holdfast.doctor.facts import FolderFacts, MemoryFacts
 from holdfast.journal.scratch import BASES, filesystem_of, is_remote
 from holdfast.snapshot.ram_folder import ram_path
 from holdfast.snapshot.room import find_room
@@ -57,7 +57,7 @@ def host_facts(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, 
     }
 
 
-def store_place(store: str, limit_s: float = STORE_LIMIT_S) -> Place | None:
+def store_place(store: str, limit_s: float = STORE_LIMIT_S) -> FolderFacts | None:
     """The run store, tried out in a file without a name; None for one in an object store.
 
     A network filesystem whose server is away answers nothing, for ever: that is found, too.
@@ -65,17 +65,17 @@ def store_place(store: str, limit_s: float = STORE_LIMIT_S) -> Place | None:
     if "://" in store and not store.startswith("file://"):
         return None
     path = Path(store.removeprefix("file://")).expanduser().absolute()
-    found: list[Place] = []
+    found: list[FolderFacts] = []
     looking = threading.Thread(target=lambda: found.append(_folder(path)), daemon=True)
     looking.start()
     looking.join(limit_s)
-    return found[0] if found else Place(str(path), trouble=f"no answer within {limit_s:g} s")
+    return found[0] if found else FolderFacts(str(path), trouble=f"no answer within {limit_s:g} s")
 
 
-def _folder(path: Path) -> Place:
+def _folder(path: Path) -> FolderFacts:
     there = _there(path)
     kind = filesystem_of(there)
-    place = Place(str(path), kind, is_remote(kind))
+    place = FolderFacts(str(path), kind, is_remote(kind))
     try:
         fsync_s, skew_s = _try_out(there)
         found = os.statvfs(there)
@@ -85,7 +85,7 @@ def _folder(path: Path) -> Place:
     return replace(place, free_bytes=free_bytes, fsync_s=fsync_s, skew_s=skew_s)
 
 
-def scratch_place(scratch: str | None) -> Place:
+def scratch_place(scratch: str | None) -> FolderFacts:
     """Where live journals will be written: as set, else the first of the usual places."""
     places = [Path(scratch).expanduser().absolute()] if scratch else list(BASES)
     for path in places:
@@ -93,11 +93,11 @@ def scratch_place(scratch: str | None) -> Place:
         kind = filesystem_of(there)
         trouble = _trouble(there)
         if scratch or not (trouble or is_remote(kind)):
-            return Place(str(path), kind, is_remote(kind), trouble)
-    return Place(" and ".join(map(str, places)), trouble="neither is a local folder of ours")
+            return FolderFacts(str(path), kind, is_remote(kind), trouble)
+    return FolderFacts(" and ".join(map(str, places)), trouble="neither is a local folder of ours")
 
 
-def memory_tier(settings: Settings, key: str = "") -> Memory:
+def memory_tier(settings: Settings, key: str = "") -> MemoryFacts:
     """The memory tier as it would be now; `key`: of a run that may hold a part of it already."""
     folder = Path(settings.memory_dir)
     held_bytes = 0
@@ -108,9 +108,9 @@ def memory_tier(settings: Settings, key: str = "") -> Memory:
     try:
         room = find_room(folder, held_bytes)
     except OSError:
-        return Memory(str(folder), "", settings.memory_buffers, None)
+        return MemoryFacts(str(folder), "", settings.memory_buffers, None)
     kind = filesystem_of(folder)
-    return Memory(str(folder), kind, settings.memory_buffers, room.nbytes, room.words)
+    return MemoryFacts(str(folder), kind, settings.memory_buffers, room.nbytes, room.words)
 
 
 def removes_ipc(root: Path, uid: int) -> bool:

@@ -25,7 +25,7 @@ class Gcp:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedExporters:
     """The exporters; None: not that one. Port 0: the kernel chooses."""
 
     prometheus: int | None = None
@@ -35,10 +35,10 @@ class Asked:
     @property
     def nothing(self) -> bool:
         """Whether there is none."""
-        return self == Asked()
+        return self == AskedExporters()
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> AskedExporters:
     """What a setting or a flag names; raises ConfigurationError. `NAME=VALUE` is read too."""
     found: dict[str, object] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -49,7 +49,7 @@ def parse(text: str) -> Asked:
         if name in found:
             raise ConfigurationError(f"the exporter {name} is named twice; give {WORDS}")
         found[name] = _PARSE[name](value)
-    return Asked(**found)  # type: ignore[arg-type]
+    return AskedExporters(**found)  # type: ignore[arg-type]
 
 
 def _port(value: str) -> int:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.errors import HoldfastError
-from holdfast.export.asked import Asked
-from holdfast.export.outlet import Counts, Look, Outlet, Target
+from holdfast.export.asked import AskedExporters
+from holdfast.export.outlet import DeliveryCounts, DeliveryTarget, Look, Outlet
 from holdfast.export.paced import Paced
 from holdfast.export.prometheus import EXPORTER, RunCollector
 from holdfast.export.sample import sample_of
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 class Exporters:
     """Those that were asked for. Of one thread, but for what the library serves from another."""
 
-    def __init__(self, runs: RunList, asked: Asked, say: Say, *, is_fleet: bool) -> None:
+    def __init__(self, runs: RunList, asked: AskedExporters, say: Say, *, is_fleet: bool) -> None:
         """Raises ConfigurationError for a library that is missing, StoreUnavailable for a port."""
         self._runs = runs
         self._say = say
@@ -40,7 +40,7 @@ class Exporters:
             self.port, self._close_server = serve(self.collector, asked.prometheus, EXPORTER)
         self.outlets = [Outlet(target, say) for target in targets]
 
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, DeliveryCounts]:
         """What each exporter that pushes has done."""
         return {outlet.name: outlet.counts for outlet in self.outlets}
 
@@ -79,11 +79,11 @@ class Exporters:
         return all(done)
 
 
-def _targets(asked: Asked, *, is_fleet: bool) -> Iterator[Target]:
+def _targets(asked: AskedExporters, *, is_fleet: bool) -> Iterator[DeliveryTarget]:
     if asked.tensorboard is not None:
         from holdfast.export import tensorboard
 
-        board = tensorboard.TensorBoard(asked.tensorboard, is_fleet=is_fleet)
+        board = tensorboard.TensorBoardExporter(asked.tensorboard, is_fleet=is_fleet)
         yield Paced(board, tensorboard.EVERY_S)
     if asked.gcp is not None:
         from holdfast.export import cloud_logging, cloud_monitoring

@@ -33,7 +33,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Counts:
+class DeliveryCounts:
     """What an exporter has done. `trouble`: why the last delivery failed; empty: it did not."""
 
     sent: int = 0
@@ -43,7 +43,7 @@ class Counts:
     trouble: str = ""
 
 
-class Target(Protocol):
+class DeliveryTarget(Protocol):
     """Where samples go. Anything that `deliver` raises is a failed delivery."""
 
     name: str
@@ -58,9 +58,9 @@ class Target(Protocol):
 class Outlet:
     """The thread of one target. `put` returns at once."""
 
-    def __init__(self, target: Target, say: Callable[[str], None]) -> None:
+    def __init__(self, target: DeliveryTarget, say: Callable[[str], None]) -> None:
         self.name = target.name
-        self.counts = Counts()
+        self.counts = DeliveryCounts()
         self._target = target
         self._say = say
         self._queue: deque[Look] = deque()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.export.outlet import Look, Target
+from holdfast.export.outlet import DeliveryTarget, Look
 from holdfast.export.sample import Sample
 
 _NEVER_S = float("-inf")
@@ -20,7 +20,7 @@ class Paced:
     Of a look it hands on the samples that say something new.
     """
 
-    def __init__(self, target: Target, every_s: float, least_s: float = 0.0) -> None:
+    def __init__(self, target: DeliveryTarget, every_s: float, least_s: float = 0.0) -> None:
         self.name = target.name
         self._target = target
         self._every_s, self._least_s = every_s, least_s

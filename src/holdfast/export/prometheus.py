@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.export.metrics import COUNTER, FLEET, METRICS, OWN, PREFIX, fleet_rows
-from holdfast.export.outlet import Counts, Look
+from holdfast.export.outlet import DeliveryCounts, Look
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -17,7 +17,7 @@ EXPORTER = "the exporter prometheus"
 class RunCollector:
     """What `prometheus_client` calls a collector; `look` is put there by whoever looks."""
 
-    def __init__(self, counts: Callable[[], Mapping[str, Counts]]) -> None:
+    def __init__(self, counts: Callable[[], Mapping[str, DeliveryCounts]]) -> None:
         self.look: Look | None = None
         self.looks = 0
         self._counts = counts

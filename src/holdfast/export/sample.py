@@ -15,7 +15,7 @@ from holdfast.journal.facts.heard import DISK, MEMORY, Kept
 from holdfast.journal.facts.statements import SavesStated
 from holdfast.journal.layout import Phase
 from holdfast.runs.curves import Curve
-from holdfast.runs.reading import Reading
+from holdfast.runs.reading import RunReading
 from holdfast.runs.state import RUNNING
 
 CUSTOM_SHOWN = 16  # kinds that a script named: the greatest; the rest is one
@@ -24,7 +24,7 @@ LONGEST_LABEL = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class TierSample:
     """A tier's newest set: its step, how old it is, and the median time between the last few."""
 
     step: int
@@ -33,7 +33,7 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """An attempt that has ended, with its cause in words; `at_s` is unix time."""
 
     attempt: int
@@ -61,13 +61,13 @@ class Sample:
     attempt: int | None = None
     since_step_s: float | None = None
     hang_suspected: bool = False
-    tiers: Mapping[str, Tier] = field(default_factory=dict)
+    tiers: Mapping[str, TierSample] = field(default_factory=dict)
     at_risk_steps: int = 0
     at_risk_s: float = 0.0
     announced: int = 0
     notice_s: float | None = None
     since_seen_s: float | None = None
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedAttempt, ...] = ()
     started_s: tuple[tuple[int, float], ...] = ()
     save_s: Mapping[str, float] = field(default_factory=dict)
     records_dropped: int = 0
@@ -101,7 +101,7 @@ class Sample:
         return self.run.spent(window).elapsed / (max(1, self.run.chips) * NS_PER_S)
 
 
-def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
+def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sample:
     """All there is to tell of a run that was just summed up.
 
     `reading`: what its journals said; None: nobody has written any since it was last read, and only
@@ -113,12 +113,14 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
     facts, records = reading.recorded.facts, reading.known.records
     clock_ns = reading.now_ns
     tiers = {
-        name: Tier(kept.step, _age_s(clock_ns, kept), _seconds(sets.interval_ns))
+        name: TierSample(kept.step, _age_s(clock_ns, kept), _seconds(sets.interval_ns))
         for name, sets in facts.controllers.tiers.items()
         if (kept := sets.newest) is not None
     }
     if DISK not in tiers and (newest := reading.newest_set) is not None:  # without a supervisor
-        tiers[DISK] = Tier(newest.step, max(0.0, at_s - newest.created_unix_ns / NS_PER_S), None)
+        tiers[DISK] = TierSample(
+            newest.step, max(0.0, at_s - newest.created_unix_ns / NS_PER_S), None
+        )
     is_running = run.state == RUNNING
     since_step_s = _since_step_s(reading) if is_running else None
     saved = max((tier.step for tier in tiers.values()), default=run.saved_step or 0)
@@ -141,7 +143,9 @@ def sample_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Sample:
         notice_s=(min(deadlines) - clock_ns) / NS_PER_S if deadlines and is_running else None,
         since_seen_s=_since_seen_s(reading, run),
         ended=tuple(
-            Ended(one.attempt, one.end.cause, one.end.words, one.end.ended_unix_ns / NS_PER_S)
+            EndedAttempt(
+                one.attempt, one.end.cause, one.end.words, one.end.ended_unix_ns / NS_PER_S
+            )
             for one in records
             if one.end is not None
         ),
@@ -158,7 +162,7 @@ def _alike(known: Attempts, now_ns: int) -> int:
     return end.alike if end and now_ns - end.ended_unix_ns <= AlertPolicy().alike_ns else 0
 
 
-def _since_step_s(reading: Reading) -> float | None:
+def _since_step_s(reading: RunReading) -> float | None:
     """Since the rank that is furthest behind last came to a step of the newest attempt."""
     ranks = reading.recorded.facts.newest_ranks()
     if not reading.known.records or not ranks:
@@ -172,7 +176,7 @@ def _since_step_s(reading: Reading) -> float | None:
     return max(0.0, (reading.now_ns - min(last)) / NS_PER_S)
 
 
-def _is_suspected(reading: Reading, since_step_s: float | None, step_s: float) -> bool:
+def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float) -> bool:
     """Whether the attempt that runs seems to hang.
 
     Either somebody collected its stacks, and no step came after that; or it is half-way to the
@@ -192,7 +196,7 @@ def _is_suspected(reading: Reading, since_step_s: float | None, step_s: float) -
     return since_step_s * NS_PER_S > limit.ns / 2
 
 
-def _since_seen_s(reading: Reading, run: RunSummary) -> float | None:
+def _since_seen_s(reading: RunReading, run: RunSummary) -> float | None:
     """Since a sign of life, by the lease's heartbeat or the journal's, whichever is newer."""
     if run.holder is None:
         return None

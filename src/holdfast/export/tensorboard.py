@@ -31,7 +31,7 @@ FOLDER, METRICS_FOLDER = "goodput", "metrics"
 EVERY_S = 30.0  # a point of all tags is 3 kB, and runs are long
 
 
-class TensorBoard:
+class TensorBoardExporter:
     """Writes event files. `is_fleet`: each run gets a folder of its name."""
 
     name = "tensorboard"

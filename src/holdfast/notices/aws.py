@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said, moment_ns
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory, moment_ns
 
 if TYPE_CHECKING:
-    from holdfast.notices.fetch import Answer, Server
+    from holdfast.notices.fetch import HttpAnswer, Server
 
 ADDRESS = "http://169.254.169.254"
 ROOT = "/latest/meta-data/"
@@ -113,7 +113,9 @@ class Aws:
         self._server, self._tools = server, tools
         self._token, self._renew_ns = "", 0
         self._new_token = asyncio.Lock()  # one question for it is enough for all watches
-        self._spot, self._advice, self._scheduled = (Memory(self.name, tools) for _ in range(3))
+        self._spot, self._advice, self._scheduled = (
+            SourceMemory(self.name, tools) for _ in range(3)
+        )
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -140,16 +142,16 @@ class Aws:
             yield self._scheduled.all_news(says, answer.date_unix_ns)
             await self._tools.sleep(SELDOM_S)
 
-    async def _item(self, item: str) -> Answer:
+    async def _item(self, item: str) -> HttpAnswer:
         """The item, empty where there is none; with a new token if the old one is refused."""
-        from holdfast.notices.fetch import Answer, fetch
+        from holdfast.notices.fetch import HttpAnswer, fetch
 
         for is_last in (False, True):
             token = await self._good_token()
             headers = {"X-aws-ec2-metadata-token": token}
             answer = await fetch(self._server, ROOT + item, headers=headers)
             if answer.status == 404:
-                return Answer(404, answer.headers)
+                return HttpAnswer(404, answer.headers)
             if answer.status == 200:
                 return answer
             if answer.status != 401 or is_last:
@@ -177,7 +179,7 @@ class Aws:
         self._token, self._renew_ns = token, asked_ns + TOKEN_LIFE_S // 2 * SECOND_NS
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Aws:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Aws:
     """Of the service's address; the instance's own where none is given."""
     from holdfast.notices.fetch import Server
 

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said, moment_ns
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory, moment_ns
 
 if TYPE_CHECKING:
-    from holdfast.notices.fetch import Answer, Server
+    from holdfast.notices.fetch import HttpAnswer, Server
 
 ADDRESS = "http://169.254.169.254"
 HEADERS = {"Metadata": "true"}
@@ -96,7 +96,7 @@ class Azure:
 
     def __init__(self, server: Server, tools: Tools) -> None:
         self._server, self._tools = server, tools
-        self._memory = Memory(self.name, tools)
+        self._memory = SourceMemory(self.name, tools)
         self._machine = ""
         self._incarnation: object = None  # of the document that was understood last
 
@@ -140,7 +140,7 @@ class Azure:
 
     async def _ask(
         self, path: str, query: Mapping[str, str], limit_s: float, body: bytes = b""
-    ) -> Answer:
+    ) -> HttpAnswer:
         from holdfast.notices.fetch import fetch
 
         method = "POST" if body else "GET"
@@ -158,7 +158,7 @@ class Azure:
         return answer
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Azure:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Azure:
     """Of the service's address; the machine's own where none is given."""
     from holdfast.notices.fetch import Server
 

@@ -64,7 +64,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a server has said. Header names are in lower case."""
 
     status: int
@@ -103,7 +103,7 @@ async def fetch(
     body: bytes = b"",
     limit_s: float = ANSWER_LIMIT_S,
     limit_bytes: int = BODY_LIMIT_BYTES,
-) -> Answer:
+) -> HttpAnswer:
     """Ask, and read the whole answer; raises Trouble when there is none within the limits.
 
     `target` is a path, put behind the server's own prefix. Every status is an answer, but for
@@ -121,7 +121,7 @@ async def fetch(
                         raise Trouble(f"its answer is larger than {limit_bytes} bytes")
     except TimeoutError:
         raise Trouble(f"{server} has not answered within {limit_s:g} s") from None
-    return Answer(answer.status, answer.headers, bytes(read))
+    return HttpAnswer(answer.status, answer.headers, bytes(read))
 
 
 @contextlib.asynccontextmanager
@@ -133,7 +133,7 @@ async def stream(
     query: Mapping[str, str] = NO_HEADERS,
     headers: Mapping[str, str] = NO_HEADERS,
     body: bytes = b"",
-) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+) -> AsyncIterator[tuple[HttpAnswer, AsyncIterator[bytes]]]:
     """Ask, and give the answer's head and its body in pieces, as they come; no limit is set on it.
 
     The head is limited in size, and so is the time to connect; the rest is the caller's, who wraps
@@ -197,12 +197,12 @@ class _Wire:
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
         await self._writer.drain()
 
-    async def head(self) -> Answer:
+    async def head(self) -> HttpAnswer:
         while True:
             event = await self._next()
             if isinstance(event, h11.Response):
                 pairs = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in event.headers]
-                return Answer(event.status_code, dict(pairs))
+                return HttpAnswer(event.status_code, dict(pairs))
             if not isinstance(event, h11.InformationalResponse):
                 raise h11.RemoteProtocolError("no answer")
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from holdfast.config.trusted import Untrusted, check_folders, open_trusted
 from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 
 POLL_S = 0.5
 READ_LIMIT_BYTES = 4096
@@ -27,7 +27,7 @@ FIFO_LIMIT_BYTES = 1 << 20  # as large as pipes are; at each look
 WITHDRAWN = NoticeState.WITHDRAWN.value
 
 
-class Told(NamedTuple):
+class WrittenNotice(NamedTuple):
     """What was written: a deadline as unix nanoseconds, None: none was."""
 
     deadline_unix_ns: int | None = None
@@ -37,7 +37,7 @@ class Told(NamedTuple):
     words: str = ""
 
 
-def read_text(text: str, written_unix_ns: int) -> Told:
+def read_text(text: str, written_unix_ns: int) -> WrittenNotice:
     """What a line or a whole file means: nothing, `withdrawn`, a deadline, or JSON with more.
 
     A deadline is a number of seconds from when it was written, or a date and time with its zone
@@ -52,13 +52,13 @@ def read_text(text: str, written_unix_ns: int) -> Told:
             raise ValueError(f"unknown key {unknown[0]!r}")
         return _of_fields(fields, written_unix_ns)
     if text == WITHDRAWN:
-        return Told(state=NoticeState.WITHDRAWN)
-    return Told(_moment(text, written_unix_ns) if text else None)
+        return WrittenNotice(state=NoticeState.WITHDRAWN)
+    return WrittenNotice(_moment(text, written_unix_ns) if text else None)
 
 
-def _of_fields(fields: Mapping[str, Any], written_unix_ns: int) -> Told:
+def _of_fields(fields: Mapping[str, Any], written_unix_ns: int) -> WrittenNotice:
     deadline = fields.get("deadline")
-    return Told(
+    return WrittenNotice(
         None if deadline is None else _moment(str(deadline), written_unix_ns),
         NoticeAction(fields.get("action", NoticeAction.TERMINATE)),
         NoticeState(fields.get("state", NoticeState.SCHEDULED)),
@@ -235,7 +235,7 @@ def _withdrawn(notice: Notice, now_ns: Callable[[], int]) -> Notice:
     )
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> File:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> File:
     """Of the path; raises ConfigurationError where there is none."""
     del around
     if not option:

@@ -6,7 +6,7 @@ network: the firmware's tables (DMI) name the vendor of a virtual machine, launc
 
 from __future__ import annotations
 
-from holdfast.notices.protocol import Surroundings
+from holdfast.notices.protocol import SourceSurroundings
 
 DMI = "/sys/class/dmi/id"
 AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"  # every virtual machine of Azure has this tag
@@ -14,7 +14,7 @@ ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/accel*", "/dev/vfio/[0-9]*")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def gce(around: Surroundings) -> str:
+def gce(around: SourceSurroundings) -> str:
     """A virtual machine of Google's; Google's own libraries take the variable, too."""
     if variable := _variable(around, "GCE_METADATA_HOST"):
         return variable
@@ -22,7 +22,7 @@ def gce(around: Surroundings) -> str:
     return f"the product is called {product}" if product.startswith("Google") else ""
 
 
-def aws(around: Surroundings) -> str:
+def aws(around: SourceSurroundings) -> str:
     """A virtual machine of EC2; Amazon's own libraries take the variables, too."""
     if around.environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return ""
@@ -36,33 +36,33 @@ def aws(around: Surroundings) -> str:
     return f"the firmware is called {firmware}" if "amazon" in firmware.lower() else ""
 
 
-def azure(around: Surroundings) -> str:
+def azure(around: SourceSurroundings) -> str:
     """A virtual machine of Azure: Hyper-V alone may be any machine's."""
     is_there = around.read(f"{DMI}/chassis_asset_tag") == AZURE_CHASSIS
     return "the chassis has the tag of Azure" if is_there else ""
 
 
-def kubernetes(around: Surroundings) -> str:
+def kubernetes(around: SourceSurroundings) -> str:
     """A pod that may ask its cluster."""
     variable = _variable(around, "KUBERNETES_SERVICE_HOST")
     return variable if variable and around.exists(f"{SERVICE_ACCOUNT}/token") else ""
 
 
-def slurm(around: Surroundings) -> str:
+def slurm(around: SourceSurroundings) -> str:
     """A job of Slurm's."""
     is_job = around.environment.get("SLURM_JOB_ID", "").isdecimal()
     return _variable(around, "SLURM_JOB_ID") if is_job else ""
 
 
-def nowhere(_: Surroundings) -> str:
+def nowhere(_: SourceSurroundings) -> str:
     """Of sources that are there only if somebody wants them."""
     return ""
 
 
-def has_accelerator(around: Surroundings) -> bool:
+def has_accelerator(around: SourceSurroundings) -> bool:
     """Whether this host has devices that keep it from being moved to another one alive."""
     return any(around.exists(pattern) for pattern in ACCELERATORS)
 
 
-def _variable(around: Surroundings, name: str) -> str:
+def _variable(around: SourceSurroundings, name: str) -> str:
     return f"{name} is set" if around.environment.get(name) else ""

@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said, moment_ns
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory, moment_ns
 
 if TYPE_CHECKING:
-    from holdfast.notices.fetch import Answer, Server
+    from holdfast.notices.fetch import HttpAnswer, Server
 
 ADDRESS = "http://169.254.169.254"  # the same for every machine; no name is looked up
 ROOT = "/computeMetadata/v1/instance/"
@@ -132,7 +132,7 @@ class Gce:
         self._lead_ns = GPU_MAINTENANCE_LEAD_NS if has_gpu else MAINTENANCE_LEAD_NS
         self._etags: dict[str, str] = {}
         self._seen_ns: dict[str, int] = {}  # when the key was last known
-        self._memory = Memory(self.name, tools)
+        self._memory = SourceMemory(self.name, tools)
         self._policy: NoticeAction | None = None  # what maintenance does; None: not told yet
 
     @property
@@ -186,7 +186,7 @@ class Gce:
             elif quick and (now == etag or quick > BURST):
                 await self._tools.sleep(HASTE_S)
 
-    async def _ask(self, key: str, query: Mapping[str, str]) -> Answer:
+    async def _ask(self, key: str, query: Mapping[str, str]) -> HttpAnswer:
         from holdfast.notices.fetch import fetch
 
         waits_s = HANG_S if "wait_for_change" in query else 0
@@ -204,7 +204,7 @@ class Gce:
         return answer
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Gce:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Gce:
     """Of the server's address; the machine's own where none is given."""
     from holdfast.notices.fetch import Server
 

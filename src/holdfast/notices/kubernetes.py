@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
 from holdfast.notices.found import SERVICE_ACCOUNT
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory
 
 if TYPE_CHECKING:
     from holdfast.notices.fetch import Server
@@ -115,7 +115,7 @@ def _list(told: object) -> list[Mapping[str, Any]]:
     return [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
 
 
-class Watched:
+class WatchedObject:
     """One object, and what it has announced so far."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Watched:
         """`folder`: the path of all of its kind. `says`: what its fields announce at a moment."""
         self._source, self._folder, self._name, self._says = source, folder, name, says
         self._query = {"fieldSelector": f"metadata.name={name}"}
-        self._memory = Memory(source.name, source.tools)
+        self._memory = SourceMemory(source.name, source.tools)
         self._version = ""  # from which on it is watched; "": it must be read
         self._is_forbidden = False
         self._seen_ns: int | None = None  # until when it was watched
@@ -292,15 +292,15 @@ class Kubernetes:
     name = "kubernetes"
 
     def __init__(
-        self, address: str, pod: tuple[str, str], tools: Tools, look: Surroundings
+        self, address: str, pod: tuple[str, str], tools: Tools, look: SourceSurroundings
     ) -> None:
         """`pod`: its namespace and name."""
         self.tools = tools
         self._address, self._around = address, look
         namespace, name = pod
         self._pods, self._pod_name = f"/api/v1/namespaces/{namespace}/pods", name
-        self._pod = Watched(self, self._pods, name, pod_says)
-        self._node: Watched | None = None
+        self._pod = WatchedObject(self, self._pods, name, pod_says)
+        self._node: WatchedObject | None = None
         self._node_name = look.environment.get("NODE_NAME", "")
 
     @property
@@ -311,13 +311,13 @@ class Kubernetes:
     async def _watch_node(self) -> News:
         if self._node is None:
             name = self._node_name or await self._name_of_the_node()
-            self._node = Watched(self, "/api/v1/nodes", name, node_says)
+            self._node = WatchedObject(self, "/api/v1/nodes", name, node_says)
         async with aclosing(self._node.watch()) as answers:
             async for news in answers:
                 yield news
 
     async def _name_of_the_node(self) -> str:
-        pod = Watched(self, self._pods, self._pod_name, pod_says)
+        pod = WatchedObject(self, self._pods, self._pod_name, pod_says)
         await pod.read()
         name = _inner(pod.fields, "spec").get("nodeName")
         if not name:
@@ -347,7 +347,7 @@ class Kubernetes:
         return Server.at(self._address, tls=tls)
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Kubernetes:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Kubernetes:
     """Of the API server's address; the pod's own cluster where none is given.
 
     The pod's namespace and name are those of its service account and its host name, or of the

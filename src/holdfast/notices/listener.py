@@ -19,14 +19,14 @@ from holdfast.core.hosts.backoff import SECOND_NS, Backoff
 from holdfast.core.notices.board import Notice
 from holdfast.notices.protocol import (
     Clocks,
-    Source,
-    Surroundings,
+    NoticeSource,
+    SourceSurroundings,
     TakesSignals,
     Tools,
     Trouble,
     Watch,
 )
-from holdfast.notices.registry import Wanted
+from holdfast.notices.registry import WantedSource
 
 Say = Callable[[str, str], None]
 Sleep = Callable[[float], Awaitable[object]]
@@ -51,8 +51,8 @@ class Watched:
 
     def __init__(
         self,
-        wanted: Wanted,
-        around: Surroundings,
+        wanted: WantedSource,
+        around: SourceSurroundings,
         *,
         clock: Callable[[], Clocks],
         heard: Callable[[Notice], None],
@@ -76,7 +76,7 @@ class Watched:
         self._troubles: dict[Watch, str] = {}
         self._last: dict[tuple[str, str, str], Notice] = {}
         lent = Tools(clock, sleep, grace_ns, since_unix_ns, trusted_uids)
-        self.source: Source = wanted.make(lent, around)
+        self.source: NoticeSource = wanted.make(lent, around)
 
     async def run(self) -> None:
         """Until the source has nothing more to tell, or for ever."""
@@ -135,8 +135,8 @@ class Listener:
 
     def __init__(
         self,
-        wanted: Sequence[Wanted],
-        around: Surroundings,
+        wanted: Sequence[WantedSource],
+        around: SourceSurroundings,
         *,
         clock: Callable[[], Clocks],
         heard: Callable[[Notice], None],

@@ -2,8 +2,8 @@
 
 A source is one module of this package and a row of `registry.SOURCES`, which names the module and
 the function of `holdfast.notices.found` that says why this host has such a source. That one reads
-files under `Surroundings.root` and variables of the environment, and nothing else: no address is
-tried to find out whether somebody is there. The module has one function
+files under `SourceSurroundings.root` and variables of the environment, and nothing else: no address
+is tried to find out whether somebody is there. The module has one function
 
     def make(option: str, tools: Tools, around: Surroundings) -> Source: ...
 
@@ -11,7 +11,7 @@ which gets what the user wrote after the source's name and a colon, "" if nothin
 asks a server over HTTP that is its address. It raises ConfigurationError for an option that cannot
 be meant, and opens nothing. A module is imported only when its source is wanted.
 
-A `Source` has a `name` and `watches`, functions that each make an async generator. The rules:
+A `NoticeSource` has a `name` and `watches`, functions that each make an async generator. The rules:
 
 - One watch asks about one thing: whatever can fail alone is watched alone, because the trouble of
   one watch stops no other.
@@ -62,7 +62,7 @@ class Clocks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SourceSurroundings:
     """What a source may look at to find out where it is."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Tools:
         )
 
 
-class Source(Protocol):
+class NoticeSource(Protocol):
     """Where warnings come from."""
 
     @property
@@ -153,5 +153,5 @@ class Settles(Protocol):
 class SourceModule(Protocol):
     """What each module of a source offers."""
 
-    def make(self, option: str, tools: Tools, around: Surroundings) -> Source:
+    def make(self, option: str, tools: Tools, around: SourceSurroundings) -> NoticeSource:
         """The source; raises ConfigurationError for an option that is not valid."""

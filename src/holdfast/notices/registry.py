@@ -11,36 +11,36 @@ from holdfast.config.kinds import AUTO, OFF
 from holdfast.core.hosts.backoff import SECOND_NS, Backoff
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
-from holdfast.notices.protocol import Source, SourceModule, Surroundings, Tools
+from holdfast.notices.protocol import NoticeSource, SourceModule, SourceSurroundings, Tools
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """One source: its module, imported when it is wanted, and what finds it.
 
     `longest_wait_s`: between two tries of a watch in trouble.
     """
 
     module: str
-    detect: Callable[[Surroundings], str]
+    detect: Callable[[SourceSurroundings], str]
     longest_wait_s: int = 5  # the shortest warnings come 30 s ahead
 
 
 # One line a source, by the name that users write. One server answers all hosts of `kubernetes`,
 # `slurm` and `tpu`: it is given more time.
-SOURCES: dict[str, Row] = {
-    "aws": Row("aws", found.aws),
-    "azure": Row("azure", found.azure),
-    "file": Row("file", found.nowhere),
-    "gce": Row("gce", found.gce),
-    "kubernetes": Row("kubernetes", found.kubernetes, longest_wait_s=15),
-    "signal": Row("signals", found.nowhere),
-    "slurm": Row("slurm", found.slurm, longest_wait_s=60),
-    "tpu": Row("tpu", found.nowhere, longest_wait_s=30),
+SOURCES: dict[str, SourceRow] = {
+    "aws": SourceRow("aws", found.aws),
+    "azure": SourceRow("azure", found.azure),
+    "file": SourceRow("file", found.nowhere),
+    "gce": SourceRow("gce", found.gce),
+    "kubernetes": SourceRow("kubernetes", found.kubernetes, longest_wait_s=15),
+    "signal": SourceRow("signals", found.nowhere),
+    "slurm": SourceRow("slurm", found.slurm, longest_wait_s=60),
+    "tpu": SourceRow("tpu", found.nowhere, longest_wait_s=30),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSource:
     """A source to listen to, and why: because the user said so, or because it is there."""
 
     name: str
@@ -52,13 +52,13 @@ class Wanted:
         """How long a watch of it that is in trouble waits before it asks again."""
         return Backoff(cap_ns=SOURCES[self.name].longest_wait_s * SECOND_NS)
 
-    def make(self, tools: Tools, around: Surroundings) -> Source:
+    def make(self, tools: Tools, around: SourceSurroundings) -> NoticeSource:
         """The source itself; raises ConfigurationError for an option that is not valid."""
         module = importlib.import_module(f"holdfast.notices.{SOURCES[self.name].module}")
         return cast("SourceModule", module).make(self.option, tools, around)
 
 
-def wanted(text: str, around: Surroundings) -> tuple[Wanted, ...]:
+def wanted(text: str, around: SourceSurroundings) -> tuple[WantedSource, ...]:
     """The sources of a setting: `off`, or names with options, `auto` among them for those found.
 
     A source that is both named and found is there once, as named. Raises ConfigurationError for a
@@ -66,7 +66,7 @@ def wanted(text: str, around: Surroundings) -> tuple[Wanted, ...]:
     """
     if text == OFF:
         return ()
-    named: list[Wanted] = []
+    named: list[WantedSource] = []
     for part in filter(None, (one.strip() for one in text.split(","))):
         name, _, option = part.partition(":")
         if name == AUTO and not option:
@@ -76,9 +76,9 @@ def wanted(text: str, around: Surroundings) -> tuple[Wanted, ...]:
                 f"{name!r} is no source of notices; there are {', '.join(SOURCES)}, and `auto` "
                 "and `off`"
             )
-        named.append(Wanted(name, option, "as set"))
+        named.append(WantedSource(name, option, "as set"))
     if AUTO in (one.strip() for one in text.split(",")):
         known = {one.name for one in named}
         reasons = {name: row.detect(around) for name, row in SOURCES.items() if name not in known}
-        named += [Wanted(name, "", why) for name, why in reasons.items() if why]
+        named += [WantedSource(name, "", why) for name, why in reasons.items() if why]
     return tuple(named)

@@ -47,7 +47,7 @@ def moment_ns(text: object) -> int | None:
     return int(moment.timestamp()) * SECOND_NS
 
 
-class Memory:
+class SourceMemory:
     """What one source has told so far, by topic."""
 
     def __init__(self, source: str, tools: Tools) -> None:

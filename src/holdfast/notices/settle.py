@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.core.hosts.backoff import SECOND_NS, Backoff
 from holdfast.core.notices.board import Notice
-from holdfast.notices.protocol import Clocks, Settles, Surroundings, Tools, Trouble
-from holdfast.notices.registry import Wanted
+from holdfast.notices.protocol import Clocks, Settles, SourceSurroundings, Tools, Trouble
+from holdfast.notices.registry import WantedSource
 
 LIMIT_S = 10.0
 BACKOFF = Backoff(shortest_ns=SECOND_NS // 10, cap_ns=2 * SECOND_NS)
 
 
 def settle(
-    sources: Sequence[Wanted],
-    around: Surroundings,
+    sources: Sequence[WantedSource],
+    around: SourceSurroundings,
     notices: Iterable[Notice],
     *,
     clock: Callable[[], Clocks],
@@ -41,8 +41,8 @@ def settle(
 
 
 async def _settle_all(
-    sources: Sequence[Wanted],
-    around: Surroundings,
+    sources: Sequence[WantedSource],
+    around: SourceSurroundings,
     notices: Iterable[Notice],
     clock: Callable[[], Clocks],
     say: Callable[[str, str], None],

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import News, Surroundings, Tools, Watch
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Watch
 
 NAMES = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
@@ -71,7 +71,7 @@ class Signals:
             await self._more.wait()
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Signals:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Signals:
     """Of `NAME=SECONDS`; raises ConfigurationError for anything else."""
     del around
     name, _, seconds = option.partition("=")

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 
 from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory
 
 POLL_S = 60.0  # each host of the job asks the same controller
 SELDOM = 5  # polls; of what is announced hours ahead
@@ -33,7 +33,7 @@ LEAVING = {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"}
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance:
+class Reservation:
     """A maintenance reservation; `nodes` as Slurm writes lists of them: n[1-4]."""
 
     name: str
@@ -68,7 +68,7 @@ def node_leaves(text: str) -> Said | None:
     return Said(NoticeAction.DRAIN, f"the node is drained: {reason}" if reason else "drained")
 
 
-def maintenances(text: str) -> list[Maintenance]:
+def maintenances(text: str) -> list[Reservation]:
     """The maintenance reservations of all nodes; raises Trouble for a text that has none."""
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -79,7 +79,7 @@ def maintenances(text: str) -> list[Maintenance]:
         if not name or start is None or end is None:
             raise Trouble(f"scontrol says {line[:40]!r} instead of a reservation")
         if "MAINT" in _field(line, "Flags").split(","):
-            found.append(Maintenance(name, start, end, _field(line, "Nodes")))
+            found.append(Reservation(name, start, end, _field(line, "Nodes")))
     return found
 
 
@@ -106,14 +106,22 @@ class Slurm:
     name = "slurm"
 
     def __init__(
-        self, scontrol: str, job: str, tools: Tools, around: Surroundings, poll_s: float = POLL_S
+        self,
+        scontrol: str,
+        job: str,
+        tools: Tools,
+        around: SourceSurroundings,
+        poll_s: float = POLL_S,
     ) -> None:
         self._scontrol, self._job, self._tools = scontrol, job, tools
         self._poll_s = poll_s
         self._node = around.environment.get("SLURMD_NODENAME", "")
         self._environment = {**around.environment, "TZ": "UTC", "LC_ALL": "C"}
         self._environment.pop("SLURM_TIME_FORMAT", None)
-        self._memory, self._reserved = Memory(self.name, tools), Memory(self.name, tools)
+        self._memory, self._reserved = (
+            SourceMemory(self.name, tools),
+            SourceMemory(self.name, tools),
+        )
         self._job_said = ""  # by the last answer about the job
         self._expanded: dict[str, list[str]] = {}  # lists of nodes, by how Slurm writes them
 
@@ -222,7 +230,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.communicate()
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Slurm:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Slurm:
     """Of the path of `scontrol`, looked up in PATH where none is given, and how often it is asked.
 
     `PATH@SECONDS`, either of them alone, or nothing. Raises ConfigurationError outside a job, and

@@ -15,8 +15,8 @@ from typing import Any
 
 from holdfast.core.notices.board import NoticeAction, NoticeState, Scope
 from holdfast.errors import ConfigurationError, needs_extra
-from holdfast.notices.protocol import News, Surroundings, Tools, Trouble, Watch
-from holdfast.notices.said import Memory, Said, moment_ns
+from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
+from holdfast.notices.said import Said, SourceMemory, moment_ns
 
 API = "google.cloud.tpu_v2alpha1"  # version 2 does not tell of coming maintenance
 OPTION = re.compile(r"(projects/[^/@]+/locations/[^/@]+/nodes/[^/@]+)(?:@([^@]+))?")
@@ -86,7 +86,7 @@ class Tpu:
     def __init__(self, node: str, endpoint: str, tools: Tools) -> None:
         """`endpoint`: an emulator on this machine, spoken to without credentials; "": Google's."""
         self._node, self._endpoint, self._tools = node, endpoint, tools
-        self._memory = Memory(self.name, tools)
+        self._memory = SourceMemory(self.name, tools)
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -139,7 +139,7 @@ class Tpu:
             raise Trouble(f"no credentials for Google Cloud: {_line(str(error))}") from None
 
 
-def make(option: str, tools: Tools, around: Surroundings) -> Tpu:
+def make(option: str, tools: Tools, around: SourceSurroundings) -> Tpu:
     """Of a node's full name, and `@HOST:PORT` behind it for an emulator."""
     del around
     found = OPTION.fullmatch(option)

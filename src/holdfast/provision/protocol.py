@@ -22,7 +22,7 @@ class ProviderError(HoldfastError):
     exit_code = 69
 
 
-class Answer(NamedTuple):
+class OrderAnswer(NamedTuple):
     """What a provider said to an order. `operation`: what to wait for, if it takes time."""
 
     outcome: Outcome
@@ -43,14 +43,14 @@ class Provider(Protocol):
     def describe_all(self) -> tuple[Resource, ...]:
         """Everything of that project and zone. Raises ProviderError."""
 
-    def delete(self, machines: Machines, name: str) -> Answer:
+    def delete(self, machines: Machines, name: str) -> OrderAnswer:
         """Have it deleted, its slices with it; one that is not there is deleted."""
 
-    def create(self, machines: Machines, name: str) -> Answer:
+    def create(self, machines: Machines, name: str) -> OrderAnswer:
         """Have it made under that name; one of that name that is there is left as it is."""
 
-    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> Answer:
+    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> OrderAnswer:
         """Have maintenance of those hosts of a slice simulated, by the service itself."""
 
-    def progress(self, operation: str) -> Answer | None:
+    def progress(self, operation: str) -> OrderAnswer | None:
         """What came of an order; None: it is still being carried out, or nobody can say now."""

@@ -30,7 +30,7 @@ from holdfast.core.hosts.recover import (
 )
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import RunHeld
-from holdfast.provision.protocol import Answer, Provider, ProviderError
+from holdfast.provision.protocol import OrderAnswer, Provider, ProviderError
 
 SECOND_NS = 1_000_000_000
 RENEW_S = 5.0
@@ -88,7 +88,7 @@ class Waits:
 
 
 @dataclass(slots=True)
-class Recovery:
+class RunRecovery:
     """One run's machines, looked after by this process.
 
     `clock` gives unix nanoseconds, `luck` numbers from [0, 1); `say` takes a level and a sentence.
@@ -207,7 +207,7 @@ class Recovery:
             self._operation = answer.operation
         return self._after(decision, record, answer)
 
-    def _after(self, decision: Decision, record: Record, answer: Answer) -> Decision:
+    def _after(self, decision: Decision, record: Record, answer: OrderAnswer) -> Decision:
         act, outcome = decision.action.act, answer.outcome
         after = answered(record, act, outcome, answer.words, self.clock(), self.luck())
         if after != record:

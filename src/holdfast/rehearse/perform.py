@@ -17,27 +17,27 @@ from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.live import live_journals
 from holdfast.journal.recorded import load_run
-from holdfast.rehearse.script import Line, Moment, Script
+from holdfast.rehearse.script import Moment, Script, ScriptLine
 from holdfast.rehearse.stage import LEAVE_LIMIT_S, Stage
-from holdfast.rehearse.story import Story, What
+from holdfast.rehearse.story import RehearsalStory, Rehearsed
 from holdfast.rehearse.tale import Tale
 from holdfast.testing.told import EmulatorError, Told
 
 LOOK_S, REST_FACTOR = 0.2, 10
 LEAD_S = 60.0
 HEAR_LIMIT_S = 75.0  # a source that fails is asked again within a minute
-SIGNALS = {What.KILL: signal.SIGKILL, What.HANG: signal.SIGSTOP}
+SIGNALS = {Rehearsed.KILL: signal.SIGKILL, Rehearsed.HANG: signal.SIGSTOP}
 Say = Callable[[str], None]
 
 
-class Plan(NamedTuple):
+class RehearsalPlan(NamedTuple):
     """What is done, when, to which rank; `go_on_steps`: new steps that are waited for afterwards.
 
     `lead_s`: how long ahead `{at}` and `{in}` are in what the emulator is told; None: `LEAD_S`.
     `memory`: the folder of the memory tier, which a new machine would not have.
     """
 
-    what: What
+    what: Rehearsed
     after: Moment
     script: Script
     lead_s: float | None
@@ -68,7 +68,7 @@ def _do(emulator: Told, words: Sequence[str]) -> None:
         raise ConfigurationError(f"the script says {error}") from None
 
 
-def perform(plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> Story:
+def perform(plan: RehearsalPlan, stage: Stage, emulator: Told | None, say: Say) -> RehearsalStory:
     """Start the run, do it, see it leave and come back; nothing is left running.
 
     Raises ConfigurationError for what the emulator cannot do; HoldfastError where the run's store
@@ -88,11 +88,11 @@ def perform(plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> Story:
 
 
 class _Performance:
-    def __init__(self, plan: Plan, stage: Stage, emulator: Told | None, say: Say) -> None:
+    def __init__(self, plan: RehearsalPlan, stage: Stage, emulator: Told | None, say: Say) -> None:
         self.plan, self.stage, self.emulator, self.say = plan, stage, emulator, say
         self.tale = Tale()
         self.struck_attempt = 0
-        self.story = Story(plan.what, None, self.tale)
+        self.story = RehearsalStory(plan.what, None, self.tale)
         self.next_look_s = 0.0
         self.give_up_s = time.monotonic() + plan.limit_s
 
@@ -116,7 +116,7 @@ class _Performance:
             self._wait_for_recovery(done_ns)
         self.story = replace(self.story, done_ns=done_ns, tale=self.tale, at_step=at_step)
 
-    def second_act(self) -> Story:
+    def second_act(self) -> RehearsalStory:
         """Start it again, if it has left; see it make steps, and tell the story."""
         has_left = self.story.is_taken or self.story.exit_code not in (None, EXIT_DONE)
         if self.story.done_ns is not None and has_left:
@@ -196,7 +196,7 @@ class _Performance:
             if end_step is not None and self.tale.step >= end_step:
                 return done_ns
 
-    def _told(self, line: Line, done_ns: int | None) -> int | None:
+    def _told(self, line: ScriptLine, done_ns: int | None) -> int | None:
         at_ns = now_ns()
         if self.emulator is not None:
             lead_s = LEAD_S if self.plan.lead_s is None else self.plan.lead_s
@@ -230,7 +230,7 @@ class _Performance:
         ]
         return later[0].resume_step if later else None
 
-    def _with_the_books(self) -> Story:
+    def _with_the_books(self) -> RehearsalStory:
         """The story, with what the ledger says of lost and of new steps."""
         if self.story.done_ns is None:
             return self.story

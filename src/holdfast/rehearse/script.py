@@ -28,7 +28,7 @@ FAULT_VERBS = ("fail", "delay", "drop", "recover")
 Words = tuple[str, ...]
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """One thing that the emulator is told, so many seconds after the moment."""
 
     at_s: float
@@ -45,13 +45,13 @@ class Script:
     """`start`: what is told before the run starts; `lines` by their times."""
 
     start: tuple[Words, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ScriptLine, ...] = ()
 
     def or_usual(self, words: Words) -> Script:
         """The same, with the usual event where it announces nothing itself."""
         if any(not line.is_fault for line in self.lines):
             return self
-        return Script(self.start, _by_time([*self.lines, Line(0.0, words)]))
+        return Script(self.start, _by_time([*self.lines, ScriptLine(0.0, words)]))
 
     def all_words(self) -> list[Words]:
         """Everything that the emulator is told, for a look ahead."""
@@ -109,13 +109,13 @@ def script_of(told: object) -> Script:
     return Script(tuple(_words(one) for one in start), _by_time([_line(one) for one in events]))
 
 
-def _line(told: object) -> Line:
+def _line(told: object) -> ScriptLine:
     if not isinstance(told, Mapping) or set(told) - {"at", "do"} or "do" not in told:
         raise ValueError(f"{told!r} is no event: it has `at`, in seconds, and `do`")
     at_s = told.get("at", 0)
     if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < 1e6:
         raise ValueError(f"{at_s!r} is no number of seconds from 0 on")
-    return Line(float(at_s), _words(told["do"]))
+    return ScriptLine(float(at_s), _words(told["do"]))
 
 
 def _words(told: object) -> Words:
@@ -125,5 +125,5 @@ def _words(told: object) -> Words:
     return words
 
 
-def _by_time(lines: Sequence[Line]) -> tuple[Line, ...]:
+def _by_time(lines: Sequence[ScriptLine]) -> tuple[ScriptLine, ...]:
     return tuple(sorted(lines, key=lambda line: line.at_s))

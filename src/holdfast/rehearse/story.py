@@ -10,7 +10,7 @@ from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.rehearse.tale import Tale
 
 
-class What(StrEnum):
+class Rehearsed(StrEnum):
     """What is rehearsed."""
 
     MAINTENANCE = "maintenance"
@@ -21,11 +21,11 @@ class What(StrEnum):
     @property
     def is_announced(self) -> bool:
         """Whether a source of notices tells of it."""
-        return self in (What.MAINTENANCE, What.PREEMPTION)
+        return self in (Rehearsed.MAINTENANCE, Rehearsed.PREEMPTION)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RehearsalStory:
     """`done_ns`: when it was done; None: the command ended before. `at_step`: how far it was then.
 
     `exit_code`: of the supervisor that was warned; None: it was not the one to leave.
@@ -34,7 +34,7 @@ class Story:
     `lost_steps`: None: nothing is known of them.
     """
 
-    what: What
+    what: Rehearsed
     done_ns: int | None
     tale: Tale
     at_step: int = 0
@@ -50,7 +50,7 @@ class Story:
         return self.tale.heard_ns if self.what.is_announced else self.tale.noticed_ns
 
 
-def verdict(story: Story) -> tuple[bool, str]:
+def verdict(story: RehearsalStory) -> tuple[bool, str]:
     """Whether all is well, and why."""
     tale, lost = story.tale, story.lost_steps
     if story.done_ns is None and story.exit_code not in (None, EXIT_DONE):
@@ -80,7 +80,7 @@ def verdict(story: Story) -> tuple[bool, str]:
     return False, f"{_steps(lost)} lost, though the deadline allowed a save"
 
 
-def lines(story: Story) -> list[str]:
+def lines(story: RehearsalStory) -> list[str]:
     """The story in its order, a sentence a line."""
     tale, done_ns = story.tale, story.done_ns
     told = []

@@ -47,7 +47,7 @@ class AtRisk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RunCondition:
     """How a run is: what the rules look at. Durations in ns; None: not known, or not in question.
 
     `same_again`: so many of the last attempts ended alike without a step.
@@ -82,7 +82,7 @@ class Advice:
     urgent: bool = False
 
 
-def advice(run: Condition) -> Advice:
+def advice(run: RunCondition) -> Advice:
     """What to do first."""
     if run.state in ("recorded", "done"):
         return Advice(None, "The run is over." if run.state == "done" else "Nothing is under way.")
@@ -102,7 +102,7 @@ def advice(run: Condition) -> Advice:
     return _of_running(run)
 
 
-def _of_running(run: Condition) -> Advice:
+def _of_running(run: RunCondition) -> Advice:
     if run.why == STATE_WORDS:
         why = "All steps are done, and the last one is not yet durable: make room in the run store."
         return Advice(None, why, urgent=True)
@@ -128,7 +128,7 @@ def _of_running(run: Condition) -> Advice:
     return Advice(None, "It is training. Nothing needs to be done.")
 
 
-def _before_a_deadline(run: Condition, left_ns: int) -> Advice:
+def _before_a_deadline(run: RunCondition, left_ns: int) -> Advice:
     if left_ns <= 0:
         return Advice(None, "The announced time has come; the run saves and leaves by itself.")
     if run.save_ns is None:
@@ -144,7 +144,7 @@ def _before_a_deadline(run: Condition, left_ns: int) -> Advice:
     return Advice(None, why)
 
 
-def _in_a_phase(run: Condition, kind: str) -> Advice:
+def _in_a_phase(run: RunCondition, kind: str) -> Advice:
     usual_ns = run.phase_usual_ns
     if kind == BACKOFF and run.why:  # it takes what was decided, whatever it took before
         return Advice(_logs(run), f"It failed, and waits on purpose: {run.why}.")
@@ -162,14 +162,14 @@ def _in_a_phase(run: Condition, kind: str) -> Advice:
     return Advice(None, why)
 
 
-def _start(run: Condition) -> str | None:
+def _start(run: RunCondition) -> str | None:
     if not run.command:
         return None
     name = shlex.quote(run.name)
     return f"holdfast run --name {name}{_store(run)} -- {shlex.join(run.command)}"
 
 
-def _logs(run: Condition) -> str:
+def _logs(run: RunCondition) -> str:
     """The output of what broke, or of all."""
     more = ""
     if run.broke is not None:
@@ -179,10 +179,10 @@ def _logs(run: Condition) -> str:
     return _command("logs", run, f"{more} --tail 50".strip())
 
 
-def _command(name: str, run: Condition, more: str = "") -> str:
+def _command(name: str, run: RunCondition, more: str = "") -> str:
     return f"holdfast {name} {shlex.quote(run.name)}{_store(run)} {more}".strip()
 
 
-def _store(run: Condition) -> str:
+def _store(run: RunCondition) -> str:
     """Where the run lives, if it has to be said."""
     return "" if run.store is None else f" --store {shlex.quote(run.store)}"

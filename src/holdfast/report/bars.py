@@ -9,7 +9,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _RIGHT_HALF = "▐"
 
 
-class Segment(NamedTuple):
+class BarSegment(NamedTuple):
     """A run of equal cells: how many, and which of the pieces they belong to."""
 
     piece: int
@@ -41,7 +41,7 @@ def bar(begin: float, end: float, width: int, *, ascii_only: bool = False) -> st
     return (text + (_EIGHTHS[rest] if rest else "")).ljust(width)[:width]
 
 
-def split(parts: Sequence[int], width: int) -> list[Segment]:
+def split(parts: Sequence[int], width: int) -> list[BarSegment]:
     """Share `width` cells among parts in proportion, by largest remainder.
 
     The cells add up to `width` exactly; a part that is not zero gets at least one cell while there
@@ -59,4 +59,4 @@ def split(parts: Sequence[int], width: int) -> list[Segment]:
         if cells[richest] > 1:
             cells[richest] -= 1
             cells[i] = 1
-    return [Segment(i, count) for i, count in enumerate(cells) if count]
+    return [BarSegment(i, count) for i, count in enumerate(cells) if count]

@@ -39,7 +39,7 @@ _SIDES: dict[Side, dict[str, Any]] = {
 }
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart: the column of its values, its name, colour and form."""
 
     column: str
@@ -56,7 +56,7 @@ class Step(NamedTuple):
     colour: str
 
 
-class Bar(NamedTuple):
+class ChartBar(NamedTuple):
     """A bar that is compared with others: its name, its length in any unit, words, its colour."""
 
     name: str
@@ -71,7 +71,7 @@ def chart(rows: Sequence[Row]) -> Any:
     return alt.Chart(alt.Data(values=list(rows)))
 
 
-def lines(rows: Sequence[Row], x: Any, y: Any, series: Sequence[Line]) -> Any:
+def lines(rows: Sequence[Row], x: Any, y: Any, series: Sequence[ChartLine]) -> Any:
     """A line for each series over the column `x`, named in the legend; the last lies on top."""
     alt = altair()
     long = [
@@ -126,7 +126,7 @@ def waterfall(steps: Sequence[Step], whole: Step, rest: Step) -> Any:
     return (bars + words).properties(width="container", height=ROW_PX * len(rows))
 
 
-def bars(of: Sequence[Bar]) -> Any:
+def bars(of: Sequence[ChartBar]) -> Any:
     """Bars from nothing, one below the other, with their words beside them; names may be any."""
     alt = altair()
     rows = [{"what": b.name, "value": b.value, "words": b.words, "colour": b.colour} for b in of]

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.core.ledger.metrics import price_chip_ns
-from holdfast.report.findings import Findings, Restart, Saves
+from holdfast.report.findings import Findings, RestartFindings, SaveFindings
 
 FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
@@ -92,7 +92,7 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
     }
 
 
-def _saves(saves: Saves) -> dict[str, Any]:
+def _saves(saves: SaveFindings) -> dict[str, Any]:
     return {
         "memory": saves.memory,
         "memory_blocked_s": saves.memory_blocked_ns / NS_PER_S,
@@ -109,7 +109,7 @@ def _compilations(findings: Findings) -> dict[str, Any] | None:
     return {"hits": found.hits, "misses": found.misses, "saved_s": found.saved_ns / NS_PER_S}
 
 
-def _restart(restart: Restart) -> dict[str, Any]:
+def _restart(restart: RestartFindings) -> dict[str, Any]:
     return {
         "phases_s": {name: ns / NS_PER_S for name, ns in restart.phases_ns.items()},
         "woken": list(restart.woken),

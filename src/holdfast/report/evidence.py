@@ -22,19 +22,21 @@ from holdfast.journal.fields import printable
 from holdfast.journal.incidents import restart_of
 from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.journal.store import RunFolder
-from holdfast.report.findings import Evidence, Restart
+from holdfast.report.findings import DisruptionEvidence, RestartFindings
 
 MAX_RANK_DIGITS = 9
 MAX_STACKS, MAX_STACKS_BYTES = 8, 1 << 14  # of one incident: as many as people read
 _STACKS = re.compile(r"rank-([0-9]{5,9})\.stacks\.txt")
 
 
-def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Evidence], list[str]]:
+def evidence_of(
+    folder: RunFolder, attempts: Iterable[int]
+) -> tuple[list[DisruptionEvidence], list[str]]:
     """What is known about these attempts, and a sentence for each file that cannot be read.
 
     Of several files of one attempt, the first by name tells the story: supervisors number them.
     """
-    found: list[Evidence] = []
+    found: list[DisruptionEvidence] = []
     notes: list[str] = []
     for attempt in attempts:
         place = folder.incidents_dir(attempt)
@@ -52,12 +54,15 @@ def evidence_of(folder: RunFolder, attempts: Iterable[int]) -> tuple[list[Eviden
 
 
 def _evidence(
-    attempt: int, raw: dict[str, Any], restart: Restart | None, stacks: tuple[tuple[int, str], ...]
-) -> Evidence:
+    attempt: int,
+    raw: dict[str, Any],
+    restart: RestartFindings | None,
+    stacks: tuple[tuple[int, str], ...],
+) -> DisruptionEvidence:
     exits = raw.get("exits")
     lines = raw.get("last_lines")
     rank = raw.get("rank")
-    return Evidence(
+    return DisruptionEvidence(
         attempt=attempt,
         words=_text(raw.get("words")),
         exits=tuple(e if isinstance(e, int) else None for e in _list(exits)),
@@ -83,12 +88,12 @@ def _stacks(place: Path, names: object) -> Iterator[tuple[int, str]]:
         yield int(match[1]), redacted_text(printable(text))
 
 
-def _restart(raw: dict[str, Any] | None) -> Restart | None:
+def _restart(raw: dict[str, Any] | None) -> RestartFindings | None:
     """How the next attempt was started; None: it was not, or nobody says how."""
     phases, woken, cold = ((raw or {}).get(key) for key in ("phases_ns", "woken", "cold"))
     if not isinstance(phases, dict):
         return None
-    return Restart(
+    return RestartFindings(
         {printable(str(k)): ns for k, ns in phases.items() if type(ns) is int and ns >= 0},
         tuple(rank for rank in _list(woken) if type(rank) is int),
         {

@@ -12,7 +12,7 @@ from holdfast.runs.curves import Curve
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartFindings:
     """How the attempt after a disruption was started, up to its sessions: what its journals tell.
 
     `phases_ns` in their order; `cold` has the reason of each rank that no standby was woken for.
@@ -47,7 +47,7 @@ RESTART_PHASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DisruptionEvidence:
     """What was found out about one disruption beside its times (an incident file)."""
 
     attempt: int
@@ -55,7 +55,7 @@ class Evidence:
     exits: tuple[int | None, ...] = ()  # per rank: exit code, -signal, None: unknown
     last_lines: tuple[str, ...] = ()  # the end of the output of the rank that broke
     traceback: str | None = None
-    restart: Restart | None = None
+    restart: RestartFindings | None = None
     rank: int | None = None  # the rank that broke first, where that is known
     stacks: tuple[tuple[int, str], ...] = ()  # where ranks stood when it hung
 
@@ -111,7 +111,7 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchFindings:
     """What the ranks were started as, in that attempt and those after it."""
 
     attempt: int
@@ -119,7 +119,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class Saves:
+class SaveFindings:
     """How many saves there were, and what they cost."""
 
     memory: int
@@ -144,7 +144,7 @@ class Saves:
 
 
 @dataclass(frozen=True, slots=True)
-class Compilations:
+class CompilationFindings:
     """How many programs were found compiled, by all ranks of all attempts, and what that saved."""
 
     hits: int
@@ -159,7 +159,7 @@ class Compilations:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class LastAnnounced:
     """What was announced last, and not withdrawn. `at_ns`: where the account ends."""
 
     words: str
@@ -189,20 +189,20 @@ class Findings:
     account: Account
     store: str | None = None
     command: tuple[str, ...] = ()
-    commands: tuple[Launched, ...] = ()  # each that differs from the one before
+    commands: tuple[LaunchFindings, ...] = ()  # each that differs from the one before
     state: str | None = None  # running, done, stopped, failed, …
     why: str = ""  # the state's reason, where it has one
     requested_ns: int | None = None
     unix_clock: bool = False
     attempts: int | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[DisruptionEvidence, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     rollbacks: tuple[RolledBack, ...] = ()
-    announced: tuple[Announced, ...] = ()
+    announced: tuple[LastAnnounced, ...] = ()
     saving: str | None = None  # how often is saved to which tier, and why
     resumed: tuple[Resumed, ...] = ()
-    saves: Saves | None = None  # None: there were none
-    compilations: Compilations | None = None  # None: nothing was looked for in a cache
+    saves: SaveFindings | None = None  # None: there were none
+    compilations: CompilationFindings | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())
     rolling: Mapping[str, Account] = field(default_factory=dict)  # 1h, 1d, 7d up to the end
     curves: tuple[Curve, ...] = ()  # the script's own numbers
@@ -218,12 +218,12 @@ class Findings:
         after = disruption.attempt + 1
         return next((one for one in self.resumed if one.attempt == after), None)
 
-    def evidence_for(self, disruption: Disruption) -> Evidence:
+    def evidence_for(self, disruption: Disruption) -> DisruptionEvidence:
         """What is known about a disruption; empty evidence if nothing is."""
         for evidence in self.evidence:
             if evidence.attempt == disruption.attempt:
                 return evidence
-        return Evidence(disruption.attempt)
+        return DisruptionEvidence(disruption.attempt)
 
 
 def nearer(findings: Findings, folder: Path) -> Findings:
@@ -239,7 +239,7 @@ def nearer(findings: Findings, folder: Path) -> Findings:
         findings,
         command=tuple(map(cut, findings.command)),
         commands=tuple(
-            Launched(one.attempt, tuple(map(cut, one.command))) for one in findings.commands
+            LaunchFindings(one.attempt, tuple(map(cut, one.command))) for one in findings.commands
         ),
         evidence=tuple(
             replace(

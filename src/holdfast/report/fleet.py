@@ -33,7 +33,7 @@ NOT_KNOWN = "n/a"
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetReport:
     """What is told: the runs, the windows that are compared, and the one that is broken down.
 
     `capacity`: the fleet's chips; None: those that its runs asked for. `price_per_chip_hour`: in
@@ -82,7 +82,7 @@ class Fleet:
         return sorted(there, key=lambda run: (-run.spent(self.window).elapsed, run.name))
 
 
-def document(told: Fleet) -> dict[str, Any]:
+def document(told: FleetReport) -> dict[str, Any]:
     """The JSON of docs/reference/fleet-json.md, in plain types."""
     spent = told.spent()
     return {
@@ -113,11 +113,11 @@ def document(told: Fleet) -> dict[str, Any]:
     }
 
 
-def _price(told: Fleet, chip_ns: int) -> dict[str, float | None]:
+def _price(told: FleetReport, chip_ns: int) -> dict[str, float | None]:
     return {"chip_hours": _hours(chip_ns), "cost": told.cost(chip_ns)}
 
 
-def _factors(told: Fleet, window: Window) -> dict[str, Any]:
+def _factors(told: FleetReport, window: Window) -> dict[str, Any]:
     spent = told.spent(window.name)
     scheduling = told.scheduling(window)
     goodput = spent.goodput
@@ -164,20 +164,20 @@ def _run(run: RunSummary, windows: Sequence[Window]) -> dict[str, Any]:
     }
 
 
-def show(told: Fleet, console: Console, *, every_run: bool = False) -> None:
+def show(told: FleetReport, console: Console, *, every_run: bool = False) -> None:
     """Print it. `every_run`: also those beyond the first few."""
     for part in _parts(told, every_run):
         console.print(part, highlight=False)
 
 
-def headline(told: Fleet) -> str:
+def headline(told: FleetReport) -> str:
     """Where, how many runs, and how they are."""
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(told.states().items()))
     runs = counted(len(told.runs), "run")
     return f"{told.store} · {runs}{f': {states}' if states else ''}"
 
 
-def notes(told: Fleet) -> list[str]:
+def notes(told: FleetReport) -> list[str]:
     """What the tables do not say."""
     found = []
     if left_out := told.spent().left_out:
@@ -193,12 +193,12 @@ def notes(told: Fleet) -> list[str]:
     return [*found, *told.problems]
 
 
-def _within(told: Fleet) -> str:
+def _within(told: FleetReport) -> str:
     """The window that most tables are of; "": it has everything."""
     return "" if told.window == told.windows[0].name else f", {_window_words(told.window)}"
 
 
-def _parts(told: Fleet, every_run: bool) -> Iterator[RenderableType]:
+def _parts(told: FleetReport, every_run: bool) -> Iterator[RenderableType]:
     yield Text(headline(told), style="bold")
     for table in tables(told, ROWS_SHOWN if not every_run else len(told.runs)):
         yield Text()
@@ -218,7 +218,7 @@ class FleetTable(Table):
     rest: str = ""
 
 
-def tables(told: Fleet, most_runs: int) -> Iterator[FleetTable]:
+def tables(told: FleetReport, most_runs: int) -> Iterator[FleetTable]:
     """All tables that have rows: the windows, the runs, the causes and badput."""
     within, spent = _within(told), told.spent()
     yield _windows(told)
@@ -228,7 +228,7 @@ def tables(told: Fleet, most_runs: int) -> Iterator[FleetTable]:
             yield table
 
 
-def _windows(told: Fleet) -> FleetTable:
+def _windows(told: FleetReport) -> FleetTable:
     heads = ("", "goodput", "scheduling", "runtime", "program", "chip-hours", "disruptions")
     rows = []
     for window in told.windows:
@@ -246,7 +246,7 @@ def _windows(told: Fleet) -> FleetTable:
     return FleetTable((*heads, *_money_head(told)), tuple(rows))
 
 
-def _runs(told: Fleet, most: int, within: str) -> FleetTable:
+def _runs(told: FleetReport, most: int, within: str) -> FleetTable:
     heads = (f"run{within}", "state", "chips", "chip-hours", "goodput", "sched.", "runtime",
              "program", "disr.")  # fmt: skip
     found = told.by_chip_hours()
@@ -274,7 +274,7 @@ def _runs(told: Fleet, most: int, within: str) -> FleetTable:
     return FleetTable(whole, tuple(rows), (0, 1, len(whole) - 1), rest)
 
 
-def _causes(told: Fleet, spent: Spent, within: str) -> FleetTable:
+def _causes(told: FleetReport, spent: Spent, within: str) -> FleetTable:
     rows = []
     for one in spent.errors()[:CAUSES_SHOWN]:
         words = cause_in_words(one.cause)
@@ -286,7 +286,7 @@ def _causes(told: Fleet, spent: Spent, within: str) -> FleetTable:
     return FleetTable(heads, tuple(rows))
 
 
-def _badput(told: Fleet, spent: Spent, within: str) -> FleetTable:
+def _badput(told: FleetReport, spent: Spent, within: str) -> FleetTable:
     rows = []
     for kind, ns in spent.badput()[:CAUSES_SHOWN]:
         share = percent(ns / spent.elapsed if spent.elapsed else None)
@@ -300,11 +300,11 @@ def _near(error: str) -> str:
     return f"{kind}{at}{'/'.join(where.split('/')[-2:])}"
 
 
-def _money_head(told: Fleet) -> tuple[str, ...]:
+def _money_head(told: FleetReport) -> tuple[str, ...]:
     return () if told.price_per_chip_hour is None else ("cost",)
 
 
-def _money(told: Fleet, chip_ns: int) -> tuple[str, ...]:
+def _money(told: FleetReport, chip_ns: int) -> tuple[str, ...]:
     cost = told.cost(chip_ns)
     return () if cost is None else (money(cost),)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.report.fleet import Fleet, headline, notes, tables
+from holdfast.report.fleet import FleetReport, headline, notes, tables
 from holdfast.report.page import still_page
 from holdfast.report.words import moment
 
 MOST_RUNS = 2_000
 
 
-def fleet_page(told: Fleet, version: str) -> str:
+def fleet_page(told: FleetReport, version: str) -> str:
     """The page; raises ConfigurationError where the extra `dashboard` is not installed."""
     return still_page(
         "fleet.html",

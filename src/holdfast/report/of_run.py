@@ -15,14 +15,14 @@ from holdfast.journal.recorded import Recorded
 from holdfast.journal.store import RunFolder
 from holdfast.report.evidence import evidence_of
 from holdfast.report.findings import (
-    Announced,
     Checkpoint,
-    Compilations,
+    CompilationFindings,
     Findings,
-    Launched,
+    LastAnnounced,
+    LaunchFindings,
     Resumed,
     RolledBack,
-    Saves,
+    SaveFindings,
 )
 from holdfast.runs.curves import curves
 from holdfast.runs.state import state_of
@@ -83,31 +83,33 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
 
 
-def _announced(recorded: Recorded, at_ns: int) -> tuple[Announced, ...]:
+def _announced(recorded: Recorded, at_ns: int) -> tuple[LastAnnounced, ...]:
     """What is announced and not withdrawn, for an account that ends at that moment."""
     told = recorded.facts.controllers.announced
-    return tuple(Announced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
+    return tuple(LastAnnounced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
 
 
-def _compilations(recorded: Recorded) -> Compilations | None:
+def _compilations(recorded: Recorded) -> CompilationFindings | None:
     """What the ranks found in their compilation cache; None when they looked for nothing."""
     hits, misses, saved_ns = recorded.facts.compilations()
-    return Compilations(hits, misses, saved_ns) if hits or misses else None
+    return CompilationFindings(hits, misses, saved_ns) if hits or misses else None
 
 
-def _saves(recorded: Recorded) -> Saves | None:
+def _saves(recorded: Recorded) -> SaveFindings | None:
     """How often was saved, by all supervisors; None: never."""
     told = recorded.facts.controllers.saves()
-    saves = Saves(told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns)
+    saves = SaveFindings(
+        told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns
+    )
     return saves if saves.memory or saves.disk else None
 
 
-def _commands(launched: Sequence[AttemptRecord]) -> Iterator[Launched]:
+def _commands(launched: Sequence[AttemptRecord]) -> Iterator[LaunchFindings]:
     """What was started, each time that it changed."""
     before: tuple[str, ...] = ()
     for one in launched:
         if one.command and one.command != before:
-            yield Launched(one.attempt, redacted(one.command))
+            yield LaunchFindings(one.attempt, redacted(one.command))
             before = one.command
 
 

@@ -17,12 +17,12 @@ from holdfast.core.ledger.kinds import STEP, Level, level_of
 from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
 from holdfast.journal.facts.attempts import RankSeen
-from holdfast.report.advice import Advice, Condition, advice
-from holdfast.report.findings import Announced, Findings, Launched
+from holdfast.report.advice import Advice, RunCondition, advice
+from holdfast.report.findings import Findings, LastAnnounced, LaunchFindings
 from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
 from holdfast.report.stories import Incident, stories
-from holdfast.report.tiers import Newest, Tier, tiers
+from holdfast.report.tiers import Newest, TierRisk, tiers
 from holdfast.report.words import duration
 from holdfast.runs.curves import Curve
 
@@ -41,7 +41,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PresentPhase:
     """What the run is in that is no step: its kind, for how long, and how long it took before.
 
     `usual_ns` None: it never was in this after a disruption; `times`: how often it was.
@@ -72,7 +72,7 @@ class Gains:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RunSight:
     """All that a page is made of. `now_ns`: when it was looked, on the run's clock."""
 
     findings: Findings
@@ -96,7 +96,7 @@ class Overview:
     is_live: bool
     store: str | None
     command: tuple[str, ...]
-    commands: tuple[Launched, ...]
+    commands: tuple[LaunchFindings, ...]
     unix_clock: bool
     origin_ns: int
     now_ns: int
@@ -105,8 +105,8 @@ class Overview:
     price_per_chip_hour: float | None
     last_step_age_ns: int | None
     is_on_device: bool  # its ranks tell when the device has completed a step
-    phase: Phase | None
-    announced: tuple[Announced, ...]
+    phase: PresentPhase | None
+    announced: tuple[LastAnnounced, ...]
     save_ns: int | None
     advice: Advice
     course: Course
@@ -114,7 +114,7 @@ class Overview:
     curves: tuple[Curve, ...]
     incidents: tuple[Incident, ...]
     hosts: tuple[HostRow, ...]
-    tiers: tuple[Tier, ...]
+    tiers: tuple[TierRisk, ...]
     saving: str | None
     compilations: str | None
     gains: Gains | None
@@ -128,7 +128,7 @@ class Overview:
         return self.incidents[-1] if self.incidents else None
 
 
-def overview(sight: Sight) -> Overview:
+def overview(sight: RunSight) -> Overview:
     """Everything that a page shows of a run."""
     findings, course = sight.findings, sight.course
     account = findings.account
@@ -151,7 +151,7 @@ def overview(sight: Sight) -> Overview:
         store=findings.store,
         command=tuple(map(clean, findings.command)),
         commands=tuple(
-            Launched(one.attempt, tuple(map(clean, one.command))) for one in findings.commands
+            LaunchFindings(one.attempt, tuple(map(clean, one.command))) for one in findings.commands
         ),
         unix_clock=findings.unix_clock,
         origin_ns=findings.origin_ns,
@@ -184,18 +184,18 @@ class _Standing(NamedTuple):
     """What was found out so far; ages and times in ns."""
 
     state: str
-    phase: Phase | None
+    phase: PresentPhase | None
     step_age_ns: int | None
     save_ns: int | None
     incidents: tuple[Incident, ...]
     hosts: tuple[HostRow, ...]
-    tiers: tuple[Tier, ...]
+    tiers: tuple[TierRisk, ...]
 
 
-def _condition(sight: Sight, found: _Standing) -> Condition:
+def _condition(sight: RunSight, found: _Standing) -> RunCondition:
     """What the advice goes by."""
     findings, launches, phase = sight.findings, sight.course.launches, found.phase
-    return Condition(
+    return RunCondition(
         name=clean(findings.account.name),
         state=found.state,
         store=sight.store_flag,
@@ -248,7 +248,7 @@ def badput(account: Account) -> Iterator[tuple[str, int]]:
         yield kind, account.kinds[kind]
 
 
-def _phase(sight: Sight) -> Phase | None:
+def _phase(sight: RunSight) -> PresentPhase | None:
     """What a live run is in, if it is in no step."""
     course, disruptions = sight.course, sight.findings.account.disruptions
     is_down = bool(disruptions) and disruptions[-1].resumed_ns is None
@@ -259,7 +259,7 @@ def _phase(sight: Sight) -> Phase | None:
     over = [one for one in disruptions if one.resumed_ns is not None]
     times = [one.waterfall_ns[kind] for one in over if one.waterfall_ns.get(kind)]
     usual_ns = round(median(times)) if times else None
-    return Phase(kind, since_ns, max(0, sight.now_ns - since_ns), usual_ns, len(times))
+    return PresentPhase(kind, since_ns, max(0, sight.now_ns - since_ns), usual_ns, len(times))
 
 
 def _save_ns(findings: Findings, ranks: Sequence[RankSeen]) -> int | None:

@@ -13,7 +13,7 @@ from holdfast.core.ledger.account import Disruption
 from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
-from holdfast.report.findings import Evidence, Findings
+from holdfast.report.findings import DisruptionEvidence, Findings
 from holdfast.report.kinds import place_of
 from holdfast.report.words import cause_in_words
 
@@ -55,7 +55,7 @@ def stories(findings: Findings, price_per_chip_hour: float | None) -> tuple[Inci
     resumes = {one.attempt: one.words for one in findings.resumed}
     told: list[Incident] = []
     for one in findings.account.disruptions:
-        evidence = known.get(one.attempt) or Evidence(one.attempt)
+        evidence = known.get(one.attempt) or DisruptionEvidence(one.attempt)
         hours = price_chip_ns(one, findings.account.chips) / NS_PER_CHIP_HOUR
         story = _story(one, evidence, resumes.get(one.attempt + 1, ""))
         price = None if price_per_chip_hour is None else hours * price_per_chip_hour
@@ -70,7 +70,7 @@ def stories(findings: Findings, price_per_chip_hour: float | None) -> tuple[Inci
     return tuple(told)
 
 
-def _story(one: Disruption, evidence: Evidence, resumed: str) -> Incident:
+def _story(one: Disruption, evidence: DisruptionEvidence, resumed: str) -> Incident:
     phases = [(kind, ns) for kind, ns in one.waterfall_ns.items() if ns > 0]
     return Incident(
         attempt=one.attempt,

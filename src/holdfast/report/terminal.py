@@ -22,7 +22,7 @@ from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
 from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.bars import bar, split
-from holdfast.report.findings import Evidence, Findings
+from holdfast.report.findings import DisruptionEvidence, Findings
 from holdfast.report.kinds import WAITS, place_of, style_of, words_of
 from holdfast.report.words import (
     MISSING,
@@ -371,7 +371,7 @@ def _phase_name(kind: str) -> str:
     return "first step" if kind == STEP else kind.removeprefix("custom:")
 
 
-def _last_words(evidence: Evidence, page: Page) -> Iterator[Text]:
+def _last_words(evidence: DisruptionEvidence, page: Page) -> Iterator[Text]:
     lines = list(evidence.last_lines[-LINES_OF_OUTPUT:])
     if evidence.traceback:
         lines = evidence.traceback.rstrip().splitlines()[-LINES_OF_TRACEBACK:]

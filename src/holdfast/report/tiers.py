@@ -21,7 +21,7 @@ class Newest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class TierRisk:
     """A tier, and what its newest set leaves at risk.
 
     `blocked_ns`, `took_ns`: what a save costs training, and lasts beside it; None: nobody said.
@@ -53,7 +53,7 @@ def tiers(
     steps: StepTimes,
     ranks: Sequence[RankSeen],
     newest: Mapping[str, Newest],
-) -> tuple[Tier, ...]:
+) -> tuple[TierRisk, ...]:
     """Memory, where there is that tier, and disk; nothing where no store is known.
 
     `newest`: of each tier as its supervisor told; what it did not, the sets in the store tell.
@@ -95,9 +95,9 @@ def _tier(
     nbytes: int,
     newest: Newest | None,
     steps: StepTimes,
-) -> Tier:
+) -> TierRisk:
     at_risk = max(0, steps.last_step - (0 if newest is None else newest.step))
-    return Tier(
+    return TierRisk(
         name,
         survives,
         *cost,

@@ -30,7 +30,7 @@ from holdfast.runs.cache import Outside, SummaryCache, outside
 from holdfast.runs.state import ENDED, is_held
 
 if TYPE_CHECKING:
-    from holdfast.runs.reading import Reading
+    from holdfast.runs.reading import RunReading
 
 WORTH_A_PROCESS = 40  # runs, for each
 KEPT_OPEN = 64  # each takes some descriptors, and the memory of its steps
@@ -84,8 +84,8 @@ class RunList:
         self._cache = SummaryCache(cache or Path(), store.root) if cache else _Memory()
         self._names = None if names is None else tuple(names)
         self._scratch = scratch
-        self._open: dict[str, Reading] = {}
-        self._looked: dict[str, Reading] = {}
+        self._open: dict[str, RunReading] = {}
+        self._looked: dict[str, RunReading] = {}
         self._read = 0
         self._until_s: float | None = None
         self._unread: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class RunList:
         by_name = sorted(runs.values(), key=lambda run: run.name)
         return Listing(tuple(by_name), tuple(problems), self._read, tuple(unread))
 
-    def reading(self, name: str) -> Reading | None:
+    def reading(self, name: str) -> RunReading | None:
         """What a run's journals said at the last look; None: they were not read for it."""
         return self._looked.get(name)
 
@@ -217,12 +217,12 @@ class RunList:
         read = partial(_read, self._store, self._scratch, now_ns, tuple(windows))
         return side_by_side(workers, read, unknown)
 
-    def _reading(self, folder: RunFolder) -> Reading:
-        from holdfast.runs.reading import Reading  # numpy: only where something is to be read
+    def _reading(self, folder: RunFolder) -> RunReading:
+        from holdfast.runs.reading import RunReading  # numpy: only where something is to be read
 
         reading = self._open.get(folder.name)
         if reading is None or reading.folder.identity != folder.identity:
-            reading = Reading(folder)
+            reading = RunReading(folder)
             if len(self._open) < KEPT_OPEN:
                 self._open[folder.name] = reading
         self._looked[folder.name] = reading

@@ -28,7 +28,7 @@ COURSE_PARTS = 24
 NO_LEASE = LeaseView(LeaseState.FREE, 0, None, None)
 
 
-class Reading:
+class RunReading:
     """Follows one run; `summary` reads what is new. Of one thread at a time."""
 
     def __init__(self, folder: RunFolder) -> None:

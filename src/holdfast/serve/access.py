@@ -27,7 +27,7 @@ _BEARER = "bearer "
 _MAX_HOST_CHARS = 255
 
 
-class Verdict(Enum):
+class AccessVerdict(Enum):
     """What is done about a request; the value is the HTTP status."""
 
     SERVE = 200
@@ -37,7 +37,7 @@ class Verdict(Enum):
     WRONG_HOST = 421
 
 
-class Asked(NamedTuple):
+class RequestHead(NamedTuple):
     """A request's head. `headers` by lower-case name; `address`: where it was connected to."""
 
     method: str
@@ -58,21 +58,21 @@ class Access:
     token: str | None = None
     proxies: Collection[str] = ()
 
-    def judge(self, asked: Asked, now_s: float) -> tuple[Verdict, str]:
+    def judge(self, asked: RequestHead, now_s: float) -> tuple[AccessVerdict, str]:
         """What to do about it at a unix time, and why."""
         host = host_of(asked.headers.get("host", ""))
         if host is None or not (host in self.names or _is_address(host, asked.address)):
-            return Verdict.WRONG_HOST, "this server was not given that name (--allow-host)"
+            return AccessVerdict.WRONG_HOST, "this server was not given that name (--allow-host)"
         is_login = asked.path == LOGIN and asked.method == "POST"
         if asked.method not in METHODS and not is_login:
-            return Verdict.WRONG_METHOD, "this server only shows"
+            return AccessVerdict.WRONG_METHOD, "this server only shows"
         if (why := _is_foreign(asked, host)) is not None:
-            return Verdict.FORBIDDEN, why
+            return AccessVerdict.FORBIDDEN, why
         if self.token is None or asked.path == LOGIN:
-            return Verdict.SERVE, "no token is demanded"
+            return AccessVerdict.SERVE, "no token is demanded"
         if self.is_token(_bearer(asked.headers)) or self.is_session(asked.cookie, now_s):
-            return Verdict.SERVE, "it has the token"
-        return Verdict.LOG_IN, "it has no token, or an old one"
+            return AccessVerdict.SERVE, "it has the token"
+        return AccessVerdict.LOG_IN, "it has no token, or an old one"
 
     def is_token(self, given: str | None) -> bool:
         """Whether that is the token; takes as long for any wrong one."""
@@ -129,7 +129,7 @@ def _is_address(host: str, address: str | None) -> bool:
         return False
 
 
-def _is_foreign(asked: Asked, host: str) -> str | None:
+def _is_foreign(asked: RequestHead, host: str) -> str | None:
     """Why a request comes from elsewhere; None: it does not."""
     origin = asked.headers.get("origin")
     if origin is not None:

@@ -19,10 +19,10 @@ from holdfast.journal.remote import remote_of
 from holdfast.journal.store import RunStore
 from holdfast.serve.access import LOGIN, SESSION_S, Access
 from holdfast.serve.crowd import BODY_S
-from holdfast.serve.guard import Guard, cookie_name, is_encrypted
+from holdfast.serve.guard import AccessGuard, cookie_name, is_encrypted
 from holdfast.serve.invitation import Invitation
 from holdfast.serve.pages import (
-    Page,
+    HtmlPage,
     login_page,
     pair_page,
     run_page,
@@ -104,7 +104,9 @@ class Site:
             Route(LOGIN, self._log_in, methods=["POST"]),
             Route("/{rest:path}", self._nothing),
         ]
-        return Guard(Starlette(routes=routes, lifespan=self._lifespan), self._access, self._port)
+        return AccessGuard(
+            Starlette(routes=routes, lifespan=self._lifespan), self._access, self._port
+        )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncIterator[None]:
@@ -154,7 +156,7 @@ class Site:
         del request
         return _sent(words_page("There is nothing here", "The list has all runs.", 404))
 
-    async def _made(self, make: Callable[[], Page]) -> Page:
+    async def _made(self, make: Callable[[], HtmlPage]) -> HtmlPage:
         return await asyncio.get_running_loop().run_in_executor(self._threads, make)
 
     # --- Live ---------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def _own_path(to: str | None) -> str:
     return quote(to, safe="/%") if to[1:2] not in ("/", "\\") else "/"
 
 
-def _sent(page: Page) -> Response:
+def _sent(page: HtmlPage) -> Response:
     from starlette.responses import HTMLResponse
 
     policy = f"{page.policy}; frame-ancestors 'none'"

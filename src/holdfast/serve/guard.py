@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from holdfast.serve.access import LOGIN, Access, Asked, Verdict
+from holdfast.serve.access import LOGIN, Access, AccessVerdict, RequestHead
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,7 +31,7 @@ def cookie_name(port: int) -> str:
     return f"holdfast_{port}"
 
 
-class Guard:
+class AccessGuard:
     """Wraps the application. `port`: what the cookie is named by."""
 
     def __init__(self, app: ASGIApp, access: Access, port: int) -> None:
@@ -54,26 +54,26 @@ class Guard:
             await send(message)
 
         verdict, why = self._judge(scope)
-        if verdict is Verdict.SERVE:
+        if verdict is AccessVerdict.SERVE:
             await self._app(scope, receive, with_headers)
-        elif verdict is Verdict.LOG_IN and _wants_page(scope):
+        elif verdict is AccessVerdict.LOG_IN and _wants_page(scope):
             place = f"{LOGIN}?to={quote(scope['path'], safe='/')}"
             await _answer(with_headers, 303, "log in", [(b"location", place.encode())])
         else:
-            more = [(b"www-authenticate", b"Bearer")] if verdict is Verdict.LOG_IN else []
-            if verdict is Verdict.WRONG_METHOD:
+            more = [(b"www-authenticate", b"Bearer")] if verdict is AccessVerdict.LOG_IN else []
+            if verdict is AccessVerdict.WRONG_METHOD:
                 more = [(b"allow", b"GET, HEAD")]
             await _answer(with_headers, verdict.value, f"not served: {why}", more)
 
-    def _judge(self, scope: Scope) -> tuple[Verdict, str]:
+    def _judge(self, scope: Scope) -> tuple[AccessVerdict, str]:
         headers: dict[str, str] = {}
         for raw, value in scope["headers"]:
             name = raw.decode("latin-1").lower()
             if name in headers and name in ("host", "origin", "authorization"):
-                return Verdict.FORBIDDEN, f"it has two {name} headers"
+                return AccessVerdict.FORBIDDEN, f"it has two {name} headers"
             headers[name] = value.decode("latin-1")
         server = scope.get("server") or (None, None)
-        asked = Asked(
+        asked = RequestHead(
             method=scope["method"],
             path=scope["path"],
             headers=headers,

@@ -24,7 +24,7 @@ STYLES = ("run.css", "live.css")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """What is sent: HTML and its policy."""
 
     html: str
@@ -32,7 +32,7 @@ class Page:
     status: int = 200
 
 
-def runs_page(place: str, parts: Mapping[str, str], mark: str, shown: Shown) -> Page:
+def runs_page(place: str, parts: Mapping[str, str], mark: str, shown: Shown) -> HtmlPage:
     """A page of the list of all runs."""
     names = json.loads(parts.get("order", "[]"))
     return _page(
@@ -48,7 +48,7 @@ def runs_page(place: str, parts: Mapping[str, str], mark: str, shown: Shown) -> 
     )
 
 
-def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Page:
+def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> HtmlPage:
     """One run; as much as there is of it."""
     view = look.view
     assert view is not None  # noqa: S101 - there are parts
@@ -65,7 +65,7 @@ def run_page(look: RunLook, parts: Mapping[str, str], mark: str, url: str) -> Pa
     )
 
 
-def pair_page(names: tuple[str, str], parts: Mapping[str, str], mark: str, url: str) -> Page:
+def pair_page(names: tuple[str, str], parts: Mapping[str, str], mark: str, url: str) -> HtmlPage:
     """Two runs side by side."""
     return _page(
         "compare.html",
@@ -76,7 +76,7 @@ def pair_page(names: tuple[str, str], parts: Mapping[str, str], mark: str, url: 
     )
 
 
-def waiting_page(name: str, words: str, mark: str, url: str) -> Page:
+def waiting_page(name: str, words: str, mark: str, url: str) -> HtmlPage:
     """A run of which nothing is recorded yet: the page loads anew when there is."""
     return _page(
         "live_wait.html",
@@ -87,18 +87,18 @@ def waiting_page(name: str, words: str, mark: str, url: str) -> Page:
     )
 
 
-def words_page(title: str, words: str, status: int) -> Page:
+def words_page(title: str, words: str, status: int) -> HtmlPage:
     """A sentence: what is not there, or cannot be."""
     return _page("words.html", [], {}, status=status, title=title, words=clean(words))
 
 
-def login_page(words: str, status: int) -> Page:
+def login_page(words: str, status: int) -> HtmlPage:
     """Asks for the token."""
     return _page("login.html", [], {}, status=status, title="Holdfast", words=words)
 
 
 def _page(
     template: str, scripts: list[str], blocks: Mapping[str, Any], status: int = 200, **values: Any
-) -> Page:
+) -> HtmlPage:
     html, policy = safe_page(template, scripts, blocks, STYLES, live=TYPES, **values)
-    return Page(html, policy, status)
+    return HtmlPage(html, policy, status)

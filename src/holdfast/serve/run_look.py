@@ -24,7 +24,7 @@ from holdfast.report.page import environment
 from holdfast.report.run_data import course_data
 from holdfast.report.run_page import CHARTS, sections, timeline_of
 from holdfast.runs.cache import outside
-from holdfast.runs.reading import Reading
+from holdfast.runs.reading import RunReading
 from holdfast.serve.banner import banner
 from holdfast.serve.topic import Parts
 from holdfast.serve.vitals import vital_of
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 Saves = tuple[tuple[int, int], ...]
 
 
-class Seen(NamedTuple):
+class SeenRun(NamedTuple):
     """What a page shows of a run whose journals were just read, and when sets were complete.
 
     `is_final` False: more will be known with no file's changing.
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
     is_final: bool = True
 
 
-See = Callable[[RunFolder, Recorded], Seen]
+See = Callable[[RunFolder, Recorded], SeenRun]
 """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
 
 
@@ -72,8 +72,8 @@ class RunLook:
         self._store = store
         self._see = see
         self._policy = policy
-        self._reading: Reading | None = None
-        self._seen: Seen | None = None
+        self._reading: RunReading | None = None
+        self._seen: SeenRun | None = None
         self._signature, self._changed_s = "", 0.0
         self._is_settled = False
         self._check_after_s, self._has_differed = time.monotonic() + CHECK_FIRST_S, False
@@ -147,7 +147,7 @@ class RunLook:
         self._check_after_s = now_s + max(CHECK_FIRST_S, CHECK_SHARE * (now_s - began_s))
 
     def _begin(self, folder: RunFolder) -> None:
-        self._reading = Reading(folder)
+        self._reading = RunReading(folder)
         self._seen = None
         self._charted = ()
         self._charts_after_s = self._course_after_s = self._alerts_after_s = 0.0

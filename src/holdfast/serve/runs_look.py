@@ -38,7 +38,7 @@ ALL_NEWEST = Shown()
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RunsPageRow:
     """What a run's row shows."""
 
     name: str
@@ -71,7 +71,7 @@ class RunsLook:
         self._problems: tuple[str, ...] = ()
         self._unread: tuple[str, ...] = ()
         self._next_all_s = 0.0
-        self._rendered: dict[str, tuple[Row, str]] = {}
+        self._rendered: dict[str, tuple[RunsPageRow, str]] = {}
         self._lock = threading.Lock()
         self._looked_s = -1e9
 
@@ -156,10 +156,10 @@ def render(macro: str, *values: object) -> str:
     return str(getattr(parts, macro)(*values)).strip()
 
 
-def row_of(run: RunSummary, now_ns: int) -> Row:
+def row_of(run: RunSummary, now_ns: int) -> RunsPageRow:
     """A run's row; the texts are clean, and not yet HTML."""
     why = run.why or (" ".join(run.holder.split()) if run.holder else "")
-    return Row(
+    return RunsPageRow(
         name=clean(run.name),
         state=run.state,
         tone=STATE_TONES.get(run.state, ""),

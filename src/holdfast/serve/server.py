@@ -85,7 +85,7 @@ def serve(
     """
     import uvicorn
 
-    class Server(uvicorn.Server):
+    class PageServer(uvicorn.Server):
         closing: asyncio.Event | None = None
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -109,7 +109,7 @@ def serve(
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=16 << 10,
         )
-        server = Server(config)
+        server = PageServer(config)
         server.closing = closing
         await server.serve([sock])
 

@@ -38,7 +38,7 @@ class Update(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Part:
+class _TopicPart:
     text: str | None  # None: gone
     version: int
 
@@ -58,7 +58,7 @@ class Topic:
     viewers: int = 0
     _version: int = 0
     _epoch: str = field(default_factory=lambda: os.urandom(6).hex())
-    _parts: dict[str, _Part] = field(default_factory=dict)
+    _parts: dict[str, _TopicPart] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _looking: asyncio.Task[None] | None = None
     _running: asyncio.Task[None] | None = None
@@ -136,11 +136,11 @@ class Topic:
         for name, text in found.items():
             part = self._parts.get(name)
             if part is None or part.text != text:
-                self._parts[name] = _Part(text, version)
+                self._parts[name] = _TopicPart(text, version)
                 self._version = version
         for name, part in self._parts.items():
             if name not in found and part.text is not None:
-                self._parts[name] = _Part(None, version)
+                self._parts[name] = _TopicPart(None, version)
                 self._version = version
         if self._version == version:
             self._changed.set()

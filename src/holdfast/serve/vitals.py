@@ -8,10 +8,10 @@ from holdfast.errors import HoldfastError
 from holdfast.export.sample import Sample, sample_of
 from holdfast.journal.attempts import crash_loop
 from holdfast.report.words import cause_in_words
-from holdfast.runs.reading import Reading
+from holdfast.runs.reading import RunReading
 
 
-def vital_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Vital:
+def vital_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Vital:
     """`reading`: what its journals said; None: nobody writes them. `now_ns`: unix time."""
     seen_age_ns = None if run.seen_unix_ns is None else max(0, now_ns - run.seen_unix_ns)
     if reading is None or run.state not in LIVE_STATES:
@@ -41,7 +41,7 @@ def vital_of(run: RunSummary, reading: Reading | None, now_ns: int) -> Vital:
     )
 
 
-def _loops(reading: Reading) -> tuple[int, str]:
+def _loops(reading: RunReading) -> tuple[int, str]:
     """How many attempts in a row, up to now, ended with no step; and the last one's cause."""
     try:
         disruptions = reading.recorded.account(reading.now_ns).disruptions
@@ -56,7 +56,7 @@ def _loops(reading: Reading) -> tuple[int, str]:
     return max(0, count - 1), cause_in_words(disruptions[-1].cause) if count > 1 else ""
 
 
-def _save_age_ns(run: RunSummary, sample: Sample, reading: Reading) -> int | None:
+def _save_age_ns(run: RunSummary, sample: Sample, reading: RunReading) -> int | None:
     ages = [tier.age_s for tier in sample.tiers.values()]
     if ages:
         return _ns(min(ages))

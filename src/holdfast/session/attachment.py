@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.cache.seal import Seal
+from holdfast.cache.seal import FileSealer
 from holdfast.core.events import Resume
 from holdfast.errors import DeclaredFailure
 from holdfast.journal.clocks import boot_id
@@ -34,7 +34,7 @@ class Programs(NamedTuple):
     folder: Path
     home: Path | None = None
     limit_bytes: int = 0
-    seal: Seal | None = None
+    seal: FileSealer | None = None
 
 
 class Attachment(ABC):

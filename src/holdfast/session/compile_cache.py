@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.cache.entry import Entry, name_of
+from holdfast.cache.entry import CacheEntry, name_of
 from holdfast.cache.home import Homing, keep_in_step
 from holdfast.cache.loads import Loads
-from holdfast.cache.tier import Tier
+from holdfast.cache.tier import CacheTier
 from holdfast.config import cpu_threads
 from holdfast.session.attachment import Programs
 from holdfast.session.hooks import Guard, arguments, hook_into
@@ -55,7 +55,7 @@ class ProgramCache:
     """What JAX's `compilation_cache` asks of a cache: `get` and `put`, by any thread."""
 
     def __init__(
-        self, tier: Tier, homing: Homing | None = None, loads: Loads | None = None
+        self, tier: CacheTier, homing: Homing | None = None, loads: Loads | None = None
     ) -> None:
         self.tier = tier
         self.loads = Loads(tier) if loads is None else loads
@@ -74,7 +74,7 @@ class ProgramCache:
         program: LastProgram = self._last.program
         return program
 
-    def seeded(self) -> Tier:
+    def seeded(self) -> CacheTier:
         """The tier, with what the store had, unless that takes too long: to look for something."""
         homing = self._homing
         if homing is not None:
@@ -113,7 +113,7 @@ class ProgramCache:
         """Keep a program; what it took to compile was said by `compiled`."""
         self.loaded()
         words = {"compile_ns": self.last.compile_ns, "kept_unix_ns": time.time_ns()}
-        entry = Entry(f"{KIND}-{key}", value, words)
+        entry = CacheEntry(f"{KIND}-{key}", value, words)
         if not self.loads.is_aside(entry.name):
             self.tier.put(entry)
 
@@ -208,7 +208,7 @@ def open_cache(
 
     Under a supervisor there is no home: its agent does that.
     """
-    tier = Tier(programs.folder, say)
+    tier = CacheTier(programs.folder, say)
     homing = None
     if programs.home is not None:
         homing = keep_in_step(tier, programs.home, programs.limit_bytes, programs.seal, say)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.cache.entry import Entry
+from holdfast.cache.entry import CacheEntry
 from holdfast.journal.clocks import now_ns
 from holdfast.session import executables
 from holdfast.session.boundary import say
@@ -269,7 +269,7 @@ class CompiledStep:
                 "took_ns": lowered_ns + last.compile_ns,
                 "kept_unix_ns": time.time_ns(),
             }
-            cache.tier.put(Entry(key, b"", kept))
+            cache.tier.put(CacheEntry(key, b"", kept))
 
     def _tell(self, why: str) -> None:
         say(f"{self._name} is traced and compiled at every start: {why}")

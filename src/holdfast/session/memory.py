@@ -21,7 +21,7 @@ from holdfast.session.boundary import say
 from holdfast.session.descriptors import apart
 
 if TYPE_CHECKING:
-    from holdfast.snapshot.ram import Buffers
+    from holdfast.snapshot.ram import BufferFiles
 
 SLACK_BYTES = 1 << 20  # what grows a little between saves need not be made while training waits
 
@@ -48,10 +48,10 @@ class MemoryTier:
         self._thread: threading.Thread | None = None
 
     @functools.cached_property
-    def _buffers(self) -> Buffers:
-        from holdfast.snapshot.ram import Buffers  # numpy: not before there is a state
+    def _buffers(self) -> BufferFiles:
+        from holdfast.snapshot.ram import BufferFiles  # numpy: not before there is a state
 
-        return Buffers(
+        return BufferFiles(
             self._place.folder,
             wanted=self._place.wanted,
             rank=self._rank,

@@ -27,7 +27,7 @@ INLINE_BYTES = 512
 """bytes and str up to this length stand in the structure; longer ones are stored like arrays."""
 
 
-class Kind(StrEnum):
+class ArrayKind(StrEnum):
     """What a stored array was in the program, and becomes again."""
 
     NUMPY = "numpy"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ArrayPiece:
     """The part of an array that this process stores. `index` None: all of it, from every rank."""
 
     index: Index | None
@@ -53,15 +53,15 @@ class Leaf:
     """One array of a tree, not copied yet. `shape` is global; `pieces` may be none here."""
 
     path: str
-    kind: Kind
+    kind: ArrayKind
     dtype: dtypes.Spec
     itemsize: int
     shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ArrayPiece, ...]
     impl: str | None = None  # of a PRNG key
     weak: bool = False  # jax: a weakly typed array promotes like a Python number
 
-    def nbytes(self, piece: Piece) -> int:
+    def nbytes(self, piece: ArrayPiece) -> int:
         """Bytes of one of its pieces."""
         return math.prod(piece.shape) * self.itemsize
 
@@ -102,16 +102,16 @@ def _describer(kind: type) -> Describe | None:
 
 
 def _bytes(path: str, value: bytes) -> Leaf:
-    return _raw(path, Kind.BYTES, np.frombuffer(value, np.uint8))
+    return _raw(path, ArrayKind.BYTES, np.frombuffer(value, np.uint8))
 
 
 def _text(path: str, value: str) -> Leaf:
     data = value.encode("utf-8", "surrogatepass")
-    return _raw(path, Kind.TEXT, np.frombuffer(data, np.uint8))
+    return _raw(path, ArrayKind.TEXT, np.frombuffer(data, np.uint8))
 
 
-def _raw(path: str, kind: Kind, data: Bytes) -> Leaf:
-    return Leaf(path, kind, "uint8", 1, data.shape, (Piece(None, data.shape, data),))
+def _raw(path: str, kind: ArrayKind, data: Bytes) -> Leaf:
+    return Leaf(path, kind, "uint8", 1, data.shape, (ArrayPiece(None, data.shape, data),))
 
 
 def _numpy(path: str, value: npt.NDArray[Any] | np.generic) -> Leaf:
@@ -123,9 +123,9 @@ def _numpy(path: str, value: npt.NDArray[Any] | np.generic) -> Leaf:
         )
     if isinstance(value, np.ma.MaskedArray):
         raise Unstorable(path, "a masked array; store its data and its mask as two arrays")
-    kind = Kind.SCALAR if isinstance(value, np.generic) else Kind.NUMPY
+    kind = ArrayKind.SCALAR if isinstance(value, np.generic) else ArrayKind.NUMPY
     source = np.asarray(value)
-    pieces = (Piece(None, source.shape, source),)
+    pieces = (ArrayPiece(None, source.shape, source),)
     return Leaf(path, kind, spec, source.itemsize, source.shape, pieces)
 
 
@@ -138,21 +138,21 @@ def _jax(path: str, value: Any) -> Leaf:
             path, "a jax array that was donated or deleted; pass the state that the step returned"
         )
     impl = None
-    kind = Kind.JAX
+    kind = ArrayKind.JAX
     if not isinstance(value.dtype, np.dtype) and jax.numpy.issubdtype(
         value.dtype, jax.dtypes.prng_key
     ):
-        impl, kind = str(jax.random.key_impl(value)), Kind.KEY
+        impl, kind = str(jax.random.key_impl(value)), ArrayKind.KEY
         value = jax.random.key_data(value)
     spec = dtypes.spec_of(value.dtype)
     if spec is None:
         raise Unstorable(path, f"a jax array of {value.dtype} cannot be stored")
     if value.is_fully_addressable:
-        pieces: tuple[Piece, ...] = (Piece(None, value.shape, value),)
+        pieces: tuple[ArrayPiece, ...] = (ArrayPiece(None, value.shape, value),)
     else:
         # Each distinct slice of a global array has one replica 0, and it is on exactly one process.
         pieces = tuple(
-            Piece(bounds(shard.index, value.shape), shard.data.shape, shard.data)
+            ArrayPiece(bounds(shard.index, value.shape), shard.data.shape, shard.data)
             for shard in value.addressable_shards
             if shard.replica_id == 0
         )
@@ -180,19 +180,19 @@ def _torch(path: str, value: Any) -> Leaf:
     if not dtypes.is_named(name):
         raise Unstorable(path, f"a torch tensor of {name} cannot be stored")
     shape = tuple(value.shape)
-    piece = Piece(None, shape, value.detach().resolve_conj().resolve_neg())
-    return Leaf(path, Kind.TORCH, name, value.element_size(), shape, (piece,))
+    piece = ArrayPiece(None, shape, value.detach().resolve_conj().resolve_neg())
+    return Leaf(path, ArrayKind.TORCH, name, value.element_size(), shape, (piece,))
 
 
 Copy = tuple[Any, Any]
 """Two arrays of one shape, to be copied first ← second: numpy's, or torch's."""
 
 
-def copies(leaf: Leaf, piece: Piece, target: Bytes) -> Iterator[Copy]:
+def copies(leaf: Leaf, piece: ArrayPiece, target: Bytes) -> Iterator[Copy]:
     """The copies that bring a piece into `target`, `nbytes` bytes of host memory."""
     if not target.size:
         return
-    if leaf.kind is Kind.TORCH:
+    if leaf.kind is ArrayKind.TORCH:
         torch = sys.modules["torch"]
         flat = torch.frombuffer(target, dtype=piece.source.dtype)
         yield flat.view(piece.shape), piece.source

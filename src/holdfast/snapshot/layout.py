@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.snapshot import dtypes
-from holdfast.snapshot.arrays import Leaf, Piece
+from holdfast.snapshot.arrays import ArrayPiece, Leaf
 from holdfast.snapshot.receipt import FORMAT, VERSION, Index, Tensor, extent
 from holdfast.snapshot.sealed import compact, parse
 from holdfast.snapshot.structure import Array, Structure, arrays
@@ -25,7 +25,7 @@ DATA_ALIGN_BYTES = 4096
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library refuses larger ones
 
 
-Placed = tuple[Tensor, Leaf, Piece]
+Placed = tuple[Tensor, Leaf, ArrayPiece]
 
 
 def place(leaves: Sequence[Leaf]) -> tuple[Placed, ...]:

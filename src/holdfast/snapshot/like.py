@@ -18,8 +18,8 @@ import numpy as np
 
 from holdfast.errors import StateMismatch
 from holdfast.snapshot import dtypes, nodes, paths
-from holdfast.snapshot.arrays import Kind
-from holdfast.snapshot.materialise import PLAIN, Start, adopt
+from holdfast.snapshot.arrays import ArrayKind
+from holdfast.snapshot.materialise import PLAIN, StartArray, adopt
 from holdfast.snapshot.structure import (
     Array,
     Container,
@@ -34,7 +34,7 @@ NOTHING = "nothing there"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedArray:
     """An array leaf of `like`: what must be stored under its path."""
 
     dtype: dtypes.Spec | None
@@ -51,21 +51,21 @@ def array_words(dtype: Any, shape: tuple[int, ...]) -> str:
     return f"{dtype}{list(shape)}"
 
 
-def wanted(leaf: Any) -> Wanted | None:
+def wanted(leaf: Any) -> WantedArray | None:
     """What an array-like leaf asks for; None for a plain Python value."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(leaf, torch.Tensor):
-        return Wanted(str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape))
+        return WantedArray(str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape))
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
         if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return Wanted(None, tuple(leaf.shape), leaf.dtype)
-        return Wanted(dtypes.spec_of(np.dtype(leaf.dtype)), tuple(leaf.shape))
+            return WantedArray(None, tuple(leaf.shape), leaf.dtype)
+        return WantedArray(dtypes.spec_of(np.dtype(leaf.dtype)), tuple(leaf.shape))
     if isinstance(leaf, np.ndarray | np.generic):
-        return Wanted(dtypes.spec_of(leaf.dtype), leaf.shape)
-    if isinstance(leaf, Start):
+        return WantedArray(dtypes.spec_of(leaf.dtype), leaf.shape)
+    if isinstance(leaf, StartArray):
         value = leaf.value
-        return Wanted(dtypes.spec_of(value.dtype), value.shape, None, _in_jax(value.dtype))
+        return WantedArray(dtypes.spec_of(value.dtype), value.shape, None, _in_jax(value.dtype))
     return None
 
 
@@ -82,7 +82,7 @@ def check(said: Structure, like: Any, path: str = "") -> None:
     """Compare; raises `StateMismatch` at the first difference in `like`'s order."""
     opened = open_structure(said, path)
     if like is PLAIN:
-        if any(array.shape or array.kind is Kind.KEY for array in _real_arrays(said, path)):
+        if any(array.shape or array.kind is ArrayKind.KEY for array in _real_arrays(said, path)):
             raise StateMismatch(path, "plain values", words(opened))
         return
     want = wanted(like)
@@ -117,7 +117,7 @@ def starting_values(tree: Any) -> Any:
     if is_plain(tree):
         return PLAIN
     if isinstance(tree, np.ndarray | np.generic):
-        return Start(tree)
+        return StartArray(tree)
     if type(tree) is dict:
         return {key: starting_values(value) for key, value in tree.items()} or PLAIN
     if type(tree) in (list, tuple):
@@ -130,7 +130,7 @@ def starting_values(tree: Any) -> Any:
 def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
     """The arrays of a structure; long text and bytes are stored like arrays, and are none."""
     found = arrays(said, path)
-    return (array for array in found if array.kind not in (Kind.BYTES, Kind.TEXT))
+    return (array for array in found if array.kind not in (ArrayKind.BYTES, ArrayKind.TEXT))
 
 
 def is_plain(value: Any) -> bool:
@@ -144,7 +144,7 @@ def _same_shape(node: nodes.Node, opened: Container) -> bool:
 
 
 def _check_leaf(
-    opened: Array | Container | Value, like: Any, want: Wanted | None, path: str
+    opened: Array | Container | Value, like: Any, want: WantedArray | None, path: str
 ) -> None:
     if isinstance(opened, Array):
         fits = _array_fits(opened, want) if want is not None else _becomes_python(opened, like)
@@ -159,13 +159,13 @@ def _check_leaf(
         raise StateMismatch(path, like_words(like, path), words(opened))
 
 
-def _array_fits(array: Array, want: Wanted) -> bool:
+def _array_fits(array: Array, want: WantedArray) -> bool:
     if want.key_dtype is None:
         kept = array.dtype == want.dtype
-        taken = array.kind is Kind.JAX and array.dtype == want.jax_dtype
+        taken = array.kind is ArrayKind.JAX and array.dtype == want.jax_dtype
         same = (kept or taken) and array.shape == want.shape
-        return same and array.kind not in (Kind.KEY, Kind.BYTES, Kind.TEXT)
-    if array.kind is not Kind.KEY:
+        return same and array.kind not in (ArrayKind.KEY, ArrayKind.BYTES, ArrayKind.TEXT)
+    if array.kind is not ArrayKind.KEY:
         return False
     jax = sys.modules["jax"]
     data = jax.ShapeDtypeStruct(array.shape, np.uint32)
@@ -177,9 +177,9 @@ def _array_fits(array: Array, want: Wanted) -> bool:
 
 
 def _becomes_python(array: Array, like: Any) -> bool:
-    if array.kind in (Kind.BYTES, Kind.TEXT):
-        return type(like) is (bytes if array.kind is Kind.BYTES else str)
-    if array.shape or array.kind is Kind.KEY:
+    if array.kind in (ArrayKind.BYTES, ArrayKind.TEXT):
+        return type(like) is (bytes if array.kind is ArrayKind.BYTES else str)
+    if array.shape or array.kind is ArrayKind.KEY:
         return False
     letters = {bool: "b", int: "iu", float: "f", complex: "c"}.get(type(like), "")
     return _number_kind(array.dtype) in tuple(letters)
@@ -194,7 +194,7 @@ def _number_kind(spec: dtypes.Spec) -> str:
     return "f" if name.startswith(("float", "bfloat")) else ""
 
 
-def number_as(value: Any, want: Wanted) -> np.generic | None:
+def number_as(value: Any, want: WantedArray) -> np.generic | None:
     """A Python number as a 0-d array's element; None when it is not exactly that."""
     if want.shape or want.dtype is None or type(value) not in (bool, int, float, complex):
         return None
@@ -212,7 +212,7 @@ def number_as(value: Any, want: Wanted) -> np.generic | None:
 def words(opened: Array | Container | Value) -> str:
     """What is stored, for an error."""
     if isinstance(opened, Array):
-        if opened.kind in (Kind.BYTES, Kind.TEXT):
+        if opened.kind in (ArrayKind.BYTES, ArrayKind.TEXT):
             return f"a {opened.kind.value}"
         dtype = f"key data of {opened.impl}, {opened.dtype}" if opened.impl else opened.dtype
         return array_words(dtype, opened.shape)
@@ -286,7 +286,7 @@ def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
 
 
 def _value(opened: Value, like: Any) -> Any:
-    like = like.value if isinstance(like, Start) else like
+    like = like.value if isinstance(like, StartArray) else like
     want = wanted(like)
     if want is None:
         return opened.value
@@ -295,5 +295,5 @@ def _value(opened: Value, like: Any) -> Any:
         raise ValueError(f"{opened.path}: {opened.value!r} is not {want}")
     raw = np.frombuffer(element.tobytes(), np.uint8).copy()
     weak = bool(getattr(like, "weak_type", False))
-    stored = Array(opened.path, Kind.NUMPY, want.dtype, (), None, weak)
+    stored = Array(opened.path, ArrayKind.NUMPY, want.dtype, (), None, weak)
     return adopt(stored, like, lambda: raw, None)

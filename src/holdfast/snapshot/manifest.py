@@ -45,7 +45,7 @@ class Placement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArray:
     """One array of the set: its pieces by (rank, tensor), in rank order.
 
     Per-rank arrays may differ in dtype and shape; here stand those of the first.
@@ -74,7 +74,7 @@ class Manifest:
     extras: Mapping[str, Any]
     shards: tuple[Shard, ...]
     structures: Mapping[str, Placement]
-    arrays: Mapping[str, Stored]
+    arrays: Mapping[str, StoredArray]
 
     @property
     def world_size(self) -> int:
@@ -135,7 +135,7 @@ class Manifest:
         )
 
 
-def _stored_json(stored: Stored) -> dict[str, Any]:
+def _stored_json(stored: StoredArray) -> dict[str, Any]:
     return {
         "dtype": stored.dtype,
         "shape": list(stored.shape),
@@ -144,7 +144,7 @@ def _stored_json(stored: Stored) -> dict[str, Any]:
     }
 
 
-def _piece_json(stored: Stored, rank: int, tensor: Tensor) -> dict[str, Any]:
+def _piece_json(stored: StoredArray, rank: int, tensor: Tensor) -> dict[str, Any]:
     said: dict[str, Any] = {"rank": rank, "begin": tensor.begin, "end": tensor.end}
     if tensor.index is not None:
         said["index"] = index_json(tensor.index)
@@ -153,7 +153,7 @@ def _piece_json(stored: Stored, rank: int, tensor: Tensor) -> dict[str, Any]:
     return said | {"xxh3": list(tensor.xxh3)}
 
 
-def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> Stored:
+def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> StoredArray:
     if not isinstance(said, dict):
         raise ValueError(f"{path} is {said!r:.50}")
     shape = numbers(said, "shape")
@@ -178,7 +178,7 @@ def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> Stored:
         pieces.append((rank, tensor))
     if placement is not Placement.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
         raise ValueError(f"{path}: its ranks are out of order")
-    return Stored(said.get("dtype"), shape, placement, tuple(pieces))
+    return StoredArray(said.get("dtype"), shape, placement, tuple(pieces))
 
 
 def _ranks(pieces: Sequence[tuple[int, Tensor]]) -> list[int]:
@@ -232,7 +232,7 @@ def is_shared(path: str, shared: Sequence[str]) -> bool:
 
 def _stored(
     path: str, pieces: list[tuple[int, Tensor]], world_size: int, shared: Sequence[str]
-) -> Stored:
+) -> StoredArray:
     tensors = [tensor for _, tensor in pieces]
     kinds = {(str(tensor.dtype), tensor.global_shape) for tensor in tensors}
     one = tensors[0]
@@ -241,12 +241,12 @@ def _stored(
             raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
         if not tiles(one.global_shape, [tensor.index or () for tensor in tensors]):
             raise ValueError(f"the ranks' slices of {path} do not make the whole array")
-        return Stored(one.dtype, one.global_shape, Placement.SHARDED, tuple(pieces))
+        return StoredArray(one.dtype, one.global_shape, Placement.SHARDED, tuple(pieces))
     same = len(kinds) == 1 and len({tensor.xxh3 for tensor in tensors}) == 1
     everywhere = [rank for rank, _ in pieces] == list(range(world_size))
     replicated = same and everywhere and is_shared(path, shared)
     placement = Placement.REPLICATED if replicated else Placement.PER_RANK
-    return Stored(one.dtype, one.global_shape, placement, tuple(pieces))
+    return StoredArray(one.dtype, one.global_shape, placement, tuple(pieces))
 
 
 def tiles(shape: tuple[int, ...], indexes: Sequence[Index]) -> bool:

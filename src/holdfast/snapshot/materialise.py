@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.snapshot import dtypes
-from holdfast.snapshot.arrays import Bytes, Kind, bounds
+from holdfast.snapshot.arrays import ArrayKind, Bytes, bounds
 from holdfast.snapshot.receipt import Index
 from holdfast.snapshot.structure import Array
 
@@ -38,7 +38,7 @@ For what a script starts with (`{"history": [], "best": None}`) and fills as it 
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartArray:
     """A leaf of `like`: an array of numpy's that a script starts with.
 
     It takes an array of its dtype as it is stored, and one that JAX has made of it.
@@ -49,16 +49,16 @@ class Start:
 
 def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
     """The array without a `like`; ValueError when this environment cannot hold its dtype."""
-    if array.kind is Kind.BYTES:
+    if array.kind is ArrayKind.BYTES:
         return raw.tobytes()
-    if array.kind is Kind.TEXT:
+    if array.kind is ArrayKind.TEXT:
         return raw.tobytes().decode("utf-8", "surrogatepass")
-    if kinds == "saved" and array.kind is Kind.TORCH:
+    if kinds == "saved" and array.kind is ArrayKind.TORCH:
         return to_torch(array, raw)
     typed = to_numpy(array, raw)
-    if array.kind is Kind.SCALAR:
+    if array.kind is ArrayKind.SCALAR:
         return typed[()]
-    if kinds == "saved" and array.kind in (Kind.JAX, Kind.KEY):
+    if kinds == "saved" and array.kind in (ArrayKind.JAX, ArrayKind.KEY):
         return to_jax(array, typed, None)
     return typed
 
@@ -84,7 +84,7 @@ def to_jax(array: Array, typed: npt.NDArray[Any], sharding: Any) -> Any:
     """A jax array on its default device, or committed to a sharding; a typed key if it was one."""
     import jax
 
-    if array.kind is Kind.KEY:
+    if array.kind is ArrayKind.KEY:
         data = jax.device_put(typed)
         key = jax.random.wrap_key_data(data, impl=array.impl)
         return key if sharding is None else jax.device_put(key, sharding)
@@ -107,7 +107,7 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
 
     `part`: where slices are read, if there is a cheaper way than to have the whole.
     """
-    if target is PLAIN or isinstance(target, Start):
+    if target is PLAIN or isinstance(target, StartArray):
         return native(array, whole(), "saved")
     if isinstance(target, np.generic):
         return to_numpy(array, whole())[()]
@@ -132,7 +132,7 @@ def is_cut(target: Any) -> bool:
 
 
 def _python(array: Array, raw: Bytes, target: Any) -> Any:
-    if array.kind in (Kind.BYTES, Kind.TEXT):
+    if array.kind in (ArrayKind.BYTES, ArrayKind.TEXT):
         return native(array, raw)
     return type(target)(to_numpy(array, raw)[()])
 
@@ -168,7 +168,7 @@ def _across_processes(
         cut = (*index, *(slice(None) for _ in array.shape[len(index) :]))
         piece = part(bounds(cut, array.shape)) if part else to_numpy(array, whole())[cut]
         shard = jax.device_put(piece, device)
-        if array.kind is Kind.KEY:
+        if array.kind is ArrayKind.KEY:
             shard = jax.random.wrap_key_data(shard, impl=array.impl)
         shards.append(shard)
     value = jax.make_array_from_single_device_arrays(

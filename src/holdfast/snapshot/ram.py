@@ -39,7 +39,7 @@ FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may n
 _NAMES = (shard_name, receipt_name)
 
 
-class Buffers:
+class BufferFiles:
     """One rank's files in the run's memory folder. Inert in a forked child."""
 
     def __init__(

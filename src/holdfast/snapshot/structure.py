@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.snapshot import dtypes, paths
-from holdfast.snapshot.arrays import Kind
+from holdfast.snapshot.arrays import ArrayKind
 
 Structure = Any
 """JSON, as `tree` describes it."""
@@ -51,7 +51,7 @@ class Array:
     """An array that the structure says is in the file."""
 
     path: str
-    kind: Kind
+    kind: ArrayKind
     dtype: dtypes.Spec
     shape: tuple[int, ...]
     impl: str | None
@@ -155,7 +155,7 @@ def _array(said: dict[str, Any], path: str) -> Array:
     if not isinstance(dtype, str | list):
         raise ValueError(f"the dtype of an array is {dtype!r:.200}")
     weak = said.get("weak", False) is True
-    return Array(path, Kind(_field(said, "kind", str)), dtype, tuple(shape), impl, weak)
+    return Array(path, ArrayKind(_field(said, "kind", str)), dtype, tuple(shape), impl, weak)
 
 
 def _scalar(tag: Any, said: dict[str, Any]) -> Any:

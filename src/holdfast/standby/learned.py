@@ -67,7 +67,7 @@ def _chosen(modules: Iterable[tuple[str, str | None]], libraries: Libraries) -> 
             yield name
 
 
-class Never:
+class NeverList:
     """The never-list: {name: [skip or shun, why]}."""
 
     def __init__(self, imports: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .freshness import Freshness
-    from .learned import Libraries, Never
+    from .learned import Libraries, NeverList
 
 BURST_S = 0.005
 
@@ -28,7 +28,7 @@ class Shunned(BaseException):
     """
 
 
-class Refused(Exception):  # noqa: N818 - it says what happened
+class ModuleRefused(Exception):  # noqa: N818 - it says what happened
     """The standby must begin again, with one more name on the never-list."""
 
     def __init__(self, name: str, kind: str, why: str) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):  # noqa: N818 - it says what happened
         self.why = why
 
 
-class Gate:
+class ImportGate:
     """First in sys.meta_path: keeps shunned modules out, and the pace down; has files looked at.
 
     Half of the time is left to the training, unless the process is idle anyhow. Once somebody
@@ -46,7 +46,7 @@ class Gate:
     """
 
     def __init__(
-        self, never: Never, freshness: Freshness, wake_fd: int, *, is_lowered: bool
+        self, never: NeverList, freshness: Freshness, wake_fd: int, *, is_lowered: bool
     ) -> None:
         self._never = never
         self._freshness = freshness
@@ -89,7 +89,7 @@ class Missing:
 
 def import_all(
     names: Iterable[str],
-    never: Never,
+    never: NeverList,
     libraries: Libraries,
     freshness: Freshness,
     wake_fd: int,
@@ -98,9 +98,9 @@ def import_all(
 ) -> None:
     """Import these until all are there, or we are woken.
 
-    Raises Refused when one of them did what it must not.
+    Raises ModuleRefused when one of them did what it must not.
     """
-    gate, missing = Gate(never, freshness, wake_fd, is_lowered=is_lowered), Missing()
+    gate, missing = ImportGate(never, freshness, wake_fd, is_lowered=is_lowered), Missing()
     sys.meta_path.insert(0, gate)
     sys.meta_path.append(missing)
     try:
@@ -131,18 +131,22 @@ def _import(name: str, libraries: Libraries) -> None:
     try:
         importlib.import_module(name)
     except Shunned as error:
-        raise Refused(name, SHUN, f"imports {error}, which must not be imported ahead") from None
+        raise ModuleRefused(
+            name, SHUN, f"imports {error}, which must not be imported ahead"
+        ) from None
     except (Exception, SystemExit) as error:
         # Half of it may be left in sys.modules, where a cold start would find nothing.
-        raise Refused(name, SKIP, f"cannot be imported: {type(error).__name__}: {error}") from None
+        raise ModuleRefused(
+            name, SKIP, f"cannot be imported: {type(error).__name__}: {error}"
+        ) from None
     new = [sys.modules[name] for name in sys.modules.keys() - before]
     files = [file for file in map(_file, new) if file]
     strange = [file for file in files if not libraries.hold(file)]
     if strange:
-        raise Refused(name, SHUN, f"imports {strange[0]}, which is no library's")
+        raise ModuleRefused(name, SHUN, f"imports {strange[0]}, which is no library's")
     taken = devices.taken(look_at_maps=any(file.endswith(".so") for file in files))
     if taken:
-        raise Refused(name, SHUN, taken)
+        raise ModuleRefused(name, SHUN, taken)
 
 
 def _file(module: ModuleType | None) -> str | None:

@@ -36,7 +36,7 @@ def may_differ(name: str) -> bool:
     return name in MAY_DIFFER or name.startswith(PREFIX)
 
 
-class Surroundings:
+class VariableReads:
     """`reads`: the attempt's variables that some import has asked for."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Surroundings:
         self._folder = os.getcwd()
         self.reads: set[str] = set()
 
-    def __enter__(self) -> Surroundings:
+    def __enter__(self) -> VariableReads:
         """While modules are imported: see what they ask for."""
         kind: Any = type(os.environ)
         self._getitem = kind.__getitem__

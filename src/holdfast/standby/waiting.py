@@ -13,8 +13,8 @@ from .channel import Task, Wake, become_cold, wait_cold
 from .command import PythonCommand, read
 from .freshness import Freshness
 from .output import HeldOutput
-from .preload import Refused, import_all
-from .surroundings import Surroundings
+from .preload import ModuleRefused, import_all
+from .surroundings import VariableReads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,19 +71,19 @@ def wait(task: Task, ours: AbstractSet[str], again: Callable[[], NoReturn]) -> N
         raise ValueError(command)  # it was one a moment ago
     name = _rename(NAME)
     output = HeldOutput()
-    surroundings = Surroundings()
+    surroundings = VariableReads()
     libraries = learned.Libraries()
     try:
         names = learned.read(task.imports, libraries)
     except (OSError, ValueError, TypeError, KeyError) as error:
         output.restore(say=False)
         wait_cold(task, f"what was learned cannot be read: {error}")
-    never = learned.Never(task.imports)
+    never = learned.NeverList(task.imports)
     freshness = Freshness(libraries)
     try:
         with surroundings, _MainFile(command):
             import_all(names, never, libraries, freshness, task.wake_fd, is_lowered=task.is_lowered)
-    except Refused as refused:
+    except ModuleRefused as refused:
         output.restore(say=False)
         if len(never.entries) >= REFUSALS_MAX:
             wait_cold(task, f"too much cannot be imported ahead; the last: {refused}")
@@ -120,7 +120,7 @@ def _difference(
     task: Task,
     wake: Wake,
     command: PythonCommand,
-    surroundings: Surroundings,
+    surroundings: VariableReads,
     freshness: Freshness,
 ) -> str:
     if wake.argv != task.argv:

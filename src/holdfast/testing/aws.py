@@ -10,7 +10,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from holdfast.testing.emulator import Emulator, Reply, Request
+from holdfast.testing.emulator import Emulator, HttpRequest, Reply
 
 ROOT = "/latest/meta-data/"
 MOST_LIFE_S = 21600
@@ -68,7 +68,7 @@ class AwsEmulator(Emulator):
         else:
             self.values.pop(item, None)
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HttpRequest) -> Reply:
         """A token, or an item's text for who has one."""
         if request.path == "/latest/api/token":
             return self._token(request)
@@ -80,7 +80,7 @@ class AwsEmulator(Emulator):
             return Reply("Not Found", 404)
         return Reply(self.values[item], 200, {"Content-Type": "text/plain"})
 
-    def _token(self, request: Request) -> Reply:
+    def _token(self, request: HttpRequest) -> Reply:
         life = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
         if request.method != "PUT" or "x-forwarded-for" in request.headers:
             return Reply("Forbidden", 403)

@@ -10,7 +10,7 @@ import json
 from email.utils import formatdate
 from typing import Any, ClassVar
 
-from holdfast.testing.emulator import Emulator, Reply, Request
+from holdfast.testing.emulator import Emulator, HttpRequest, Reply
 
 
 class AzureEmulator(Emulator):
@@ -56,7 +56,7 @@ class AzureEmulator(Emulator):
         del self.events[event_id]
         self.incarnation += 1
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HttpRequest) -> Reply:
         """The machine's name, or the document; POST approves events."""
         if request.headers.get("metadata") != "true" or "x-forwarded-for" in request.headers:
             return Reply('{"error": "Bad request. Required metadata header not specified"}', 400)
@@ -71,7 +71,7 @@ class AzureEmulator(Emulator):
         told = {"DocumentIncarnation": self.incarnation, "Events": list(self.events.values())}
         return Reply(json.dumps(told), 200, {"Content-Type": "application/json"})
 
-    def _approve(self, request: Request) -> Reply:
+    def _approve(self, request: HttpRequest) -> Reply:
         try:
             asked = [one["EventId"] for one in json.loads(request.body)["StartRequests"]]
         except (ValueError, KeyError, TypeError):

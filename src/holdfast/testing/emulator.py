@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What was asked. Header names are in lower case."""
 
     method: str
@@ -70,7 +70,7 @@ class Emulator(Told):
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.delay_s = 0.0
         self._faults: deque[tuple[Fault, str]] = deque()
         self._refused: dict[str, str] = {}  # part of a path: the status
@@ -100,11 +100,11 @@ class Emulator(Told):
 
     # --- what a subclass gives, and uses ----------------------------------------------------
 
-    def answer(self, request: Request) -> Reply | Later:
+    def answer(self, request: HttpRequest) -> Reply | Later:
         """What the service says to that; it does not wait itself."""
         raise NotImplementedError
 
-    def next_fault(self, request: Request) -> tuple[Fault | None, str]:
+    def next_fault(self, request: HttpRequest) -> tuple[Fault | None, str]:
         """How the answer to that fails, and what that is told; None: it does not."""
         with self.changed:
             for part, status in self._refused.items():
@@ -140,7 +140,7 @@ class Emulator(Told):
 
     # --- the server -------------------------------------------------------------------------
 
-    def serve(self, handler: _Handler, request: Request) -> None:
+    def serve(self, handler: _Handler, request: HttpRequest) -> None:
         """Answer one request, or fail it as told."""
         self.requests.append(request)
         fault, what = self.next_fault(request)
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("Content-Length") or 0)
         self.emulator.serve(
             self,
-            Request(
+            HttpRequest(
                 self.command,
                 unquote(parts.path),
                 dict(parse_qsl(parts.query, keep_blank_values=True)),

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import ClassVar
 
-from holdfast.testing.emulator import Emulator, Later, Pause, Reply, Request
+from holdfast.testing.emulator import Emulator, HttpRequest, Later, Pause, Reply
 
 ROOT = "/computeMetadata/v1/instance/"
 DEFAULT_HANG_S = 300.0
@@ -63,7 +63,7 @@ class GceEmulator(Emulator):
         """What `shutdown-details/stop-state` says."""
         self.values["shutdown-details/stop-state"] = value
 
-    def answer(self, request: Request) -> Reply | Later:
+    def answer(self, request: HttpRequest) -> Reply | Later:
         """A key's value; with `wait_for_change` when it is another than the one known."""
         if request.headers.get("metadata-flavor") != "Google":
             return Reply("Missing Metadata-Flavor:Google header.", 403)

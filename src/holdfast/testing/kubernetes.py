@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NamedTuple
 
-from holdfast.testing.emulator import Emulator, Pause, Reply, Request
+from holdfast.testing.emulator import Emulator, HttpRequest, Pause, Reply
 
 NAMESPACE, POD, NODE = "ml", "trainer-0", "node-a"
 PODS, NODES = f"/api/v1/namespaces/{NAMESPACE}/pods", "/api/v1/nodes"
@@ -122,7 +122,7 @@ class KubernetesEmulator(Emulator):
         fields["metadata"]["resourceVersion"] = str(self.version)
         self.events.append(Event(self.version, folder, kind, json.dumps(fields)))
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HttpRequest) -> Reply:
         """The list of the objects of a name, or a watch for them."""
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
@@ -137,7 +137,7 @@ class KubernetesEmulator(Emulator):
             told = {"metadata": {"resourceVersion": str(self.version)}}
             return Reply(json.dumps({**told, "items": [found] if found else []}))
 
-    def _watch(self, request: Request) -> Iterator[bytes | Pause]:
+    def _watch(self, request: HttpRequest) -> Iterator[bytes | Pause]:
         seen, ended = int(request.query["resourceVersion"]), self.ended
         name = _name(request)
         if seen < self.oldest:
@@ -164,7 +164,7 @@ class KubernetesEmulator(Emulator):
             return [one for one in self.events if one.version > seen]
 
 
-def _name(request: Request) -> str:
+def _name(request: HttpRequest) -> str:
     return request.query.get("fieldSelector", "").removeprefix("metadata.name=")
 
 

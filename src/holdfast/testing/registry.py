@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from holdfast.testing.told import Told
 
 
-class Row(NamedTuple):
+class EmulatorRow(NamedTuple):
     """One emulator: its module and class, and its verbs (`Emulator.do`) for each kind of event.
 
     `dated`: for maintenance with a date, `{at}` (date and time with its zone) or `{in}` (seconds
@@ -49,29 +49,29 @@ class Row(NamedTuple):
 
 
 # By the name of the source of notices that asks it.
-EMULATORS: dict[str, Row] = {
-    "aws": Row(
+EMULATORS: dict[str, EmulatorRow] = {
+    "aws": EmulatorRow(
         "aws",
         "AwsEmulator",
         maintenance="scheduled system-reboot 600",
         preemption="spot terminate 120",
         dated="scheduled system-reboot {in}",
     ),
-    "azure": Row(
+    "azure": EmulatorRow(
         "azure",
         "AzureEmulator",
         maintenance="event Reboot 900",
         preemption="event Preempt 30",
         dated="event Reboot {in}",
     ),
-    "gce": Row(
+    "gce": EmulatorRow(
         "gce",
         "GceEmulator",
         maintenance="maintenance-event",
         preemption="preempted",
         dated="upcoming {at}",
     ),
-    "kubernetes": Row(
+    "kubernetes": EmulatorRow(
         "kubernetes",
         "KubernetesEmulator",
         maintenance="taint cloud.google.com/impending-node-termination",
@@ -80,7 +80,7 @@ EMULATORS: dict[str, Row] = {
         variables={"POD_NAMESPACE": "ml", "POD_NAME": "trainer-0"},
     ),
     # A reservation is asked for every fifth time, so the controller is asked five times a second.
-    "slurm": Row(
+    "slurm": EmulatorRow(
         "slurm",
         "SlurmEmulator",
         maintenance="reserve maintenance 60 9999999",
@@ -91,7 +91,7 @@ EMULATORS: dict[str, Row] = {
         option="{it.path}@0.2",
         in_folder=True,
     ),
-    "tpu": Row(
+    "tpu": EmulatorRow(
         "tpu",
         "TpuEmulator",
         maintenance="window lm {at}",

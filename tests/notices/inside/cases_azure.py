@@ -15,7 +15,7 @@ from listening import clocks
 sys.path.pop(0)
 
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
-from holdfast.notices.protocol import Surroundings
+from holdfast.notices.protocol import SourceSurroundings
 from holdfast.notices.registry import wanted
 from holdfast.notices.settle import settle
 from holdfast.testing.azure import AzureEmulator
@@ -29,7 +29,7 @@ NOTICE = Notice("azure", NoticeAction.REBOOT, 0, event_id="E1")
 def settled(emulator, *notices: Notice, limit_s: float = 20) -> list[tuple[str, str]]:
     """What is said when these may happen."""
     said: list[tuple[str, str]] = []
-    around = Surroundings()
+    around = SourceSurroundings()
     settle(
         wanted(f"file:/nowhere,azure:{emulator.url}", around),
         around,

@@ -13,7 +13,7 @@ from holdfast.core.hosts.backoff import Backoff
 from holdfast.core.notices.board import Notice
 from holdfast.journal.clocks import now_ns, read_clock_pair
 from holdfast.notices import listener
-from holdfast.notices.protocol import Clocks, Surroundings
+from holdfast.notices.protocol import Clocks, SourceSurroundings
 from holdfast.notices.registry import wanted
 
 HASTE = Backoff(shortest_ns=1_000_000, cap_ns=20_000_000)
@@ -46,7 +46,7 @@ class Listening:
         self.notices: list[Notice] = []
         self.said: list[tuple[str, str]] = []
         self._changed = threading.Condition()
-        around = Surroundings(environment or {}, root)
+        around = SourceSurroundings(environment or {}, root)
         self.listener = listener.Listener(
             wanted(text, around),
             around,

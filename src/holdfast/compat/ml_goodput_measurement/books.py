@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.compat.ml_goodput_measurement import kinds
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
-from holdfast.compat.ml_goodput_measurement.events import Slices
+from holdfast.compat.ml_goodput_measurement.events import SliceCounts
 from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
 from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
@@ -37,7 +37,7 @@ NOBODY_LEFT = "nobody_left"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobAnswer:
     """Where a job's time went, in seconds; `steps` are numbered as the job does.
 
     `by_kind` is by the ledger's kinds. `excluded_s` is what was left out.
@@ -79,7 +79,7 @@ class Books:
         self.ahead = 1  # the ledger's number of a step, less the job's: the ledger begins with 1
         self.newest: AttemptFact | None = None
         self.seen_ns: int | None = None  # the last sign of life, where there are any
-        self.slices: list[Slices] = []
+        self.slices: list[SliceCounts] = []
         self._told: tuple[RunFact, AttemptFact | None] | None = None
 
     # --- Asking ------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Books:
         now_ns: int,
         start_ns: int | None = None,
         without: Sequence[tuple[int, int]] = (),
-    ) -> Answer:
+    ) -> JobAnswer:
         """Where the time until `now_ns` went, from `start_ns` or the beginning on.
 
         `without` are stretches to leave out, disjoint and in order. What nobody accounts for is
@@ -110,7 +110,7 @@ class Books:
         excluded = self._taken_out(time, begins_ns, end_ns, without)
         self._take_opening(time, begins_ns, end_ns)
         to_seconds = chips * NS_PER_S
-        return Answer(
+        return JobAnswer(
             by_kind={kind: amount / to_seconds for kind, amount in time.items()},
             elapsed_s=(account.elapsed - excluded) / to_seconds,
             disruptions=len(account.disruptions),

@@ -23,8 +23,8 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.compat.ml_goodput_measurement.books import Answer, Books
-    from holdfast.compat.ml_goodput_measurement.story import Story
+    from holdfast.compat.ml_goodput_measurement.books import Books, JobAnswer
+    from holdfast.compat.ml_goodput_measurement.story import JobStory
 
 UnproductiveTimeDict = dict[BadputType, BadputValue]
 """Seconds, or percent of the elapsed time, by badput type."""
@@ -65,7 +65,7 @@ class GoodputCalculator:
         self._is_local = hasattr(cloud_logger, "books")  # it keeps them itself
         self._goodput_cache = GoodputCache(job_name, cache_dir, gcs_path)
         self._goodput_cache_lock = threading.RLock()
-        self._story: Story | None = None
+        self._story: JobStory | None = None
         self._number_of_interruptions = 0
 
     # --- The public questions ----------------------------------------------------------------
@@ -210,11 +210,11 @@ class GoodputCalculator:
         books: Books = self._cloud_logger.books()
         return books
 
-    def _read_story(self) -> Story:
+    def _read_story(self) -> JobStory:
         if self._story is None:
-            from holdfast.compat.ml_goodput_measurement.story import Story
+            from holdfast.compat.ml_goodput_measurement.story import JobStory
 
-            self._story = Story(self.job_name)
+            self._story = JobStory(self.job_name)
         return self._story
 
     def _fetch_new_entries(self, query_time: datetime.datetime) -> Sequence[Mapping[str, Any]]:
@@ -241,7 +241,7 @@ class GoodputCalculator:
                 logger.warning("goodput of job %s: %s", self.job_name, words)
             return list(new)
 
-    def _ask(self, without: Sequence[tuple[int, int]] = ()) -> Answer:
+    def _ask(self, without: Sequence[tuple[int, int]] = ()) -> JobAnswer:
         books = self._books()
         answer = books.ask(clock.unix_ns(), without=without)
         self._number_of_interruptions = answer.disruptions
@@ -259,7 +259,7 @@ class GoodputCalculator:
         )
         return answer
 
-    def _breakdown(self, answer: Answer, wanted: bool) -> UnproductiveTimeDict:
+    def _breakdown(self, answer: JobAnswer, wanted: bool) -> UnproductiveTimeDict:
         if not wanted:
             return {}
         whole = answer.elapsed_s

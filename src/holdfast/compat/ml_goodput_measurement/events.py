@@ -25,7 +25,7 @@ _EVENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class SliceCounts:
     """How many slices trained, were there, and there are, from a moment on (unix seconds)."""
 
     at_s: float
@@ -53,10 +53,10 @@ def event_of(entry: Entry) -> tuple[str, int, bool] | None:
     return None
 
 
-def slices_of(entry: Entry) -> Slices:
+def slices_of(entry: Entry) -> SliceCounts:
     """What an entry on slices says."""
     total = max(1, int(entry.get(keys.SLICES_TOTAL, 1)))
-    return Slices(
+    return SliceCounts(
         float(entry[keys.SLICES_AT]),
         int(entry.get(keys.SLICES_ACTIVE, 0)),
         int(entry.get(keys.SLICES_AVAILABLE, 0)),

@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock, keys, kinds
-from holdfast.compat.ml_goodput_measurement.books import Answer
+from holdfast.compat.ml_goodput_measurement.books import JobAnswer
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import event_of
 from holdfast.compat.ml_goodput_measurement.exported import Exported, corrected, read_export
 from holdfast.compat.ml_goodput_measurement.old_number import OldNumber, old_number
 from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
-from holdfast.compat.ml_goodput_measurement.story import Story
+from holdfast.compat.ml_goodput_measurement.story import JobStory
 from holdfast.errors import HoldfastError
 
 MIN_S = 0.5  # a reason that is worth less is not named
@@ -37,7 +37,7 @@ class Reaccounted:
     """A job's account as it is and as it was."""
 
     job: str
-    now: Answer
+    now: JobAnswer
     old: OldNumber
     reasons: tuple[Reason, ...]
     damaged: int
@@ -77,7 +77,7 @@ def reaccount(
     exported = read_export(path, job)
     now_s = clock.unix_ns() / NS_PER_S if now_s is None else now_s
     entries, moved = corrected(exported)
-    story = Story(exported.job)
+    story = JobStory(exported.job)
     story.feed(entries)
     answer = story.ask(clock.ns_of(now_s))
     old = old_number(exported.entries, now_s)
@@ -87,8 +87,8 @@ def reaccount(
 
 def _reasons(
     exported: Exported,
-    story: Story,
-    answer: Answer,
+    story: JobStory,
+    answer: JobAnswer,
     old: OldNumber,
     moved: Sequence[tuple[int, float]],
 ) -> Iterator[Reason]:

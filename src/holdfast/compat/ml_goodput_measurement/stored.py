@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.compat.ml_goodput_measurement import kinds
 from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
-from holdfast.compat.ml_goodput_measurement.events import Slices
+from holdfast.compat.ml_goodput_measurement.events import SliceCounts
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import DATA, STARTUP
@@ -43,7 +43,7 @@ class Stored(Books):
     def _begin(self) -> None:
         self.ledger, self._told, self.slices = Ledger(), None, []
         self.requested_ns = self.ended_ns = self.seen_ns = self.newest = None
-        self.lives: dict[int, Life] = {}
+        self.lives: dict[int, StoredLife] = {}
         self._spans: list[tuple[int, Sequence[str], Ints, Ints, Ints]] = []
         self._asides: dict[Path, int] = {}
         self._facts = RunFacts(self._folder.path, self, live_journals(self._folder))
@@ -127,8 +127,8 @@ class Stored(Books):
                 told.append(kinds.LATER_DATA)
             self.ledger.add_spans(attempt, told, kind, start_ns, end_ns)
 
-    def _life(self, attempt: int) -> Life:
-        return self.lives.setdefault(attempt, Life())
+    def _life(self, attempt: int) -> StoredLife:
+        return self.lives.setdefault(attempt, StoredLife())
 
     # --- Slices, which the ledger knows only as capacity ---------------------------------------
 
@@ -144,7 +144,7 @@ class Stored(Books):
             self.slices += [found for line in text[:whole].splitlines() if (found := _slices(line))]
 
 
-class Life:
+class StoredLife:
     """What a recorder has to know of an earlier attempt to say where its own resumed."""
 
     __slots__ = ("done", "fact", "first", "first_ns", "under_way")
@@ -173,12 +173,12 @@ class Life:
         return self.first is not None and self.first <= step <= self.done
 
 
-def _slices(line: bytes) -> Slices | None:
+def _slices(line: bytes) -> SliceCounts | None:
     if b'"available"' not in line:
         return None
     try:
         raw = json.loads(line)
-        return Slices(
+        return SliceCounts(
             raw["unix_ns"] / NS_PER_S, int(raw["chips"]), int(raw["available"]), int(raw["total"])
         )
     except (ValueError, KeyError, TypeError):

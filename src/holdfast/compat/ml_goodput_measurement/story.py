@@ -29,7 +29,7 @@ from holdfast.compat.ml_goodput_measurement.events import (
     RECENT,
     SKEW_NS,
     Entry,
-    Slices,
+    SliceCounts,
     checkpoint_of,
     event_of,
     last_step_end,
@@ -47,7 +47,7 @@ FEW = 8  # steps in a row that are taken one by one: arrays cost more
 
 
 @dataclass(slots=True)
-class Life:
+class LoggedLife:
     """One attempt so far. Steps are numbered as the ledger does, one more than the job does."""
 
     number: int
@@ -69,7 +69,7 @@ class Life:
     is_told: bool = False  # spans of it are in the ledger
 
 
-class Story(Books):
+class JobStory(Books):
     """The books of a job, fed with its log's entries in the log's order."""
 
     def __init__(self, name: str) -> None:
@@ -83,13 +83,13 @@ class Story(Books):
     def _begin_anew(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.lives: list[Life] = []
+        self.lives: list[LoggedLife] = []
         # Of the newest attempt, not told yet: (first, last, start, end) of steps, spans.
         self._rows: list[tuple[int, int, int, int]] = []
         self._spans: list[tuple[str, int, int]] = []
 
     @property
-    def life(self) -> Life | None:
+    def life(self) -> LoggedLife | None:
         """The newest attempt."""
         return self.lives[-1] if self.lives else None
 
@@ -141,14 +141,14 @@ class Story(Books):
         elif (checkpoint := checkpoint_of(entry)) is not None:
             self._take_checkpoint(*checkpoint)
 
-    def _begin(self, at_ns: int, *, is_started: bool = True) -> Life:
+    def _begin(self, at_ns: int, *, is_started: bool = True) -> LoggedLife:
         before = self.life
         if before is not None and not before.is_started and before.step is None and is_started:
             before.is_started = True  # its first events came before its start
             before.start_ns = min(before.start_ns, at_ns)
             self._tell(before)
             return before
-        life = Life(len(self.lives), at_ns, at_ns, is_started)
+        life = LoggedLife(len(self.lives), at_ns, at_ns, is_started)
         if before is not None:
             self._flush()
             self._close(before)
@@ -164,7 +164,7 @@ class Story(Books):
         self._tell(life)
         return life
 
-    def _close(self, life: Life) -> None:
+    def _close(self, life: LoggedLife) -> None:
         """Another attempt begins: this one is over, and had not done what there was to do."""
         end_ns = life.heard_ns if life.ended_ns is None else life.ended_ns
         cause = UNKNOWN if life.ended_ns is None else RESTARTED
@@ -189,7 +189,7 @@ class Story(Books):
         self._flush()
         self._tell(life)
 
-    def _tell(self, life: Life) -> None:
+    def _tell(self, life: LoggedLife) -> None:
         cause = DONE if life.ended_ns is not None else None
         self.newest = AttemptFact(life.number, life.start_ns, life.ended_ns, cause)
         self.ledger.add([self.newest])
@@ -197,20 +197,20 @@ class Story(Books):
         if life.number == 0:
             self.requested_ns = life.start_ns
 
-    def _tell_open(self, life: Life) -> None:
+    def _tell_open(self, life: LoggedLife) -> None:
         since_ns = life.start_ns if life.first is None else life.step_ns
         spans = [(kind, at_ns) for kind, at_ns in life.open.items() if at_ns >= since_ns]
         step = (life.step, life.step_ns) if life.step is not None else None
         self.ledger.set_open(life.number, spans, step)
 
-    def _here(self, at_ns: int) -> Life:
+    def _here(self, at_ns: int) -> LoggedLife:
         """The attempt that an entry of this time belongs to."""
         life = self.life
         if life is None or (life.ended_ns is not None and life.is_started):
             return self._begin(at_ns, is_started=False)
         return life
 
-    def _note_contradiction(self, life: Life, back_ns: int, words: str = "") -> None:
+    def _note_contradiction(self, life: LoggedLife, back_ns: int, words: str = "") -> None:
         if back_ns > SKEW_NS:
             words = words or (
                 f"a clock went back by {back_ns / NS_PER_S:.0f} s in attempt {life.number}: what "
@@ -218,7 +218,7 @@ class Story(Books):
             )
             self.contradictions.setdefault(life.number, words)
 
-    def _heard(self, life: Life, at_ns: int) -> int:
+    def _heard(self, life: LoggedLife, at_ns: int) -> int:
         """The moment on the run's clock."""
         at_ns = max(at_ns + life.offset_ns, life.start_ns)
         life.heard_ns = max(life.heard_ns, at_ns)
@@ -257,7 +257,7 @@ class Story(Books):
             life.done = step - 1
         life.step, life.step_ns = step, at_ns
 
-    def _resume(self, life: Life, step: int) -> None:
+    def _resume(self, life: LoggedLife, step: int) -> None:
         """An attempt's first step tells what the ones before had completed."""
         for before in reversed(self.lives[: life.number]):
             if before.first is None or before.ended_ns is None:
@@ -268,7 +268,7 @@ class Story(Books):
                 self._complete_last(before, life)
                 return
 
-    def _complete_last(self, life: Life, after: Life) -> None:
+    def _complete_last(self, life: LoggedLife, after: LoggedLife) -> None:
         """Its last step was completed after all: `after` went on right behind it."""
         if life.step is None or life.ended_ns is None:
             return
@@ -288,7 +288,7 @@ class Story(Books):
         self.ledger.add([AttemptFact(life.number, life.start_ns, life.ended_ns, UNKNOWN)])
         self._tell_open(life)
 
-    def _move(self, life: Life, by_ns: int) -> None:
+    def _move(self, life: LoggedLife, by_ns: int) -> None:
         """The newest attempt, which has no step yet, is later than it seemed."""
         life.offset_ns += by_ns
         life.start_ns += by_ns
@@ -298,14 +298,14 @@ class Story(Books):
         self._spans = [(kind, start + by_ns, end + by_ns) for kind, start, end in self._spans]
         self._tell(life)
 
-    def _add_rows(self, life: Life, first: Ints, last: Ints, start: Ints, end: Ints) -> None:
+    def _add_rows(self, life: LoggedLife, first: Ints, last: Ints, start: Ints, end: Ints) -> None:
         self.ledger.add_steps(life.number, first, last, start, end)
         each = (end - start) // (last - first + 1)
         life.counted += len(each)
         life.typical_ns = int(np.median(each[-RECENT:]))
         self._note_first_step(life, [TimedSteps(last, start, start + each)], is_over=False)
 
-    def _flush_rows(self, life: Life) -> None:
+    def _flush_rows(self, life: LoggedLife) -> None:
         rows, self._rows = self._rows, []
         if rows:
             self._add_rows(life, *np.array(rows, dtype=np.int64).T)
@@ -327,12 +327,14 @@ class Story(Books):
             self._note_first_step(life, [], is_over=True)
         self._tell_open(life)
 
-    def _note_first_step(self, life: Life, pieces: list[TimedSteps], *, is_over: bool) -> None:
+    def _note_first_step(
+        self, life: LoggedLife, pieces: list[TimedSteps], *, is_over: bool
+    ) -> None:
         told = life.opening.take(pieces, self._typical_before(life), is_over=is_over)
         if told is not None and told.startup is not None:
             self.ledger.add([SpanFact(life.number, kinds.FIRST_STEP, *told.startup)])
 
-    def _typical_before(self, life: Life) -> int:
+    def _typical_before(self, life: LoggedLife) -> int:
         """How long a step took in the attempts before, in ns; 0: nobody knows."""
         told = (x.opening.told for x in reversed(self.lives[: life.number]))
         return next((one.typical_ns for one in told if one is not None and one.typical_ns), 0)
@@ -366,7 +368,7 @@ class Story(Books):
             kind = kinds.LATER_DATA
         self._spans.append((kind, start_ns, at_ns))
 
-    def _is_in_reinit(self, life: Life, at_ns: int) -> bool:
+    def _is_in_reinit(self, life: LoggedLife, at_ns: int) -> bool:
         """Whether an elastic reinitialization, which has initializing in it, counts this."""
         since_ns = life.open.get(kinds.ELASTIC_REINIT)
         if since_ns is not None and since_ns <= at_ns:
@@ -383,7 +385,7 @@ class Story(Books):
         end_ns = self._heard(life, start_ns - life.offset_ns + length_ns)
         self._spans.append((kind, start_ns, end_ns))
 
-    def _take_slices(self, slices: Slices) -> None:
+    def _take_slices(self, slices: SliceCounts) -> None:
         at_ns = ns_of(slices.at_s)
         life = self.life or self._begin(at_ns, is_started=False)
         at_ns = self._heard(life, at_ns)

@@ -25,7 +25,7 @@ from holdfast.provision.cloud_tpu.states import (
     resource_of_node,
     resource_of_queued,
 )
-from holdfast.provision.protocol import Answer, ProviderError
+from holdfast.provision.protocol import OrderAnswer, ProviderError
 
 CALL_LIMIT_S = 30.0
 _Found = TypeVar("_Found")
@@ -84,7 +84,7 @@ class CloudTpu:
         whole = [resource_of_queued(one, of_queue[last_part(one.name)]) for one in queued]
         return tuple(sorted([*whole, *alone], key=lambda one: one.name))
 
-    def delete(self, machines: Machines, name: str) -> Answer:
+    def delete(self, machines: Machines, name: str) -> OrderAnswer:
         """See `Provider.delete`."""
         if machines.is_queued:
             request = {"name": f"{self._parent}/queuedResources/{name}", "force": True}
@@ -95,7 +95,7 @@ class CloudTpu:
         request = {"name": f"{self._parent}/nodes/{name}"}
         return self._order(self._client.delete_node, request, NOT_FOUND)
 
-    def create(self, machines: Machines, name: str) -> Answer:
+    def create(self, machines: Machines, name: str) -> OrderAnswer:
         """See `Provider.create`; raises ConfigurationError for what the API does not have."""
         check(machines)
         if machines.is_queued:
@@ -106,14 +106,14 @@ class CloudTpu:
         request = {"node_id": name, "node": node_message(self._types, machines)}
         return self._order(self._client.create_node, self._below(request), ALREADY_EXISTS)
 
-    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> Answer:
+    def simulate_maintenance(self, name: str, workers: Sequence[str]) -> OrderAnswer:
         """See `Provider.simulate_maintenance`; raises ConfigurationError where the API has none."""
         if not hasattr(self._client, "simulate_maintenance_event"):
             raise ConfigurationError(f"only version {ALPHA} of Cloud TPU's API simulates anything")
         request = {"name": f"{self._parent}/nodes/{name}", "worker_ids": list(workers)}
         return self._order(self._client.simulate_maintenance_event, request)
 
-    def progress(self, operation: str) -> Answer | None:
+    def progress(self, operation: str) -> OrderAnswer | None:
         """See `Provider.progress`."""
         from google.api_core.exceptions import GoogleAPIError, NotFound
         from google.auth.exceptions import GoogleAuthError
@@ -123,14 +123,14 @@ class CloudTpu:
                 operation, retry=None, timeout=CALL_LIMIT_S
             )
         except NotFound:
-            return Answer(Outcome.ACCEPTED, "it is not known any more")
+            return OrderAnswer(Outcome.ACCEPTED, "it is not known any more")
         except (GoogleAPIError, GoogleAuthError):
             return None
         if not found.done:
             return None
         if found.HasField("error"):
             return _refusal(found.error.code, found.error.message, as_wanted=ALREADY_EXISTS)
-        return Answer(Outcome.ACCEPTED)
+        return OrderAnswer(Outcome.ACCEPTED)
 
     # --- how it is asked ----------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class CloudTpu:
 
     def _order(
         self, method: Callable[..., Any], request: dict[str, Any], as_wanted: int | None = None
-    ) -> Answer:
+    ) -> OrderAnswer:
         """`as_wanted`: the code of an error that says that it is so already."""
         from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
@@ -198,18 +198,18 @@ class CloudTpu:
             code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
             return _refusal(code, error.message, error.details, as_wanted=as_wanted)
         except (GoogleAPIError, GoogleAuthError) as error:
-            return Answer(Outcome.TROUBLE, line(str(error)))
-        return Answer(Outcome.ACCEPTED, operation=future.operation.name)
+            return OrderAnswer(Outcome.TROUBLE, line(str(error)))
+        return OrderAnswer(Outcome.ACCEPTED, operation=future.operation.name)
 
 
 def _refusal(
     code: int, message: str, details: Iterable[Any] = (), *, as_wanted: int | None
-) -> Answer:
+) -> OrderAnswer:
     """An error as an answer."""
     words = line(message)
     if code == as_wanted:
-        return Answer(Outcome.ACCEPTED, words)
-    return Answer(outcome_of(code, message, details), words)
+        return OrderAnswer(Outcome.ACCEPTED, words)
+    return OrderAnswer(outcome_of(code, message, details), words)
 
 
 def _asked(question: Callable[[], _Found]) -> _Found:
