@@ -12,6 +12,10 @@ With buffers copies go into memory, by the real rules of `core.save.buffers`. A 
 rank that dies in it leaves half of one. Seals and drains happen whenever they like, and read what
 the ranks have left there; a rank whose order comes late may be writing at that very moment.
 
+With gaps a copy that may end later does: the rank says that it has taken the step and goes on, and
+the copy is over, or has failed, at any time before the rank takes another one. And that a step is
+taken is always seen apart from its copy.
+
 States are tuples of small integers: ranks and controllers are interned, their own moves are
 computed once each. Ranks are interchangeable, so worlds that differ in their numbering are one.
 """
@@ -35,7 +39,15 @@ from holdfast.core.save.agree_rank import (
 )
 from holdfast.core.save.agree_state import Ranks
 from holdfast.core.save.buffers import Buffers, Kept
-from holdfast.core.save.word import Agreed, Order, buffer_of, pack, unpack
+from holdfast.core.save.word import (
+    Agreed,
+    Order,
+    buffer_of,
+    may_end_later,
+    pack,
+    unpack,
+    with_buffer,
+)
 
 DEADLINE_NS = 10**15
 STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
@@ -62,6 +74,8 @@ class Rank(NamedTuple):
     shards: tuple[tuple[int, int], ...] = ()  # what it has in each buffer: (epoch, step)
     copying: tuple[int, str] = (0, "")  # into which buffer, and where it is afterwards
     joined: bool = True  # the controller knows of it
+    # Copies that go on beside its steps: (epoch, step, buffer). One at a time.
+    under_way: tuple[tuple[int, int, int], ...] = ()
 
     def stores(self, **words: object) -> Rank:
         return self._replace(out=(*self.out, self.out[-1]._replace(**words)))
@@ -71,10 +85,15 @@ GONE = ("saved", "finished", "unsaved", "dead")
 
 
 class Control(NamedTuple):
-    """What the controller knows: `drained` is on its way from memory to the disk."""
+    """What the controller knows: `drained` is on its way from memory to the disk.
+
+    `told`: of each rank that it was heard to copy into a buffer, (epoch, buffer), and not heard to
+    have ended that.
+    """
 
     agreement: Agreement
     buffers: Buffers
+    told: tuple[tuple[int, int] | None, ...]
     drained: Kept | None = None
 
     @property
@@ -135,10 +154,12 @@ class House:
         repeats: int = 0,
         late: bool = False,
         hold: bool = False,
+        gaps: bool = False,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
         self.delays = delays
+        self.gaps = gaps
         self.between = "poll" if polls else "run"
         self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
         self._ask = (
@@ -160,7 +181,7 @@ class House:
         agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
         for number in range(ranks):
             agree.step(agreement, ev.Progress(0, number, 1))
-        control = Control(agreement, Buffers(buffers))
+        control = Control(agreement, Buffers(buffers), (None,) * ranks)
         rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains, repeats)
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
@@ -184,7 +205,8 @@ class House:
         if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
             fresh = Agreement.start(len(agreement.ranks.steps), 0)
             agreement = replace(fresh, phase=Phase.OVER, why=agreement.why)
-        key = (frozen(agreement), control.buffers, control.drained)
+            control = control._replace(told=(None,) * len(control.told))
+        key = (frozen(agreement), *control[1:])
         known = self._control_ids.get(key)
         if known is None:
             known = self._control_ids[key] = len(self._controls)
@@ -203,7 +225,8 @@ class House:
         if permuted is None:
             old = self._controls[control].agreement
             new = replace(old, ranks=renumbered(old.ranks, order))
-            changed = self._controls[control]._replace(agreement=new)
+            told = tuple(self._controls[control].told[before] for before in order)
+            changed = self._controls[control]._replace(agreement=new, told=told)
             permuted = self._permuted[key] = self._control_id(changed)
         return World(tuple(ids[i] for i in order), permuted, rest)
 
@@ -273,10 +296,15 @@ class House:
             (epoch, step), rest = rank.writing[0], rank.writing[1:]
             durable = Agreed(epoch, 0, step)
             yield "is durable", rank._replace(writing=rest).stores(durable=durable)
+        for one in rank.under_way:
+            (epoch, step, buffer), made = one, one[:2]
+            rest = tuple(other for other in rank.under_way if other != one)
+            over = rank._replace(under_way=rest, shards=_with(rank.shards, buffer, made))
+            yield f"has copied {step} for {epoch}", over.stores(copied=Agreed(epoch, 0, step))
         if rank.at == "copy":
             (buffer, at), made = rank.copying, (rank.epoch, rank.answer)
             copied = rank._replace(at=at, copying=(0, ""), shards=_with(rank.shards, buffer, made))
-            copied = copied.stores(snap=Agreed(rank.epoch, 0, rank.answer))
+            copied = self._stores_copied(copied, buffer)
             yield f"has copied {rank.answer} for {rank.epoch}", self._runs(copied)
         elif rank.at == "load":
             yield from self._answer(rank, at_boundary(rank.n, rank.order, rank.epoch)[0])
@@ -296,12 +324,22 @@ class House:
     def _answer(self, rank: Rank, answer: Answer) -> Iterator[tuple[str, Rank]]:
         after = rank.at == "after"
         if answer is Answer.SNAPSHOT:
+            if not may_take(rank):
+                return
             epoch, flags, _ = unpack(rank.order)
             at = "after" if after else "wait" if flags & Order.STOP else self.between
             buffer = buffer_of(flags)
             if buffer is not None:
                 torn = _with(rank.shards, buffer, NOTHING)
                 begun = rank._replace(epoch=epoch, answer=rank.n, shards=torn)
+                if self.gaps:
+                    begun = begun.stores(taken=Agreed(epoch, with_buffer(0, buffer), rank.n))
+                is_last = after or rank.n == self.last_step
+                if self.gaps and may_end_later(flags, is_last=is_last):
+                    under_way = (*rank.under_way, (epoch, rank.n, buffer))
+                    begun = begun._replace(at=at, under_way=under_way)
+                    yield f"takes {rank.n} for {epoch}", self._runs(begun)
+                    return
                 yield (
                     f"copies {rank.n} into {buffer}",
                     begun._replace(at="copy", copying=(buffer, at)),
@@ -309,7 +347,7 @@ class House:
                 return
             writing = (*rank.writing, (epoch, rank.n))
             copied = rank._replace(at=at, epoch=epoch, answer=rank.n, writing=writing)
-            copied = copied.stores(snap=Agreed(epoch, 0, rank.n))
+            copied = self._stores_copied(copied, None)
             yield f"copies {rank.n} for {epoch}", self._runs(copied)
         elif answer is Answer.GO_ON:
             yield "goes on", self._runs(rank._replace(at=self.between))
@@ -317,6 +355,16 @@ class House:
             yield "leaves, saved", _gone(rank, "finished" if after else "saved")
         elif answer is Answer.LEAVE_UNSAVED:
             yield "leaves, not saved", _gone(rank, "unsaved")
+
+    def _stores_copied(self, rank: Rank, buffer: int | None) -> Rank:
+        """Without gaps, that it has taken the step is told with the copy."""
+        taken = Agreed(rank.epoch, with_buffer(0, buffer), rank.answer)
+        copied = Agreed(rank.epoch, 0, rank.answer)
+        if not self.gaps:
+            return rank.stores(taken=taken, copied=copied)
+        if buffer is None:
+            rank = rank.stores(taken=taken)
+        return rank.stores(copied=copied)
 
     def _runs(self, rank: Rank) -> Rank:
         """It enters the next step at once; after the last there is none."""
@@ -373,10 +421,17 @@ class House:
             yield f"{number} dies", after, False
         if rest.fails and rank.at == "copy":
             left = rank._replace(at=rank.copying[1], copying=(0, ""))
-            left = left.stores(failed=Agreed(rank.epoch, 0, rank.answer))
+            taken = Agreed(rank.epoch, with_buffer(0, rank.copying[0]), rank.answer)
+            left = left.stores(taken=taken, failed=Agreed(rank.epoch, 0, rank.answer))
             moved = (*head, self._rank_id(self._runs(left)), *tail)
             after = self._world(moved, control, rest._replace(fails=rest.fails - 1))
             yield f"{number} cannot copy", after, False
+        if rest.fails and rank.under_way:
+            (epoch, step, _), under_way = rank.under_way[0], rank.under_way[1:]
+            left = rank._replace(under_way=under_way).stores(failed=Agreed(epoch, 0, step))
+            moved = (*head, self._rank_id(left), *tail)
+            after = self._world(moved, control, rest._replace(fails=rest.fails - 1))
+            yield f"{number}'s copy of {step} fails", after, False
         if rest.fails and rank.writing:
             (epoch, step), left = rank.writing[0], rank.writing[1:]
             failed = rank._replace(writing=left).stores(failed=Agreed(epoch, 0, step))
@@ -506,19 +561,23 @@ class House:
         for event in events:
             known = self._controls[control_id]
             agreement, buffers = known.agreement.copy(), known.buffers
+            told = _heard(known.told, event)
             if buffers.in_all:
                 agreement.free_buffers = buffers.free(known.pinned)
             actions = agree.step(agreement, event)
+            _check_missed(known, event, actions)
             for action in actions:
                 if isinstance(action, ev.Seal):
                     buffers = buffers.copied(Kept(0, action.epoch, action.step, action.buffer))
                 elif isinstance(action, ev.PublishOrder):
                     buffer = buffer_of(action.flags)
+                    if buffer is not None and any(one and one[1] == buffer for one in told):
+                        raise Broken(f"buffer {buffer} is named, and a rank copies into it: {told}")
                     newest = buffers.newest
                     buffers = buffers if buffer is None else buffers.ordered(buffer)
                     if buffers.in_all > 1 and buffers.newest != newest:
                         raise Broken(f"the newest set is given away: {newest}")
-            control_id = self._control_id(known._replace(agreement=agreement, buffers=buffers))
+            control_id = self._control_id(Control(agreement, buffers, told, known.drained))
             if isinstance(event, ev.DurableBeside):  # PublishCommitted
                 stores.append(("committed", agreement.committed_step))
             for action in actions:
@@ -565,13 +624,20 @@ class House:
 
     def _check_copying(self, world: World, before: int, after: Rank) -> None:
         """What is overwritten is no set that anybody is reading."""
-        if after.at != "copy" or self._ranks[before].at == "copy":
+        was = self._ranks[before]
+        if len(after.under_way) > len(was.under_way):
+            buffer = after.under_way[-1][2]
+        elif after.at == "copy" != was.at:
+            buffer = after.copying[0]
+        else:
             return
-        control, buffer = self._controls[world.control], after.copying[0]
+        control = self._controls[world.control]
         if buffer in control.pinned or any(k.buffer == buffer for k in control.buffers.sealing):
             raise Broken(f"{after} overwrites what is being read: {control}")
 
     def _check_leaving(self, world: World, rank: Rank) -> None:
+        if rank.at == "wait" and rank.under_way:
+            raise Broken(f"waits for a stop, and still copies: {rank}")
         if rank.at in ("saved", "finished") and all(s != rank.n for _, s in world.rest.commits):
             newest = self._controls[world.control].buffers.newest
             if rank.at == "saved" or newest is None or newest.step != rank.n:
@@ -591,6 +657,9 @@ class House:
         if not all(rank.at in GONE for rank in ranks):
             return False
         left = [rank.at for rank in ranks]
+        newest = self._controls[world.control].buffers.newest
+        if newest is not None:
+            self._check_kept(world, newest, "the newest")
         torn = "dead" in left or len({rank.n for rank in ranks}) > 1
         if torn and self.faultless and "unsaved" not in left:
             raise Broken(f"ends in {ranks}")
@@ -599,7 +668,37 @@ class House:
 
 def _gone(rank: Rank, how: str) -> Rank:
     """Leave; what the process had not stored is lost, what nobody will look at is forgotten."""
-    return rank._replace(at=how, coming=(), order=0, verdict=0, joined=True)
+    return rank._replace(at=how, coming=(), order=0, verdict=0, joined=True, under_way=())
+
+
+def _check_missed(known: Control, event: ev.Event, actions: tuple[ev.Action, ...]) -> None:
+    """A rank that has taken the step may go on."""
+    if not isinstance(event, ev.Progress):
+        return
+    if any(isinstance(one, ev.Abort) for one in actions) and (
+        (known.told[event.rank] or NOTHING)[0] == known.agreement.epoch
+    ):
+        raise Broken(f"{event} counts as a miss, and it has taken the step: {known}")
+
+
+def may_take(rank: Rank) -> bool:
+    """Whether it may take a step: not before its last copy is over."""
+    return not rank.under_way
+
+
+def _heard(
+    told: tuple[tuple[int, int] | None, ...], event: ev.Event
+) -> tuple[tuple[int, int] | None, ...]:
+    """Who copies into which buffer, by what the ranks themselves have told."""
+    if isinstance(event, ev.Taken):
+        now = None if event.buffer is None else (event.epoch, event.buffer)
+    elif isinstance(event, ev.Snapped | ev.SaveFailed | ev.RankGone):
+        before = told[event.rank]
+        is_other = not isinstance(event, ev.RankGone) and before and before[0] != event.epoch
+        now = before if is_other else None
+    else:
+        return told
+    return (*told[: event.rank], now, *told[event.rank + 1 :])
 
 
 def _shown(rank: Rank, delays: bool) -> Rank:
@@ -633,7 +732,13 @@ SCALARS = [one.name for one in fields(Agreement) if one.name != "ranks"]
 
 def frozen(agreement: Agreement) -> tuple[object, ...]:
     """All that it knows, to be compared and looked up: what is counted follows from it."""
-    return *(getattr(agreement, name) for name in SCALARS), views(agreement.ranks)
+    scalars = (getattr(agreement, name) for name in SCALARS)
+    return *scalars, views(agreement.ranks), copies(agreement.ranks)
+
+
+def copies(ranks: Ranks) -> tuple[tuple[object, ...], ...]:
+    """Of each rank: whether its copy is there, and into which buffer another one goes."""
+    return tuple((n in ranks.copied, ranks.copying.get(n)) for n in range(len(ranks.steps)))
 
 
 def views(ranks: Ranks) -> tuple[tuple[object, ...], ...]:
@@ -647,10 +752,11 @@ def views(ranks: Ranks) -> tuple[tuple[object, ...], ...]:
 def renumbered(ranks: Ranks, order: tuple[int, ...]) -> Ranks:
     """The same ranks, of which number `order[n]` is now number n."""
     numbers = {before: after for after, before in enumerate(order)}
-    named = ("ended", "gone", "durable", "settled", "early", "late")
+    named = ("ended", "gone", "copied", "durable", "settled", "early", "late")
     return replace(
         ranks,
         steps=[ranks.steps[before] for before in order],
         answers={numbers[before]: step for before, step in ranks.answers.items()},
+        copying={numbers[before]: copy for before, copy in ranks.copying.items()},
         **{name: {numbers[before] for before in getattr(ranks, name)} for name in named},
     )

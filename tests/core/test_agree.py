@@ -26,6 +26,7 @@ from holdfast.core.save.agree_events import (
     SaveFailed,
     Snapped,
     StopAsked,
+    Taken,
     Tick,
     changes,
 )
@@ -38,7 +39,7 @@ from holdfast.core.save.agree_rank import (
     is_settled,
     while_waiting,
 )
-from holdfast.core.save.word import MAX_EPOCH, Agreed, Order, pack
+from holdfast.core.save.word import MAX_EPOCH, Agreed, Order, pack, with_buffer
 
 SECOND_NS = 1_000_000_000
 STOP = StopAsked(0, "a notice")
@@ -540,17 +541,30 @@ def test_changes_tells_answers_before_progress():
     before = RankWords(step=7)
     now = RankWords(
         step=9,
-        snap=Agreed(1, 0, 8),
+        copied=Agreed(1, 0, 8),
         durable=Agreed(1, 0, 8),
         failed=Agreed(2, 0, 9),
+        taken=Agreed(3, with_buffer(0, 1), 9),
     )
     assert changes(5, 0, before, now) == (
+        Taken(5, 0, 3, 9, buffer=1),
         Snapped(5, 0, 1, 8),
         Durable(5, 0, 1, 8),
         SaveFailed(5, 0, 2, 9),
         Progress(5, 0, 9),
     )
     assert changes(5, 0, now, now) == ()
+
+
+@pytest.mark.parametrize("over", ["copied", "failed"])
+def test_a_copy_that_is_over_is_not_told_as_taken(over):
+    before, taken = RankWords(step=9), Agreed(3, with_buffer(0, 1), 9)
+    now = before._replace(taken=taken, **{over: Agreed(3, 0, 9)})
+    (told,) = changes(5, 0, before, now)
+    assert told == {"copied": Snapped, "failed": SaveFailed}[over](5, 0, 3, 9)
+    # Epochs come again after 65,535 orders, and old words are still there.
+    again = now._replace(taken=Agreed(3, 0, 70_000))
+    assert changes(5, 0, now, again) == (Taken(5, 0, 3, 70_000),)
 
 
 def test_changes_tells_the_end_of_a_loop_once_with_its_last_step():

@@ -15,13 +15,15 @@ def test_each_side_reads_what_the_other_stores(make_writer):
     agent.store(Word.ORDER, pack(3, 41_000, Order.STOP))
     assert writer.record_step(40_999) == pack(3, 41_000, Order.STOP)
     assert agent.load(Word.STEP) == 40_999
-    writer.words.store(Word.SNAP, pack(3, 41_000))
+    writer.words.store(Word.TAKEN, pack(3, 41_000, Order.STOP))
+    writer.words.store(Word.COPIED, pack(3, 41_000))
     writer.words.store(Word.PHASE, Phase.WAITING)
     writer.words.increment(Word.SIGTERMS)
     token = writer.open_span("save")
     words = agent.snapshot()
     assert words.step == 40_999
-    assert words.snap == Agreed(3, 0, 41_000)
+    assert words.taken == Agreed(3, Order.STOP, 41_000)
+    assert words.copied == Agreed(3, 0, 41_000)
     assert words.order == Agreed(3, Order.STOP, 41_000)
     assert words.phase is Phase.WAITING
     assert words.sigterms == 1

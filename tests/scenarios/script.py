@@ -151,10 +151,12 @@ class Script:
                 policy = replace(policy, save_in_memory=_save_policy(value))
             elif key == "keep":
                 self.keep = int(value)
-            elif key in ("ranks", "until", "buffers"):
+            elif key in ("ranks", "until", "buffers", "failing"):
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
                 self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
+            elif key == "later":
+                self.shape = replace(self.shape, later_ns=tuple(map(ns, value.split(","))))
             elif key in DELAYS:
                 times = tuple(map(ns, value.split(",")))
                 self.delays = replace(self.delays, **{DELAYS[key]: times})

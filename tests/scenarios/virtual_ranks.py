@@ -25,7 +25,7 @@ from holdfast.core.save.agree_rank import (
     between_steps,
     while_waiting,
 )
-from holdfast.core.save.word import Agreed, Order, buffer_of, unpack
+from holdfast.core.save.word import Agreed, Order, buffer_of, may_end_later, unpack
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Shape:
     buffers: int = 0  # of the memory tier; 0: there is none
     seal_ns: int = 5 * MS
     drain_ns: int = 300 * MS  # a rank's shard
+    later_ns: tuple[int, ...] = (0,)  # how long after its boundary a copy ends that may; in turns
+    failing: int = 0  # each so-many-th copy of a rank into a buffer fails; 0: none does
     together: bool = True  # a step ends when every rank's does, as with any collective
     has_session: bool = True
     plain_ns: int = 100 * SECOND  # without a session: how long the command works
@@ -146,6 +148,9 @@ class VirtualRank:
         self._world = world
         self._barrier = barrier
         self._answered_epoch = 0
+        self._copies = 0  # into a buffer, begun so far
+        self._is_copying = False  # beside its steps
+        self._when_copied: Callable[[], None] | None = None  # a next step waits to be taken
         self._waits: Callable[[], None] | None = None
         self._written_ns = 0
         # What a look at it shows (core.hang.events.RankLook).
@@ -420,38 +425,68 @@ class VirtualRank:
     # --- saves ------------------------------------------------------------------------------
 
     def _copy(self, step: int, order: int, then: Callable[[], None]) -> None:
+        """Take this step; `then` is what comes after the boundary."""
+        if self._is_copying:  # one copy at a time
+            self._when_copied = partial(self._copy, step, order, then)
+            return
         epoch, flags, _ = unpack(order)
         buffer = buffer_of(flags)
         self._answered_epoch = epoch
+        taken = Agreed(epoch, flags, step)
         if buffer is not None and self._remade_ns:
-            self._lost(Agreed(epoch, 0, step))
+            self._lost(taken)
             then()
             return
+        later_ns = 0
         if buffer is not None:
             self._world.copying(self, buffer)
+            self._copies += 1
+            if may_end_later(flags, is_last=step == self._world.shape.until):
+                times = self._world.shape.later_ns
+                later_ns = times[(self.rank + self._copies) % len(times)]
         self.blocked_ns = self._world.shape.copy_ns
         self.span = "save", self._world.clock.now_ns
+        if later_ns:
+            self._is_copying = True
+            self.words = self.words._replace(taken=taken)
+            self._later(self.blocked_ns + later_ns, lambda: self._copied_later(taken))
 
-        def copied() -> None:
+        def blocked() -> None:
             self._close_span(self.blocked_ns)
-            self.words = self.words._replace(snap=Agreed(epoch, 0, step))
-            if buffer is not None:
-                self._world.copied(self, buffer, epoch, step)
-                then()
-                return
-            now_ns = self._world.clock.now_ns
-            self._written_ns = max(now_ns, self._written_ns) + self._world.shape.write_ns
-            self._later(self._written_ns - now_ns, lambda: self._written(epoch, step))
+            if not later_ns:
+                self._copy_over(taken)
             then()
 
-        self._later(self.blocked_ns, copied)
+        self._later(self.blocked_ns, blocked)
+
+    def _copied_later(self, taken: Agreed) -> None:
+        self._is_copying = False
+        self._copy_over(taken)
+        goes_on, self._when_copied = self._when_copied, None
+        if goes_on is not None:
+            goes_on()
+
+    def _copy_over(self, taken: Agreed) -> None:
+        """It is there, or has failed."""
+        buffer, made = buffer_of(taken.flags), taken._replace(flags=0)
+        failing = self._world.shape.failing
+        if buffer is not None and failing and self._copies % failing == 0:
+            self.words = self.words._replace(taken=taken, failed=made)
+        elif buffer is not None:
+            self.words = self.words._replace(taken=taken, copied=made)
+            self._world.copied(self, buffer, taken.epoch, taken.step)
+        else:
+            self.words = self.words._replace(taken=taken, copied=made)
+            now_ns = self._world.clock.now_ns
+            self._written_ns = max(now_ns, self._written_ns) + self._world.shape.write_ns
+            self._later(self._written_ns - now_ns, lambda: self._written(*made.save))
 
     def lose_buffers(self, again_ns: int) -> None:
         """Its buffers are gone, which it finds out at the next copy; then it makes them again."""
         self._remade_ns = again_ns
 
-    def _lost(self, save: Agreed) -> None:
-        self.words = self.words._replace(failed=save, snap=save)
+    def _lost(self, taken: Agreed) -> None:
+        self.words = self.words._replace(taken=taken, failed=taken._replace(flags=0))
         self.buffers = 0
 
         def made() -> None:

@@ -28,7 +28,7 @@ from holdfast.core.run import policy_json, restart
 from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.word import MAX_EPOCH
+from holdfast.core.save.word import MAX_EPOCH, buffer_of
 from holdfast.snapshot.sets import set_name
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "ledger"))
@@ -120,7 +120,7 @@ class Watch:
             books.reached = max(books.reached, world.live.step)
         for action in answer:
             if isinstance(action, act.CarryOut):
-                self._carried_out(books, action.what)
+                self._carried_out(books, event, action.what)
             elif isinstance(action, act.EndAttempt):
                 self._ended(books, action, answer)
             elif isinstance(action, act.Launch):
@@ -143,8 +143,17 @@ class Watch:
             known_ns = books.finish_by_ns
             books.finish_by_ns = by_ns if known_ns is None else min(by_ns, known_ns)
 
-    def _carried_out(self, books: Books, what: news.Action) -> None:
+    def _carried_out(self, books: Books, event: ev.Event, what: news.Action) -> None:
+        live = books.world.live
+        heard = event.news if isinstance(event, ev.Heard) else None
+        if isinstance(what, news.Abort) and isinstance(heard, news.Progress) and live is not None:
+            is_taken = live.told[heard.rank].taken.epoch == what.epoch
+            require(not is_taken, f"{heard} counts as a miss, and it has taken the step")
         if isinstance(what, news.PublishOrder):
+            buffer = buffer_of(what.flags)
+            for rank, words in enumerate(live.told if live is not None else ()):
+                is_its = words.is_copying and buffer_of(words.taken.flags) == buffer
+                require(buffer is None or not is_its, f"{what}, and rank {rank} copies into it")
             newer = books.epoch % MAX_EPOCH + 1
             require(what.epoch == newer, f"order {what.epoch} follows order {books.epoch}")
             books.epoch = what.epoch

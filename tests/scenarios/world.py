@@ -533,7 +533,7 @@ class World:
                 self._is_touched = self._is_touched or words.step > before.step
                 words = words._replace(step=before.step)
             live.told[rank.rank] = words
-            if words.snap != before.snap:
+            if words.copied != before.copied:
                 yield ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns)
             for item in news.changes(self.now_ns, rank.rank, before, words):
                 yield ev.Heard(self.now_ns, live.attempt, item)

@@ -25,13 +25,17 @@ FAILURES = ("ValueError train.py:41", "OSError train.py:9")
 
 def schedule(seed: int) -> Lines:
     """The commands that follow from a seed."""
-    return _Draw(random.Random(seed), random.Random(f"store {seed}")).lines()
+    streams = (random.Random(seed), random.Random(f"store {seed}"), random.Random(f"copy {seed}"))
+    return _Draw(*streams).lines()
 
 
 class _Draw:
-    def __init__(self, rng: random.Random, of_store: random.Random) -> None:
+    def __init__(
+        self, rng: random.Random, of_store: random.Random, of_copies: random.Random
+    ) -> None:
         self._rng = rng
-        self._of_store = of_store  # of its own, so that what follows from a seed stays as it was
+        # Streams of their own, so that what follows from a seed stays as it was.
+        self._of_store, self._of_copies = of_store, of_copies
         self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._hangs = rng.random() < 0.3
@@ -65,6 +69,10 @@ class _Draw:
             words += [f"seal={one(TIMES)}", f"drain={one(TIMES)}"]
             if self._maybe(0.3):
                 words.append(f"seals={','.join(rng.sample(TIMES, 3))}")
+            if self._of_copies.random() < 0.5:  # copies that end after their boundary
+                words.append(f"later={','.join(self._of_copies.sample(TIMES, 3))}")
+            if self._of_copies.random() < 0.2:
+                words.append(f"failing={self._of_copies.choice((1, 2, 3, 5))}")
         for key, chance in (("store", 0.4), ("spawn", 0.2), ("reap", 0.3), ("bell", 0.1)):
             if self._maybe(chance):
                 words.append(f"{key}={','.join(rng.sample(TIMES, rng.choice((1, 2, 3))))}")

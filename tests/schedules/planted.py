@@ -90,7 +90,7 @@ def _ranks_leave_before_the_commit() -> Patches:
 
 
 def _never_orders_again() -> Patches:
-    return [(moves, "miss", lambda state, reason: ())]
+    return [(moves, "miss", lambda *_: ())]
 
 
 def _an_epoch_is_used_twice() -> Patches:

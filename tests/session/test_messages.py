@@ -34,7 +34,8 @@ followers = st.builds(
     refused=st.none() | texts,
     step=words,
     phase=words,
-    snap=words,
+    taken=words,
+    copied=words,
     durable=words,
     failed=words,
     save_asked=words,
@@ -100,7 +101,7 @@ def test_rubbish_is_refused(data: bytes) -> None:
 
 
 def test_a_newer_holdfast_is_named() -> None:
-    with pytest.raises(ValueError, match="speaks protocol 7, this Holdfast 1"):
+    with pytest.raises(ValueError, match="speaks protocol 7, this Holdfast 2"):
         Welcome.from_bytes(b'{"v": 7, "leader": "a", "follower": "b"}')
 
 

@@ -91,13 +91,14 @@ class RankPages:
         view.told = news.RankWords(
             step=step,
             loop_ended=before.loop_ended or words.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
-            snap=words.snap,
+            copied=words.copied,
             durable=words.durable,
             failed=words.failed,
+            taken=words.taken,
         )
         if words.phase in (Phase.LOOP_ENDED, Phase.FINISHED):
             view.told = view.told._replace(step=max(words.step, before.step))
-        if words.snap != before.snap:
+        if words.copied != before.copied:
             yield ev.SaveTook(now_ns, self.attempt, words.save_blocked_ns)
         if words.buffers != view.told_buffers:  # before progress: a save may be due with it
             view.told_buffers = words.buffers

@@ -101,7 +101,7 @@ class Word(IntEnum):
     COMPLETE_AT = 5  # its time
     STEP_STARTED = 6  # start of the row of steps under way; 0: no step is (see RankWords)
     PHASE = 7  # Phase
-    SNAP = 8  # agreement word: the (epoch, step) this rank has copied
+    COPIED = 8  # agreement word: the (epoch, step) this rank has copied
     DURABLE = 9  # agreement word: the (epoch, step) whose shard is durable, receipt written
     FAILED = 10  # agreement word: the (epoch, step) that could not be saved
     SIGTERMS = 11  # SIGTERMs this rank has received
@@ -122,6 +122,7 @@ class Word(IntEnum):
     COMPILE_HITS = 26  # programs that were found compiled: in JAX's cache, or by run.compile
     COMPILE_MISSES = 27  # programs that were looked for there, and had to be compiled
     COMPILE_SAVED_NS = 28  # what compiling the found ones had taken, less what finding them took
+    TAKEN = 29  # agreement word: the order that this rank answers, with the step it takes for it
     # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
     OPEN_SPANS = 32
     # Stored by the supervisor (or by the session's own conductor thread when there is none).

@@ -58,7 +58,8 @@ class RankWords:
     complete_at_ns: int
     step_under_way_since_ns: int
     phase: Phase
-    snap: Agreed
+    taken: Agreed
+    copied: Agreed
     durable: Agreed
     failed: Agreed
     sigterms: int
@@ -91,8 +92,10 @@ def rank_words(page: Words) -> RankWords:
     """The words of a mapped page 1.
 
     The page is another process's memory, and a program can write anywhere in its own: a step or a
-    time that cannot be counts as never said.
+    time that cannot be counts as never said. PHASE is loaded first, and the others in the order of
+    their numbers, STEP before TAKEN: what that proves is told in `core.save.agree_events.RankWords`.
     """
+    phase = _phase(page[Word.PHASE])
     owner = page[: Word.OPEN_SPANS + 2 * SPAN_SLOTS].tolist()
     started_ns, step_at_ns = _time(owner[Word.STEP_STARTED]), _time(owner[Word.STEP_AT])
     slots = owner[Word.OPEN_SPANS :]
@@ -104,8 +107,9 @@ def rank_words(page: Words) -> RankWords:
         complete=_step(owner[Word.COMPLETE]),
         complete_at_ns=_time(owner[Word.COMPLETE_AT]),
         step_under_way_since_ns=max(started_ns, step_at_ns) if started_ns else 0,
-        phase=_phase(owner[Word.PHASE]),
-        snap=unpack(owner[Word.SNAP]),
+        phase=phase,
+        taken=unpack(owner[Word.TAKEN]),
+        copied=unpack(owner[Word.COPIED]),
         durable=unpack(owner[Word.DURABLE]),
         failed=unpack(owner[Word.FAILED]),
         sigterms=owner[Word.SIGTERMS],

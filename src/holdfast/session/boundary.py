@@ -260,8 +260,8 @@ class Boundary:
             self._saves.save(state, epoch, step, flags)
         except Exception as error:
             words.increment(Word.ERRORS)
+            words.store(Word.TAKEN, pack(epoch, step, flags))
             words.store(Word.FAILED, pack(epoch, step))
-            words.store(Word.SNAP, pack(epoch, step))
             self.hurry()
             say(f"step {step} could not be saved: {error}; {what_then(words)}")
             if not isinstance(error, Unstorable):
@@ -269,14 +269,16 @@ class Boundary:
             if step <= self.resume_step + 1:
                 raise
             return error
-        self._publish_copy(step, epoch, started_ns)
+        self._publish_copy(step, epoch, flags, started_ns)
         return None
 
-    def _publish_copy(self, step: int, epoch: int, started_ns: int) -> None:
+    def _publish_copy(self, step: int, epoch: int, flags: int, started_ns: int) -> None:
+        """A copy ends at its boundary, so that it was taken is told with it."""
         self._answered_epoch = epoch
         self.copied(step)
         self._words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
-        self._words.store(Word.SNAP, pack(epoch, step))
+        self._words.store(Word.TAKEN, pack(epoch, step, flags))
+        self._words.store(Word.COPIED, pack(epoch, step))
         self.hurry()  # the next save is ordered when all ranks have copied this one
 
     def _await_verdict(self, epoch: int, step: int) -> None:
@@ -350,7 +352,8 @@ class Boundary:
 
     def _answer_between_steps(self, order: int) -> None:
         """A stop, and the next boundary may be far: copy what the last one left, and wait."""
-        epoch, step = unpack(order).epoch, self._words.load(Word.STEP)
+        epoch, flags, _ = unpack(order)
+        step = self._words.load(Word.STEP)
         answer, _ = between_steps(step, order, self._answered_epoch)
         if answer is not Answer.SNAPSHOT:
             return
@@ -358,8 +361,8 @@ class Boundary:
         token = self._writer.open_span("save")
         try:
             started_ns = now_ns()
-            self._saves.save(self._state, epoch, step, unpack(order).flags)
-            self._publish_copy(step, epoch, started_ns)
+            self._saves.save(self._state, epoch, step, flags)
+            self._publish_copy(step, epoch, flags, started_ns)
             self._await_verdict(epoch, step)
         except Exception as error:
             # The state was given away, perhaps. No answer is given; the next boundary has one.

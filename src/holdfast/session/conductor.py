@@ -56,9 +56,10 @@ class Reading:
 
     step: int
     loop_ended: bool
-    snap: Agreed
+    copied: Agreed
     durable: Agreed
     failed: Agreed
+    taken: Agreed
     save_asked: int
     save_blocked_ns: int
 
@@ -68,9 +69,10 @@ class Reading:
         return cls(
             step=words.step,
             loop_ended=words.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
-            snap=words.snap,
+            copied=words.copied,
             durable=words.durable,
             failed=words.failed,
+            taken=words.taken,
             save_asked=words.save_asked,
             save_blocked_ns=words.save_blocked_ns,
         )
@@ -229,11 +231,12 @@ class Conductor:
         now = news.RankWords(
             step=step,
             loop_ended=reading.loop_ended,
-            snap=reading.snap,
+            copied=reading.copied,
             durable=reading.durable,
             failed=reading.failed,
+            taken=reading.taken,
         )
-        if now.snap != before.snap:
+        if now.copied != before.copied:
             self._saving.note_cost(reading.save_blocked_ns)
         self._before[rank] = now
         for event in news.changes(at_ns, rank, before, now):

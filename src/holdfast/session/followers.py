@@ -217,7 +217,8 @@ def _reading(says: FollowerSays) -> Reading:
     return Reading(
         step=says.step,
         loop_ended=says.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
-        snap=unpack(says.snap),
+        taken=unpack(says.taken),
+        copied=unpack(says.copied),
         durable=unpack(says.durable),
         failed=unpack(says.failed),
         save_asked=says.save_asked,

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from holdfast.journal.fields import load_json
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_MESSAGE_BYTES = 65_536
 MAX_WORD = (1 << 64) - 1
 
@@ -63,7 +63,8 @@ class FollowerSays(_Message):
     refused: str | None = None
     step: int = 0
     phase: int = 0
-    snap: int = 0
+    taken: int = 0
+    copied: int = 0
     durable: int = 0
     failed: int = 0
     save_asked: int = 0

@@ -19,6 +19,7 @@ from holdfast.core.save import agree_events
 LAST_WORDS = (
     agree_events.Committed,
     agree_events.Durable,
+    agree_events.Taken,
     agree_events.Snapped,
     agree_events.Progress,
 )

@@ -3,21 +3,25 @@
     state = Agreement.start(ranks=2, committed_step=0)
     actions = step(state, SaveAsked(now, "every 41 s"))
 
-The controller orders a step S that no rank has passed. A rank that reaches boundary S copies its
-state; that copy is its vote. All copied: the set is written, committed, and the verdict published.
-A rank that missed S (it passed the boundary before the order reached it) makes the controller
-order a later step under a new epoch. With a stop, ranks wait after their copy: nobody leaves
-before the commit. docs/explanation/agreement.md tells why; tests/core/test_agree_exhaustive.py
-checks every interleaving for two and three ranks.
+The controller orders a step S that no rank has passed. A rank that reaches boundary S takes it:
+that is its vote. Its copy ends there, or beside the next steps (`word.may_end_later`). All copied:
+the set is written, committed, and the verdict published. A rank that missed S (it passed the
+boundary before the order reached it) makes the controller order a later step under a new epoch.
+With a stop, ranks wait after their copy: nobody leaves before the commit.
+docs/explanation/agreement.md tells why; tests/core/test_agree_exhaustive.py checks every
+interleaving for two and three ranks.
 
 Rules that the functions below rely on:
 - An epoch's step and flags never change once published; an epoch that follows a stop's always has
   a larger step, so that a rank that waits for the old one goes on.
 - An order may name a buffer of the memory tier (core.save.buffers): then what all ranks have copied
-  is
-  sealed and, if it must be durable, drained by others than they, who say how that went. A buffer
-  that an order named is named again by the next, for as long as some rank may write into it.
-- A snapshot counts for the epoch it names and for no other, so late news does no harm.
+  is sealed and, if it must be durable, flushed by others than they, who say how that went. A buffer
+  that an order named is named again by the next, for as long as some rank may still take the order;
+  but not while a rank is known to copy into it.
+- A rank has one copy under way: it ends that before it takes another step. So what all have
+  copied for the newest epoch is written by nobody any more.
+- An answer counts for the epoch it names and for no other, so late news does no harm. That a copy
+  is over counts for its buffer, whatever the epoch.
 - A rank whose loop has ended answers any order with its last step, and one that is between two
   steps may answer a stop that says EARLY with the step it has done: a set may be of an earlier step
   than was ordered, but only if all ranks answered with that same step.
@@ -47,6 +51,7 @@ from holdfast.core.save.agree_events import (
     Snapped,
     StopAsked,
     StopMoved,
+    Taken,
     Tick,
 )
 from holdfast.core.save.agree_moves import MAX_LEAD, Actions
@@ -65,7 +70,7 @@ def wake_at_ns(state: Agreement) -> int | None:
     if state.is_held:
         return state.hold.again_ns
     stop = state.stop
-    if stop is None or state.phase not in (Phase.COLLECTING, Phase.WRITING):
+    if stop is None or state.phase not in (Phase.COLLECTING, Phase.COPYING, Phase.WRITING):
         return None
     due = []
     if stop.leave_by_ns is not None:
@@ -89,7 +94,7 @@ def lead_steps(step_time_ns: int, reaction_ns: int) -> int:
 
 def _save(state: Agreement, event: SaveAsked) -> Actions:
     if event.in_memory:
-        if not state.free_buffers:
+        if not state.open_buffers:
             return (Refuse("no buffer is free"),)
     elif _is_vain(state, event):
         return (Refuse(moves.nothing_new(state)),)
@@ -130,14 +135,14 @@ def _stop_instead(state: Agreement, event: StopAsked) -> Actions:
     old one, which may have been ordered far ahead: nobody waits at that one, it was no stop.
     """
     if state.is_stop or state.ranks.have_ended:
-        return _stop_later(state, event)
+        return _later(state, event)
     aborted = moves.call_off(state, f"superseded by a stop: {event.why}")
     state.step = 0
     return (*aborted, *moves.stop(state, event))
 
 
-def _stop_later(state: Agreement, event: StopAsked) -> Actions:
-    """Finish the save under way first: its copies are taken, so something good is soon durable.
+def _later(state: Agreement, event: StopAsked) -> Actions:
+    """Finish the save under way first: all ranks have taken it, so something good is soon there.
 
     A stop that is under way only gets its deadline tightened: repeated requests (Slurm sends two)
     never cut a save short. It is StopMoved that gives more time.
@@ -151,7 +156,7 @@ def _stop_later(state: Agreement, event: StopAsked) -> Actions:
     return ()
 
 
-def _stop_moved(state: Agreement, event: StopMoved) -> Actions:
+def _moved(state: Agreement, event: StopMoved) -> Actions:
     """Only its deadline: a stop that was not asked for does not begin."""
     if state.stop is not None:
         state.stop = replace(state.stop, leave_by_ns=event.leave_by_ns)
@@ -187,42 +192,81 @@ def _end_idle(state: Agreement, event: LoopEnded) -> Actions:
     return moves.rest(state, event.at_ns)
 
 
-def _answered(state: Agreement, event: Snapped) -> Actions:
-    ranks = state.ranks
-    if event.epoch != state.epoch or event.rank in ranks.answers:
+def _taken(state: Agreement, event: Taken) -> Actions:
+    _note_copy(state, event)
+    if event.epoch != state.epoch or event.rank in state.ranks.answers:
         return ()
-    if event.step > ranks.steps[event.rank]:
-        ranks.at(event.rank, event.step)  # it stored STEP before SNAP
-    ranks.answer(event.rank, event.step)
+    _note_answer(state, event)
     return moves.judge(state, event.rank, event.at_ns)
+
+
+def _note_copy(state: Agreement, event: Taken) -> Actions:
+    """Whatever becomes of the order, its buffer is being written."""
+    state.ranks.begin_copy(event.rank, event.epoch, event.buffer)
+    return ()
+
+
+def _note_answer(state: Agreement, event: Taken | Snapped) -> None:
+    ranks = state.ranks
+    if event.step > ranks.steps[event.rank]:
+        ranks.at(event.rank, event.step)  # it stored STEP before TAKEN
+    ranks.answer(event.rank, event.step)
+
+
+def _copied(state: Agreement, event: Snapped) -> Actions:
+    """A copy that is there was taken, which may be news as well."""
+    ranks = state.ranks
+    ranks.end_copy(event.rank, event.epoch)
+    if event.epoch != state.epoch or event.rank in ranks.copied:
+        return ()
+    ranks.copied.add(event.rank)
+    if event.rank not in ranks.answers:
+        _note_answer(state, event)
+    return _judge_copy(state, event)
+
+
+def _judge_copy(state: Agreement, event: Snapped | Durable) -> Actions:
+    if state.phase is Phase.COLLECTING:
+        return moves.judge(state, event.rank, event.at_ns)
+    return moves.taken(state, event.at_ns)
+
+
+def _note_over(state: Agreement, event: Snapped | SaveFailed) -> Actions:
+    """Whatever became of the order, this rank writes into its buffer no more."""
+    state.ranks.end_copy(event.rank, event.epoch)
+    return ()
 
 
 def _durable(state: Agreement, event: Durable) -> Actions:
     """A durable shard implies its copy, whose own news may come later or never."""
+    ranks = state.ranks
+    ranks.end_copy(event.rank, event.epoch)
     if event.epoch != state.epoch:
         return ()
-    state.ranks.answer(event.rank, event.step)
-    state.ranks.durable.add(event.rank)
-    if state.phase is Phase.COLLECTING:
-        return moves.judge(state, event.rank, event.at_ns)
-    return moves.written(state)
+    ranks.answer(event.rank, event.step)
+    ranks.copied.add(event.rank)
+    ranks.durable.add(event.rank)
+    if state.phase is Phase.WRITING:
+        return moves.written(state)
+    return _judge_copy(state, event)
 
 
-def _save_failed(state: Agreement, event: SaveFailed) -> Actions:
+def _failed(state: Agreement, event: SaveFailed) -> Actions:
+    _note_over(state, event)
     if event.epoch != state.epoch:
         return ()
     return moves.fail(state, event.at_ns, f"rank {event.rank} could not save step {event.step}")
 
 
 def _gone_idle(state: Agreement, event: RankGone) -> Actions:
-    state.ranks.gone.add(event.rank)
+    state.ranks.lose(event.rank)
     moves.end(state, f"rank {event.rank} is gone")
     return ()
 
 
 def _gone(state: Agreement, event: RankGone) -> Actions:
     """A death aborts the agreement, unless that rank's part of an agreed set is already durable."""
-    state.ranks.gone.add(event.rank)
+    state.ranks.lose(event.rank)
     if state.phase is Phase.COMMITTING:
         return ()
     if state.phase is Phase.WRITING and (
@@ -239,7 +283,7 @@ def _gone(state: Agreement, event: RankGone) -> Actions:
 
 
 def _note_gone(state: Agreement, event: RankGone) -> Actions:
-    state.ranks.gone.add(event.rank)
+    state.ranks.lose(event.rank)
     return ()
 
 
@@ -269,13 +313,13 @@ def _noted(state: Agreement, event: Committed | DurableBeside) -> Actions:
     return ()
 
 
-def _not_written(state: Agreement, event: NotWritten) -> Actions:
+def _unwritten(state: Agreement, event: NotWritten) -> Actions:
     if event.epoch != state.epoch or state.buffer is None:
         return ()
     return moves.fail(state, event.at_ns, event.why, is_sealed=event.is_sealed)
 
 
-def _commit_failed(state: Agreement, event: CommitFailed) -> Actions:
+def _uncommitted(state: Agreement, event: CommitFailed) -> Actions:
     return moves.fail(state, event.at_ns, f"the manifest of step {event.step}: {event.why}")
 
 
@@ -291,7 +335,7 @@ def _tick(state: Agreement, event: Tick) -> Actions:
         if state.ranks.is_early_answered:
             why = "a rank was between two steps, and another was not"
         state.is_early = False
-        return moves.miss(state, why)
+        return moves.miss(state, event.at_ns, why)
     return ()
 
 
@@ -306,7 +350,7 @@ def _ignore(_: Agreement, __: Event) -> Actions:
     return ()
 
 
-_PHASES = tuple(Phase)  # IDLE, COLLECTING, WRITING, COMMITTING, OVER: the columns of the table
+_PHASES = tuple(Phase)  # the columns of the table
 
 
 def _row(*handlers: Callable[[Agreement, Any], Actions]) -> dict[Phase, Callable[..., Actions]]:
@@ -315,20 +359,21 @@ def _row(*handlers: Callable[[Agreement, Any], Actions]) -> dict[Phase, Callable
 
 # fmt: off
 TABLE: dict[type[Event], dict[Phase, Callable[..., Actions]]] = {
-    #                  IDLE        COLLECTING     WRITING       COMMITTING      OVER
-    SaveAsked:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
-    StopAsked:    _row(moves.stop, _stop_instead, _stop_later,  _stop_later,    _ignore),
-    StopMoved:    _row(_stop_moved, _stop_moved,  _stop_moved,  _stop_moved,    _ignore),
-    Progress:     _row(_note,      _judge_note,   _note,        _note,          _note),
-    LoopEnded:    _row(_end_idle,  _judge_end,    _note_end,    _note_end,      _note_end),
-    Snapped:      _row(_ignore,    _answered,     _ignore,      _ignore,        _ignore),
-    Durable:      _row(_ignore,    _durable,      _durable,     _ignore,        _ignore),
-    SaveFailed:   _row(_ignore,    _save_failed,  _save_failed, _ignore,        _ignore),
-    RankGone:     _row(_gone_idle, _gone,         _gone,        _gone,          _note_gone),
-    Committed:    _row(_noted,     _noted,        _committed,   _committed,     _noted),
-    CommitFailed: _row(_ignore,    _ignore,       _ignore,      _commit_failed, _ignore),
-    NotWritten:   _row(_ignore,    _ignore,       _not_written, _ignore,        _ignore),
-    DurableBeside: _row(_noted,    _noted,        _noted,       _noted,         _noted),
-    Tick:         _row(_try_again, _tick,         _tick,        _ignore,        _ignore),
+    #                   IDLE        COLLECTING     COPYING    WRITING     COMMITTING    OVER
+    SaveAsked:     _row(_save,      _save_instead, _busy,     _busy,      _busy,        _no_more),
+    StopAsked:     _row(moves.stop, _stop_instead, _later,    _later,     _later,       _ignore),
+    StopMoved:     _row(_moved,     _moved,        _moved,    _moved,     _moved,       _ignore),
+    Progress:      _row(_note,      _judge_note,   _note,     _note,      _note,        _note),
+    LoopEnded:     _row(_end_idle,  _judge_end,    _note_end, _note_end,  _note_end,    _note_end),
+    Taken:         _row(_note_copy, _taken,        _taken,    _taken,     _taken,       _ignore),
+    Snapped:       _row(_note_over, _copied,       _copied,   _copied,    _copied,      _ignore),
+    Durable:       _row(_ignore,    _durable,      _durable,  _durable,   _ignore,      _ignore),
+    SaveFailed:    _row(_note_over, _failed,       _failed,   _failed,    _note_over,   _ignore),
+    RankGone:      _row(_gone_idle, _gone,         _gone,     _gone,      _gone,        _note_gone),
+    Committed:     _row(_noted,     _noted,        _noted,    _committed, _committed,   _noted),
+    CommitFailed:  _row(_ignore,    _ignore,       _ignore,   _ignore,    _uncommitted, _ignore),
+    NotWritten:    _row(_ignore,    _ignore,       _ignore,   _unwritten, _ignore,      _ignore),
+    DurableBeside: _row(_noted,     _noted,        _noted,    _noted,     _noted,       _noted),
+    Tick:          _row(_try_again, _tick,         _tick,     _tick,      _ignore,      _ignore),
 }
 # fmt: on

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.core.save.word import Agreed
+from holdfast.core.save.word import Agreed, buffer_of
 
 DEFAULT_ANSWER_LIMIT_NS = 1_000_000_000
 _NONE_YET = Agreed(0, 0, 0)
@@ -73,8 +73,19 @@ class LoopEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A rank answers `epoch` with `step`, and its copy is under way: into that buffer, or none."""
+
+    at_ns: int
+    rank: int
+    epoch: int
+    step: int
+    buffer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapped:
-    """A rank has copied `step` in answer to `epoch`."""
+    """A rank has copied `step` in answer to `epoch`: the copy that it took is there."""
 
     at_ns: int
     rank: int
@@ -164,6 +175,7 @@ Event = (
     | StopMoved
     | Progress
     | LoopEnded
+    | Taken
     | Snapped
     | Durable
     | SaveFailed
@@ -268,22 +280,37 @@ class RankWords(NamedTuple):
     """One reading of a rank's half of the word page.
 
     Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a
-    loop that was seen to have ended shows its last step; and it stores SNAP = S before STEP =
-    S + 1, so a step beyond S without a snapshot of S proves that S was missed.
+    loop that was seen to have ended shows its last step. It stores TAKEN = S before STEP = S + 1,
+    so a step beyond S without TAKEN = S proves that S was missed. And it takes no step before its
+    last copy is over, so a save in TAKEN that COPIED and FAILED do not name is being copied.
     """
 
     loop_ended: bool = False
     step: int = 0
-    snap: Agreed = _NONE_YET
+    copied: Agreed = _NONE_YET
     durable: Agreed = _NONE_YET
     failed: Agreed = _NONE_YET
+    taken: Agreed = _NONE_YET  # with the flags of the order that it answers
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the copy that the rank took is still under way."""
+        taken = self.taken.save
+        return self.taken.epoch != 0 and taken not in (self.copied.save, self.failed.save)
 
 
 def changes(at_ns: int, rank: int, before: RankWords, now: RankWords) -> tuple[Event, ...]:
-    """The events between two readings of a rank's words, answers before progress."""
+    """The events between two readings of a rank's words, answers before progress.
+
+    What was taken and is copied by now is told once: a copy that is there was taken. A copy that is
+    under way is told first: its buffer must not be named in answer to the rest.
+    """
     events: list[Event] = []
-    if now.snap != before.snap:
-        events.append(Snapped(at_ns, rank, now.snap.epoch, now.snap.step))
+    if now.taken != before.taken and now.is_copying:
+        epoch, flags, step = now.taken
+        events.append(Taken(at_ns, rank, epoch, step, buffer_of(flags)))
+    if now.copied != before.copied:
+        events.append(Snapped(at_ns, rank, now.copied.epoch, now.copied.step))
     if now.durable != before.durable:
         events.append(Durable(at_ns, rank, now.durable.epoch, now.durable.step))
     if now.failed != before.failed:

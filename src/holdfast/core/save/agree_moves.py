@@ -45,7 +45,8 @@ def order(
     """Order a step that no rank is known to have reached, later than any ordered before.
 
     `lead` is a new request's, whose tries and misses count from 0; None: it is the last one's.
-    What could not be written once is not tried through memory again: the ranks write it.
+    What could not be written once is not tried through memory again: the ranks write it. A buffer
+    that a rank still copies into is not named: see `open_buffers`.
     """
     ranks = state.ranks
     first, last = ranks.slowest_step, ranks.fastest_step
@@ -58,7 +59,8 @@ def order(
     state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
     state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
     state.late_since_ns = None
-    state.buffer = state.free_buffers[0] if state.free_buffers and not state.tries else None
+    open_buffers = state.open_buffers
+    state.buffer = open_buffers[0] if open_buffers and not state.tries else None
     ranks.ask(state.step)
     flags = 0
     if is_stop:
@@ -77,7 +79,7 @@ def judge(state: Agreement, rank: int, at_ns: int) -> Actions:
     if ranks.have_answered:
         return _all_answered(state, at_ns)
     if ranks.steps[rank] > state.step and rank not in ranks.answers:
-        return miss(state, f"rank {rank} was past step {state.step} already")
+        return miss(state, at_ns, f"rank {rank} was past step {state.step} already")
     # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
     # or one that has answered before S. One that has ended its loop answers in any case.
     blocked = state.is_stop and bool(ranks.answers) and ranks.is_one_late
@@ -91,8 +93,16 @@ def _all_answered(state: Agreement, at_ns: int) -> Actions:
     first, last = min(answers), max(answers)
     if first != last:
         state.is_early = False
-        return miss(state, f"ranks answered with steps {first} and {last}")
+        return miss(state, at_ns, f"ranks answered with steps {first} and {last}")
     state.step, state.late_since_ns = first, None
+    return taken(state, at_ns)
+
+
+def taken(state: Agreement, at_ns: int) -> Actions:
+    """Every rank has taken the same step: all copies are there, or some are still under way."""
+    if not state.ranks.have_copied:
+        state.phase = Phase.COPYING
+        return ()
     return agreed(state, at_ns)
 
 
@@ -109,10 +119,15 @@ def agreed(state: Agreement, at_ns: int) -> Actions:
     return (seal, *rest(state, at_ns))
 
 
-def miss(state: Agreement, reason: str) -> Actions:
-    """Some rank did not get the order in time: a later step, under a new epoch."""
+def miss(state: Agreement, at_ns: int, reason: str) -> Actions:
+    """Some rank did not get the order in time: a later step, under a new epoch.
+
+    Where ranks still copy into the only buffer, a save to memory is left until it is due again.
+    """
     state.misses += 1
     aborted = call_off(state, reason)
+    if state.in_memory and state.free_buffers and not state.open_buffers:
+        return (*aborted, *rest(state, at_ns))
     return (*aborted, *order(state, state.why, state.is_stop, in_memory=state.in_memory))
 
 

@@ -5,13 +5,18 @@ before the next one, `while_waiting` between its snapshot for a stop and the ver
 `after_loop` once its last step is done. They are pure functions of
 words that the rank has just loaded; the protocol is explained in docs/explanation/agreement.md.
 
+A rank answers with three words. TAKEN is the order with the step that it takes, stored before the
+next step is published; COPIED, or FAILED, is stored when the bytes are there, or will never be.
+That is at the same boundary, or later where `word.may_end_later` allows it. A rank has one copy
+under way at a time: it waits for its end before it stores the next TAKEN.
+
 The trainer's hot path does not call anything. It inlines one comparison:
 
     words[Word.STEP] = n
     order = words[Word.ORDER]
     if order != settled:                 # a word that this rank has not dealt with
         answer, reason = at_boundary(n, order, answered_epoch)
-        ...                              # SNAPSHOT: copy, publish SNAP, answered_epoch = epoch
+        ...                              # SNAPSHOT: copy, answered_epoch = epoch
         if is_settled(n, order):
             settled = order
 
@@ -29,7 +34,7 @@ class Answer(Enum):
     """What the rank does now."""
 
     GO_ON = "go on"
-    SNAPSHOT = "snapshot"  # copy the state of this boundary, then publish SNAP = (epoch, n)
+    SNAPSHOT = "snapshot"  # take the state of this boundary: TAKEN, then COPIED or FAILED
     WAIT = "wait"  # nothing is decided yet: load the words again
     LEAVE_SAVED = "leave: saved"  # this rank's last boundary is durable on all ranks
     LEAVE_UNSAVED = "leave: not saved"  # nothing more will be saved

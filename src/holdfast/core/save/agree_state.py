@@ -18,7 +18,8 @@ class Phase(StrEnum):
     """Where an agreement stands."""
 
     IDLE = "idle"
-    COLLECTING = "collecting"  # ordered; not every rank has copied
+    COLLECTING = "collecting"  # ordered; not every rank has answered
+    COPYING = "copying"  # every rank has taken the same step; not every copy is there
     WRITING = "writing"  # every rank has copied the same step; not every shard is durable
     COMMITTING = "committing"  # every shard is durable; the manifest is being written
     OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
@@ -38,9 +39,13 @@ class Ranks:
 
     `steps`: the last boundary that each has published. `ended`, `gone`: those of which that is
     known. Of the current epoch: the step S that is `ordered`; `answers`, the step that each has
-    copied for it; `durable`, those whose copy is. The rest follows from these, and is kept so that
-    nobody has to look through them: `settled` have answered or ended, `early` have answered before
-    S and not ended, `late` are at S and have neither answered nor ended.
+    taken for it; `copied`, those whose copy is there, and `durable`, those whose copy is. The rest
+    follows from these, and is kept so that nobody has to look through them: `settled` have answered
+    or ended, `early` have answered before S and not ended, `late` are at S and have neither
+    answered nor ended.
+
+    `copying` outlives the epochs: the (epoch, buffer) that each rank is known to be copying into,
+    and `writers`, how many copy into which buffer.
     """
 
     steps: list[int]
@@ -49,10 +54,13 @@ class Ranks:
     gone: set[int] = field(default_factory=set)
     ordered: int = -1
     answers: dict[int, int] = field(default_factory=dict)
+    copied: set[int] = field(default_factory=set)
     durable: set[int] = field(default_factory=set)
     settled: set[int] = field(default_factory=set)
     early: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
+    copying: dict[int, tuple[int, int]] = field(default_factory=dict)
+    writers: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def start(cls, ranks: int, step: int) -> Ranks:
@@ -68,17 +76,20 @@ class Ranks:
             set(self.gone),
             self.ordered,
             dict(self.answers),
+            set(self.copied),
             set(self.durable),
             set(self.settled),
             set(self.early),
             set(self.late),
+            dict(self.copying),
+            dict(self.writers),
         )
 
     def ask(self, ordered: int) -> None:
         """A step is ordered that no rank has reached: answers to earlier orders say nothing."""
         self.ordered = ordered
-        self.answers, self.durable, self.settled = {}, set(), set(self.ended)
-        self.early, self.late = set(), set()
+        self.answers, self.copied, self.durable = {}, set(), set()
+        self.settled, self.early, self.late = set(self.ended), set(), set()
 
     # --- what one rank tells ----------------------------------------------------------------
 
@@ -102,7 +113,7 @@ class Ranks:
         self.late.discard(rank)
 
     def answer(self, rank: int, step: int) -> None:
-        """It has copied that step for the current epoch."""
+        """It has taken that step for the current epoch."""
         self.answers[rank] = step
         self.settled.add(rank)
         self.late.discard(rank)
@@ -111,7 +122,37 @@ class Ranks:
         else:
             self.early.discard(rank)
 
+    def lose(self, rank: int) -> None:
+        """It is gone, and copies no more."""
+        self.gone.add(rank)
+        self._end_copy(rank)
+
+    def begin_copy(self, rank: int, epoch: int, buffer: int | None) -> None:
+        """It copies for that epoch, which may be over; the copy before is."""
+        self._end_copy(rank)
+        if buffer is not None and rank not in self.gone:
+            self.copying[rank] = epoch, buffer
+            self.writers[buffer] = self.writers.get(buffer, 0) + 1
+
+    def end_copy(self, rank: int, epoch: int) -> None:
+        """Its copy for that epoch is there, or will never be."""
+        if self.copying and self.copying.get(rank, (0, 0))[0] == epoch:
+            self._end_copy(rank)
+
+    def _end_copy(self, rank: int) -> None:
+        _, buffer = self.copying.pop(rank, (0, None))
+        if buffer is not None:
+            self.writers[buffer] -= 1
+            if not self.writers[buffer]:
+                del self.writers[buffer]
+
     # --- what is known of all ---------------------------------------------------------------
+
+    def unwritten(self, buffers: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the buffers that no rank is known to copy into."""
+        if not self.writers:
+            return buffers
+        return tuple(buffer for buffer in buffers if buffer not in self.writers)
 
     @property
     def fastest_step(self) -> int:
@@ -130,8 +171,13 @@ class Ranks:
 
     @property
     def have_answered(self) -> bool:
-        """Whether every rank has copied a step for the current epoch."""
+        """Whether every rank has taken a step for the current epoch."""
         return len(self.answers) == len(self.steps)
+
+    @property
+    def have_copied(self) -> bool:
+        """Whether every rank's copy for the current epoch is there."""
+        return len(self.copied) == len(self.steps)
 
     @property
     def are_durable(self) -> bool:
@@ -153,10 +199,10 @@ class Ranks:
 
 @dataclass(slots=True)
 class Agreement:
-    """The whole state. `step` is the ordered step, and from WRITING on the agreed one.
+    """The whole state. `step` is the ordered step, and from COPYING on the agreed one.
 
-    `committed_step` is the newest durable step. `free_buffers` are those that an order given now
-    may name, the best first; whoever calls `core.save.agree.step` sets them.
+    `committed_step` is the newest durable step. `free_buffers` are those in which nothing is kept,
+    the best first; whoever calls `core.save.agree.step` sets them.
     """
 
     phase: Phase
@@ -204,6 +250,11 @@ class Agreement:
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""
         return self.ranks.fastest_step
+
+    @property
+    def open_buffers(self) -> tuple[int, ...]:
+        """The free buffers that an order given now may name: no rank is known to copy into them."""
+        return self.ranks.unwritten(self.free_buffers)
 
     @property
     def is_far(self) -> bool:

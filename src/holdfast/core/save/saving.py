@@ -39,7 +39,8 @@ DURABLE = (news.Committed, news.DurableBeside)
 MOVES = frozenset({news.Progress, news.Snapped})
 
 
-UNDER_WAY = (Phase.COLLECTING, Phase.WRITING, Phase.COMMITTING)
+NOT_COPIED = (Phase.COLLECTING, Phase.COPYING)
+UNDER_WAY = (*NOT_COPIED, Phase.WRITING, Phase.COMMITTING)
 
 
 class SaveCost(NamedTuple):
@@ -152,7 +153,7 @@ class Saving:
             return False
         if agreement.ranks.ended:
             return True
-        if agreement.phase is Phase.COLLECTING and agreement.in_memory:
+        if agreement.phase in NOT_COPIED and agreement.in_memory:
             return False  # nobody waits for it, and the ranks ring when they have copied
         return agreement.phase in UNDER_WAY
 
@@ -213,7 +214,7 @@ class Saving:
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
-        was_copied = self.agreement.phase is not Phase.COLLECTING
+        was_copied = self.agreement.phase not in NOT_COPIED
         actions = self._step(what)
         kind = type(what)
         if isinstance(what, news.Progress):
@@ -373,7 +374,7 @@ class Saving:
         agreement, tier = self.agreement, self.tier
         if agreement.phase is not Phase.IDLE or agreement.stop is not None or self.is_ended:
             return False
-        return not tier.is_there or bool(tier.free)
+        return not tier.is_there or bool(agreement.ranks.unwritten(tier.free))
 
     def would_be_due(self, at_ns: int, step: int) -> bool:
         """Whether that step would be saved, should the ranks pass the one before it at `at_ns`."""

@@ -54,12 +54,25 @@ def is_durable(flags: int) -> bool:
     return bool(flags & Order.DURABLE) or buffer_of(flags) is None
 
 
+def may_end_later(flags: int, *, is_last: bool) -> bool:
+    """Whether a rank's copy may go on beside its next steps, as nobody waits for it.
+
+    Never of a stop, of a save that is tagged or waited for (these are durable), or the last step.
+    """
+    return not (is_last or is_durable(flags) or flags & Order.STOP)
+
+
 class Agreed(NamedTuple):
     """An unpacked agreement word."""
 
     epoch: int
     flags: int
     step: int
+
+    @property
+    def save(self) -> tuple[int, int]:
+        """Which save it speaks of, whatever the flags say."""
+        return self.epoch, self.step
 
 
 def pack(epoch: int, step: int, flags: int = 0) -> int:

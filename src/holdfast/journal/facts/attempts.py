@@ -344,7 +344,7 @@ def ranks_of(attempt: KnownAttempt) -> Iterator[RankSeen]:
             alive_ns=journal.alive_ns(),
             ahead_ns=round(float((lead.end - lead.start).mean())) if compared else 0,
             compared=compared,
-            copied=words.snap.step,
+            copied=words.copied.step,
             saved=max(words.committed, words.watermark),
             blocked_ns=words.save_blocked_ns,
             took_ns=words.save_total_ns,
