@@ -139,6 +139,16 @@ WALKS = [
     (1, 2, {"saves": 1, "stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (2, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (3, 1, {"stops": 1, "late": True, "repeats": 1, "delays": False}),
+    # With gaps copies that may end after their boundary do.
+    (1, 3, {"gaps": True, "buffers": 2, "copies": 2, "stops": 1}),
+    (1, 2, {"gaps": True, "buffers": 2, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 1}),
+    (2, 2, {"gaps": True, "buffers": 1, "copies": 2, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 2, "delays": False}),
+    (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "delays": False}),
+    (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "deaths": 1, "delays": False}),
+    (2, 1, {"gaps": True, "stops": 1, "false_nacks": 1}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -170,6 +180,15 @@ LARGER_WALKS = [
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1, "delays": False}),
     (3, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (3, 2, {"stops": 1, "late": True}),
+    (1, 2, {"gaps": True, "buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 2, "fails": 1, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
+    (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "saves": 1, "fails": 1, "delays": False}),
+    (2, 3, {"gaps": True, "buffers": 2, "copies": 3, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 3, "copies": 2, "drains": 1, "delays": False}),
+    (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1}),
+    (3, 2, {"gaps": True, "buffers": 2, "copies": 1, "delays": False}),
 ]
 
 
@@ -336,6 +355,74 @@ def test_finds_a_controller_that_counts_what_it_is_told_again(monkeypatch):
     monkeypatch.setitem(agree.TABLE, ev.Snapped, row)
     with pytest.raises(Broken):
         walk(2, 2, saves=1, stops=1, repeats=1, delays=False)
+
+
+# --- copies that end after their boundary -------------------------------------------------------
+
+
+def walk_with_gaps(**asked: Any) -> None:
+    walk(2, 2, gaps=True, buffers=2, delays=False, **asked)
+
+
+def test_finds_a_step_that_is_taken_and_counts_as_copied(monkeypatch):
+    monkeypatch.setattr(Ranks, "have_copied", Ranks.have_answered)
+    with pytest.raises(Broken, match="is sealed, and a buffer holds"):
+        walk_with_gaps(copies=1)
+
+
+def test_finds_a_step_that_is_taken_and_counts_as_missed(monkeypatch):
+    real = moves.judge
+
+    def judge(state, rank, at_ns):
+        if state.ranks.steps[rank] > state.step and rank not in state.ranks.copied:
+            return moves.miss(state, at_ns, "past it, and not copied")
+        return real(state, rank, at_ns)
+
+    monkeypatch.setattr(moves, "judge", judge)
+    with pytest.raises(Broken, match="counts as a miss, and it has taken the step"):
+        walk_with_gaps(copies=1)
+
+
+def test_finds_a_buffer_that_is_named_while_a_rank_copies_into_it(monkeypatch):
+    monkeypatch.setattr(Ranks, "unwritten", lambda self, buffers: buffers)
+    with pytest.raises(Broken, match="is named, and a rank copies into it"):
+        walk_with_gaps(copies=1)
+
+
+def test_finds_an_order_that_forgets_who_copies(monkeypatch):
+    ask = Ranks.ask
+
+    def forgetful(self, ordered):
+        ask(self, ordered)
+        self.copying, self.writers = {}, {}
+
+    monkeypatch.setattr(Ranks, "ask", forgetful)
+    with pytest.raises(Broken, match="is named, and a rank copies into it"):
+        walk_with_gaps(copies=2)
+
+
+def test_finds_a_rank_with_two_copies_under_way(monkeypatch):
+    monkeypatch.setattr(agree_model, "may_take", lambda _: True)
+    with pytest.raises(Broken, match="is sealed, and a buffer holds"):
+        walk_with_gaps(copies=2)
+
+
+def test_finds_a_stop_whose_copy_ends_later(monkeypatch):
+    monkeypatch.setattr(agree_model, "may_end_later", lambda _, *, is_last: not is_last)
+    with pytest.raises(Broken, match="waits for a stop, and still copies"):
+        walk_with_gaps(stops=1)
+
+
+def test_finds_a_copy_that_failed_and_is_waited_for(monkeypatch):
+    monkeypatch.setitem(agree.TABLE[ev.SaveFailed], agree.Phase.COPYING, agree._note_over)
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk_with_gaps(copies=1, fails=1)
+
+
+def test_finds_a_rank_that_died_in_its_copy_and_is_waited_for(monkeypatch):
+    monkeypatch.setitem(agree.TABLE[ev.RankGone], agree.Phase.COPYING, agree._note_gone)
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk_with_gaps(copies=1, deaths=1)
 
 
 # --- why not `progress >= S` on a margin --------------------------------------------------------

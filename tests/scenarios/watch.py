@@ -68,6 +68,7 @@ class Books:
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
+        self.copying: dict[int, tuple[int, int | None]] = {}  # of a rank: epoch, into which buffer
         self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
         self.row: list[str] = []  # causes of the ends since a step was last completed
         self.reached_before = 0
@@ -118,6 +119,10 @@ class Watch:
             self._note_stop(books, event)
         if world.live is not None:
             books.reached = max(books.reached, world.live.step)
+        if isinstance(event, ev.Heard):
+            self._note_copies(books, event.news)
+        elif isinstance(event, ev.RankExited):
+            books.copying.pop(event.rank, None)
         for action in answer:
             if isinstance(action, act.CarryOut):
                 self._carried_out(books, event, action.what)
@@ -143,17 +148,24 @@ class Watch:
             known_ns = books.finish_by_ns
             books.finish_by_ns = by_ns if known_ns is None else min(by_ns, known_ns)
 
+    def _note_copies(self, books: Books, heard: news.Event) -> None:
+        """Who copies into which buffer, by what the ranks themselves have told."""
+        if isinstance(heard, news.Taken):
+            books.copying[heard.rank] = heard.epoch, heard.buffer
+        elif isinstance(heard, news.Snapped | news.SaveFailed):
+            epoch, _ = books.copying.get(heard.rank, (0, None))
+            if heard.epoch == epoch:
+                del books.copying[heard.rank]
+
     def _carried_out(self, books: Books, event: ev.Event, what: news.Action) -> None:
-        live = books.world.live
         heard = event.news if isinstance(event, ev.Heard) else None
-        if isinstance(what, news.Abort) and isinstance(heard, news.Progress) and live is not None:
-            is_taken = live.told[heard.rank].taken.epoch == what.epoch
-            require(not is_taken, f"{heard} counts as a miss, and it has taken the step")
+        if isinstance(what, news.Abort) and isinstance(heard, news.Progress):
+            epoch, _ = books.copying.get(heard.rank, (0, None))
+            require(epoch != what.epoch, f"{heard} counts as a miss, and it has taken the step")
         if isinstance(what, news.PublishOrder):
-            buffer = buffer_of(what.flags)
-            for rank, words in enumerate(live.told if live is not None else ()):
-                is_its = words.is_copying and buffer_of(words.taken.flags) == buffer
-                require(buffer is None or not is_its, f"{what}, and rank {rank} copies into it")
+            written = {buffer for _, buffer in books.copying.values()} - {None}
+            is_written = buffer_of(what.flags) in written
+            require(not is_written, f"{what} names a buffer, and a rank copies into it")
             newer = books.epoch % MAX_EPOCH + 1
             require(what.epoch == newer, f"order {what.epoch} follows order {books.epoch}")
             books.epoch = what.epoch
@@ -166,6 +178,7 @@ class Watch:
         )
         self._chosen(books, action.resume)
         books.epoch = 0
+        books.copying = {}
         books.reached_before = max(books.reached, action.resume.step)
         books.reached = books.reached_before
 

@@ -23,11 +23,13 @@ from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
 from holdfast.core.run import restart
 from holdfast.core.run.machine import State
+from holdfast.core.save import agree, agree_rank
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import agree_moves as moves
 from holdfast.core.save import agree_rank, choose
 from holdfast.core.save.agree import Phase
 from holdfast.core.save.agree_rank import Answer
+from holdfast.core.save.agree_state import Ranks
 from holdfast.core.save.buffers import Buffers
 from holdfast.core.save.drains import Drains
 from holdfast.core.save.keeping import Keeping
@@ -95,6 +97,38 @@ def _never_orders_again() -> Patches:
 
 def _an_epoch_is_used_twice() -> Patches:
     return [(moves, "_after", lambda epoch: max(1, epoch))]
+
+
+def _what_is_taken_counts_as_copied() -> Patches:
+    return [(Ranks, "have_copied", property(lambda self: self.have_answered))]
+
+
+def _what_is_taken_counts_as_missed() -> Patches:
+    def judge(state: Any, rank: int, at_ns: int) -> Any:
+        ranks = state.ranks
+        if ranks.steps[rank] > state.step and rank not in ranks.copied:
+            return moves.miss(state, at_ns, "past it, and not copied")
+        return real(state, rank, at_ns)
+
+    real = moves.judge
+    return [(moves, "judge", judge)]
+
+
+def _a_copy_under_way_is_overwritten() -> Patches:
+    return [(Ranks, "unwritten", lambda self, buffers: buffers)]
+
+
+def _an_order_forgets_who_copies() -> Patches:
+    def ask(self: Ranks, ordered: int) -> None:
+        real(self, ordered)
+        self.copying, self.writers = {}, {}
+
+    real = Ranks.ask
+    return [(Ranks, "ask", ask)]
+
+
+def _a_copy_that_failed_is_waited_for() -> Patches:
+    return [(agree.TABLE[news.SaveFailed], Phase.COPYING, agree._note_over)]
 
 
 # --- the memory tier -----------------------------------------------------------------------------
@@ -216,6 +250,9 @@ PLANTED: dict[str, Callable[[], Patches]] = {
     for make in (
         _steps_are_not_compared, _commits_when_the_first_is_durable,
         _ranks_leave_before_the_commit, _never_orders_again, _an_epoch_is_used_twice,
+        _what_is_taken_counts_as_copied, _what_is_taken_counts_as_missed,
+        _a_copy_under_way_is_overwritten, _an_order_forgets_who_copies,
+        _a_copy_that_failed_is_waited_for,
         _overwrites_what_is_sealed, _overwrites_what_is_drained, _gives_the_newest_away,
         _drains_another_branch, _manifest_after_one_shard, _ends_with_memory_ahead,
         _restarts_before_the_tree_is_gone, _no_back_off, _budget_is_one_too_large,
