@@ -4,8 +4,9 @@
 
 An agreed save is all that the run's machine is told of one: it is asked for, each rank publishes
 the ordered step, has copied it, has made it durable; the manifest is written. With a memory tier
-the set is sealed and drained instead. A report is one rank's next step while nothing is under way,
-when the policies are asked whether a save is due.
+the set is sealed and drained instead. Where copies end later, each rank publishes the next step
+between taking the ordered one and having copied it. A report is one rank's next step while nothing
+is under way, when the policies are asked whether a save is due.
 
 Only `RunMachine.handle` is measured, as processor time: what happens is made up beforehand. One
 machine is used for all rounds, as one controller sees save after save.
@@ -34,8 +35,8 @@ REPORTS = 1000  # at least so many for one figure
 class Told:
     """A run of so many ranks that step together, a step a second, and what its machine is told."""
 
-    def __init__(self, ranks: int, *, in_memory: bool) -> None:
-        self.ranks, self.in_memory = ranks, in_memory
+    def __init__(self, ranks: int, *, in_memory: bool, is_later: bool = False) -> None:
+        self.ranks, self.in_memory, self.is_later = ranks, in_memory, is_later
         hourly = EverySeconds(3600)  # it is asked, and nothing is due
         self.machine = RunMachine(RunPolicy(ranks, hourly, hourly))
         self.now_ns = self.step = 0
@@ -72,12 +73,16 @@ class Told:
         (order,) = (a.what for a in answers if isinstance(a, act.CarryOut))
         assert isinstance(order, news.PublishOrder)
         assert order.step == self.step + 1
-        copied: list[ev.Event] = []
-        for rank, stepped in enumerate(list(self.steps())):
-            snap = news.Snapped(self.now_ns, rank, order.epoch, order.step)
-            copied += [stepped, self.heard(snap)]
         buffer = buffer_of(order.flags)
         of = (order.epoch, order.step)
+        copied: list[ev.Event] = []
+        for rank, stepped in enumerate(list(self.steps())):
+            taken = news.Taken(self.now_ns, rank, *of, buffer)
+            snap = news.Snapped(self.now_ns, rank, *of)
+            copied += [stepped, self.heard(taken if self.is_later else snap)]
+        if self.is_later:
+            copied += self.steps()
+            copied += [self.heard(news.Snapped(self.now_ns, n, *of)) for n in range(self.ranks)]
         if buffer is None:
             written = [self.heard(news.Durable(self.now_ns, n, *of)) for n in range(self.ranks)]
             done = self.heard(news.Committed(self.now_ns, *of))
@@ -117,13 +122,16 @@ def main() -> None:
     print(f"{platform.platform()}, {os.cpu_count()} cores, load {load:.1f}, "
           f"{options.rounds} rounds: median (least … most)\n")  # fmt: skip
     for ranks in options.ranks:
-        for in_memory in (False, True):
-            told = Told(ranks, in_memory=in_memory)
+        for words, in_memory, is_later in (
+            ("without a memory tier", False, False),
+            ("with a memory tier", True, False),
+            ("with copies that end later", True, True),
+        ):
+            told = Told(ranks, in_memory=in_memory, is_later=is_later)
             saves = [told.save() for _ in range(options.rounds)]
             reports = [Told(ranks, in_memory=in_memory).report() for _ in range(options.rounds)]
-            tier = "with" if in_memory else "without"
             print(
-                f"{ranks:,} ranks, {tier} a memory tier: an agreed save {spread(saves, 1e3)} ms, "
+                f"{ranks:,} ranks, {words}: an agreed save {spread(saves, 1e3)} ms, "
                 f"a report {spread(reports, 1e6)} µs",
                 flush=True,
             )

@@ -37,12 +37,12 @@ class Counted:
         return self._trace
 
 
-@pytest.mark.parametrize("in_memory", [False, True], ids=["without memory", "with memory"])
+@pytest.mark.parametrize("how", ["without memory", "with memory", "copies end later"])
 @pytest.mark.parametrize("what", ["save", "report"])
-def test_as_much_for_each_of_many_ranks_as_for_each_of_few(what: str, in_memory: bool) -> None:
+def test_as_much_for_each_of_many_ranks_as_for_each_of_few(what: str, how: str) -> None:
     each = []
     for ranks in (10, 80):
-        told = Told(ranks, in_memory=in_memory)
+        told = Told(ranks, in_memory=how != "without memory", is_later=how == "copies end later")
         told.save()
         counted = told.machine = Counted(told.machine)
         told.save() if what == "save" else told.tell(told.steps())
