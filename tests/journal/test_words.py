@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+from array import array
 
 import pytest
 
 from holdfast.core.save.word import Agreed, Order, pack
 from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import OpenSpan, WordsPage
+from holdfast.journal.words import OpenSpan, WordsPage, rank_words
 
 
 def test_each_side_reads_what_the_other_stores(make_writer):
@@ -72,6 +73,24 @@ def test_a_phase_of_a_later_version_is_starting():
     words = WordsPage.private()
     words.store(Word.PHASE, 99)
     assert words.snapshot().phase is Phase.STARTING
+
+
+def test_a_loop_that_is_seen_to_have_ended_shows_its_last_step():
+    """It ends while its words are read, one after the other."""
+    page = WordsPage.private().page
+    page[Word.PHASE], page[Word.STEP] = Phase.TRAINING, 7
+
+    class BeingStored:
+        def __getitem__(self, key):
+            found = page[key]
+            if isinstance(key, int):
+                return found
+            later = array("Q", found)
+            later[Word.PHASE] = Phase.LOOP_ENDED  # and STEP = 8 was stored after it had been read
+            return memoryview(later)
+
+    words = rank_words(BeingStored())
+    assert words.phase is Phase.TRAINING or words.step == 8
 
 
 def test_after_detach_stores_go_nowhere(make_writer):

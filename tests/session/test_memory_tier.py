@@ -119,6 +119,7 @@ def test_an_order_is_answered_into_its_buffer(trainer: Trainer) -> None:
         while trainer.boundary.expected <= step:
             state["w"][:] = trainer.boundary.expected
             trainer.boundary.done(trainer.boundary.expected, state)
+        assert trainer.words.load(Word.TAKEN) == trainer.words.load(Word.ORDER)
         assert unpack(trainer.words.load(Word.COPIED)) == (epoch, 0, step)
         assert trainer.rung == epoch
         stored = trainer.sealed(buffer, step)
@@ -156,7 +157,8 @@ def test_a_buffer_that_finds_no_room_ends_the_tier(
     assert trainer.words.load(Word.BUFFERS) == 0
     assert trainer.words.load(Word.ERRORS) == 1
     assert unpack(trainer.words.load(Word.FAILED)) == (1, 0, 2)
-    assert unpack(trainer.words.load(Word.COPIED)) == (1, 0, 2)
+    assert trainer.words.load(Word.TAKEN) == trainer.words.load(Word.ORDER)  # no miss,
+    assert trainer.words.load(Word.COPIED) == 0  # and no copy
     assert trainer.rung == 1
     said = capfd.readouterr().err
     assert "step 2 could not be saved: cannot keep step 2 in memory" in said
