@@ -23,10 +23,9 @@ from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
 from holdfast.core.run import restart
 from holdfast.core.run.machine import State
-from holdfast.core.save import agree, agree_rank
+from holdfast.core.save import agree, agree_rank, choose
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import agree_moves as moves
-from holdfast.core.save import agree_rank, choose
 from holdfast.core.save.agree import Phase
 from holdfast.core.save.agree_rank import Answer
 from holdfast.core.save.agree_state import Ranks
