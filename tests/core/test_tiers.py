@@ -295,15 +295,15 @@ def test_before_the_first_save_it_is_told_when_that_is() -> None:
 
 def test_it_is_told_when_it_has_changed_and_not_for_every_wobble() -> None:
     run = Trained()
-    told = Announced(run.saving)
-    assert told.news(0) != []
+    told = Announced()
+    assert told.news(run.saving, 0) != []
     said = 0
     for _ in range(60):
         run.train(100)
-        said += sum(isinstance(action, act.Say) for action in told.news(run.at_ns))
+        said += sum(isinstance(action, act.Say) for action in told.news(run.saving, run.at_ns))
     assert 1 <= said <= 4
     assert told.words.startswith("saving every ")
 
 
 def test_without_a_memory_tier_there_is_nothing_to_tell() -> None:
-    assert Announced(Saving(1, Optimal())).news(0) == []
+    assert Announced().news(Saving(1, Optimal()), 0) == []

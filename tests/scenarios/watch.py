@@ -24,7 +24,8 @@ from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
-from holdfast.core.run import policy_json, restart
+from holdfast.core.plain_json import copied
+from holdfast.core.run import policy_json, restart, state_json
 from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
@@ -41,6 +42,7 @@ FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
 # After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
 LATE_NS = 12 * SECOND
 MOST_EVENTS = 100_000
+REMEMBERED = 32  # after so many events what is remembered is copied, or written down
 STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
 ROUTINE = (ev.TimerFired, ev.Examined, ev.Draining)  # looks, which go on for as long as it takes
 
@@ -65,6 +67,7 @@ class Books:
         self.world = world
         policy = policy_json.decode(json.loads(json.dumps(policy_json.encode(world.policy))))
         self.again = RunMachine(policy)  # hears what the journal has kept
+        self.left = self.again.course, state_json.encode(RunMachine(policy).course)
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
@@ -105,6 +108,8 @@ class Watch:
         books = self._of(world)
         books.events += not isinstance(event, ROUTINE)
         require(books.events < self._most_events, "it goes round in circles")
+        if books.events % REMEMBERED == 1:
+            self._goes_on_elsewhere(books)
         again = books.again.handle(as_journaled(event, as_text=self._as_text))
         if again != answer:  # the words only then: they take longer to find than the answer
             raise Broken(f"replayed, {event} is answered with {again}, not {answer}")
@@ -134,6 +139,18 @@ class Watch:
         if seen > max(books.reached, world.machine.resume.step) and world.live is not None:
             words = f"the machine believes in step {seen}, and all ranks have done {books.reached}"
             raise Broken(words)
+
+    def _goes_on_elsewhere(self, books: Books) -> None:
+        """What replays goes on from a copy, or from what was written down; it was not touched."""
+        left, was = books.left
+        require(state_json.encode(left) == was, "what was left behind has changed")
+        here = books.again.course
+        books.left = here, state_json.encode(here)
+        is_copied = books.events // REMEMBERED % 2 == 0
+        text = json.dumps(books.left[1])
+        there = copied(here) if is_copied else state_json.decode(json.loads(text))
+        require(there == here, "what was written down is read back as something else")
+        books.again = RunMachine.of(there)
 
     def _note_stop(
         self, books: Books, event: ev.StopAsked | ev.StopNowAsked | ev.Interrupted

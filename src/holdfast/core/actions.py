@@ -16,6 +16,7 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
 from holdfast.core.save import agree_events
+from holdfast.errors import EXIT_DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,8 @@ class Finish:
     keep_memory: bool = False
     settled: tuple[Notice, ...] = ()
 
+
+DONE = Finish(EXIT_DONE, "")
 
 Action = (
     Choose

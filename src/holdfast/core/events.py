@@ -55,6 +55,9 @@ class Resume:
         return self.step if self.committed_step is None else min(self.committed_step, self.step)
 
 
+SCRATCH = Resume(None, 0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnFailure:
     """An attempt that the script itself ended (`exits.is_from_script`), and in which way."""

@@ -5,7 +5,8 @@
     parts.read(RunPolicy, data)  # ValueError for what is none
 
 What is read goes by the types of the fields. A field that is missing has its default, and unknown
-ones are ignored: older and newer versions read each other as far as that goes.
+ones are ignored: older and newer versions read each other as far as that goes. Only a part that
+changes (a dataclass that is not frozen) is read back whole: no field of it may be missing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ _SCALARS = (int, float, bool, str)
 class Parts:
     """One family of dataclasses; in its data each part's name stands under `tag`.
 
-    A dataclass that is not of the family may be a field of one that is: it needs no name.
+    A dataclass that is not of the family may be a field of one that is: it needs no name. Nor does
+    a named tuple.
     """
 
     def __init__(self, tag: str, kinds: Iterable[type[Any]]) -> None:
         self._tag = tag
         self._kinds = {kind.__name__: kind for kind in kinds}
         self._reads: dict[Any, Read] = {}  # by type: made once
+        self._named_reads: dict[type[Any], Read] = {}
 
     def write(self, part: Any) -> Any:
         """A part, or a value in one, as plain data. TypeError for what is not of the family."""
@@ -41,41 +44,52 @@ class Parts:
             return {self._tag: name} | values
         if isinstance(part, Enum):
             return part.value
-        return [self.write(one) for one in part] if isinstance(part, tuple) else part
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            return {name: self.write(getattr(part, name)) for name in part._fields}
+        if isinstance(part, dict):
+            return [[self.write(key), self.write(value)] for key, value in part.items()]
+        if isinstance(part, set):
+            return [self.write(one) for one in sorted(part)]
+        return [self.write(one) for one in part] if isinstance(part, tuple | list) else part
 
     def read(self, wanted: Any, data: object) -> Any:
         """A value of the type `wanted`, from plain data; raises ValueError for what is none."""
+        return self._reader(wanted)(data)
+
+    def _reader(self, wanted: Any) -> Read:
         read = self._reads.get(wanted)
         if read is None:
             read = self._reads[wanted] = self._read_of(wanted)
-        return read(data)
+        return read
 
     def _read_of(self, wanted: Any) -> Read:
-        if get_origin(wanted) is tuple:
-            return self._tuple(get_args(wanted))
-        options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+        kind, of = get_origin(wanted), get_args(wanted)
+        if kind is dict:
+            key, value = (self._reader(one) for one in of)
+            return lambda data: {
+                key(one): value(other)
+                for one, other in (_listed(pair, 2) for pair in _listed(data))
+            }
+        if kind is tuple and of[-1] is not ...:
+            each = [self._reader(one) for one in of]
+            return lambda data: tuple(
+                [read(one) for read, one in zip(each, _listed(data, len(each)), strict=True)]
+            )
+        if kind in (tuple, list, set):
+            item = self._reader(of[0])
+            return lambda data: kind([item(one) for one in _listed(data)])
+        options = of if isinstance(wanted, UnionType) else (wanted,)
         if len(options) == 2 and NoneType in options:
-            (inner,) = (one for one in options if one is not NoneType)
-            return lambda data: None if data is None else self.read(inner, data)
+            (inner,) = (self._reader(one) for one in options if one is not NoneType)
+            return lambda data: None if data is None else inner(data)
         if all(one is NoneType or one in _SCALARS for one in options):
             return _scalar(options)
-        if len(options) == 1 and isinstance(wanted, type) and issubclass(wanted, Enum):
-            return wanted
+        if len(options) == 1 and issubclass(wanted, Enum):
+            member: Read = wanted
+            return member
         if any(issubclass(kind, options) for kind in self._kinds.values()):
             return lambda data: self._named(options, data)
         return self._fields(wanted)
-
-    def _tuple(self, parts: tuple[Any, ...]) -> Read:
-        def read(data: Any) -> Any:
-            if not isinstance(data, list):
-                raise ValueError(f"{data!r} is no list")
-            if parts[-1] is ...:
-                return tuple([self.read(parts[0], one) for one in data])
-            if len(parts) != len(data):
-                raise ValueError(f"{data!r} has not {len(parts)} parts")
-            return tuple([self.read(*one) for one in zip(parts, data, strict=True)])
-
-        return read
 
     def _named(self, options: tuple[type[Any], ...], data: Any) -> Any:
         name = data.get(self._tag) if isinstance(data, Mapping) else None
@@ -83,31 +97,72 @@ class Parts:
         if kind is None or not issubclass(kind, options):
             wanted = options[0].__name__ if len(options) == 1 else self._tag
             raise ValueError(f"{name!r} is no {wanted} of this version")
-        read = self._reads.get((self._tag, kind))
+        read = self._named_reads.get(kind)
         if read is None:
-            read = self._reads[self._tag, kind] = self._fields(kind)
+            read = self._named_reads[kind] = self._fields(kind)
         return read(data)
 
     def _fields(self, kind: type[Any]) -> Read:
+        """Of a dataclass, or of a named tuple."""
         types = get_type_hints(kind)
-        wanted = tuple((one.name, types[one.name]) for one in fields(kind))
+        is_whole = is_dataclass(kind) and not _is_frozen(kind)
+        names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
+        each = {name: self._reader(types[name]) for name in names}
 
         def read(data: Any) -> Any:
             if not isinstance(data, Mapping):
                 raise ValueError(f"{kind.__name__} has no fields")
             values = {}
-            for name, of in wanted:
+            for name, read_one in each.items():
                 if name in data:
                     try:
-                        values[name] = self.read(of, data[name])
+                        values[name] = read_one(data[name])
                     except ValueError as error:
                         raise ValueError(f"{name} of {kind.__name__}: {error}") from None
-            try:
-                return kind(**values)
-            except TypeError as error:
-                raise ValueError(str(error)) from None
+                elif is_whole:
+                    raise ValueError(f"{kind.__name__} has no {name}: it is missing")
+            return _as_it_was(kind, values) if is_whole else _made(kind, values)
 
         return read
+
+
+def copied(part: Any) -> Any:
+    """The same, to go on from apart. What cannot change is not copied."""
+    if isinstance(part, list | set):
+        return type(part)(part)  # of what cannot change
+    if isinstance(part, dict):
+        return {key: copied(value) for key, value in part.items()}
+    if is_dataclass(part) and not _is_frozen(type(part)):
+        return _as_it_was(type(part), {f.name: copied(getattr(part, f.name)) for f in fields(part)})
+    return part
+
+
+def _is_frozen(kind: Any) -> bool:
+    frozen: bool = kind.__dataclass_params__.frozen
+    return frozen
+
+
+def _made(kind: type[Any], values: dict[str, Any]) -> Any:
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _as_it_was(kind: type[Any], values: dict[str, Any]) -> Any:
+    """Field by field: it does not begin anew."""
+    part = object.__new__(kind)
+    for name, value in values.items():
+        setattr(part, name, value)
+    return part
+
+
+def _listed(data: Any, length: int | None = None) -> list[Any]:
+    if not isinstance(data, list):
+        raise ValueError(f"{data!r} is no list")
+    if length is not None and len(data) != length:
+        raise ValueError(f"{data!r} has not {length} parts")
+    return data
 
 
 def _scalar(options: tuple[type[Any], ...]) -> Read:

@@ -12,7 +12,7 @@ from. Pure: driven by `core.run`, as `core.save.saving` is.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.core import actions as act
@@ -44,27 +44,31 @@ class Verdict(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Suspicion:
+class Suspicion:
+    """That the attempt hangs: since when it is looked into, and where its ranks stand."""
+
     asked_ns: int
     stacks: tuple[RankStack, ...] = ()
 
 
+@dataclass(slots=True)
 class HangWatch:
     """Of one run, over all its attempts. `verdict`: this attempt was ended because it hung."""
 
-    def __init__(self, policy: HangPolicy, ranks: int) -> None:
-        self.policy = policy
-        self.verdict: Verdict | None = None
-        self._ranks = ranks
-        self._launched_ns = self._not_before_ns = 0
-        self._suspicion: _Suspicion | None = None
-        self._stopped_ns: dict[int, int] = {}  # ranks, and since when each look found them stopped
-        self._start_ns = 0
-        self._has_stepped = False
-        self._longest_ns = (0, 0)  # in the period before, in this one
-        self._period = 0
-        self._patience = 1
-        self._hung_at_step = -1
+    policy: HangPolicy
+    _ranks: int
+    verdict: Verdict | None = None
+    _launched_ns: int = 0
+    _not_before_ns: int = 0
+    _suspicion: Suspicion | None = None
+    # Ranks, and since when each look found them stopped.
+    _stopped_ns: dict[int, int] = field(default_factory=dict)
+    _start_ns: int = 0
+    _has_stepped: bool = False
+    _longest_ns: tuple[int, int] = (0, 0)  # in the period before, in this one
+    _period: int = 0
+    _patience: int = 1
+    _hung_at_step: int = -1
 
     @property
     def experience(self) -> Experience:
@@ -146,7 +150,7 @@ class HangWatch:
         return [act.SetTimer(Timer.HANG, later_ns)]
 
     def _suspect(self, event: Examined, hung: tuple[Hung, ...]) -> list[act.Action]:
-        self._suspicion = _Suspicion(event.at_ns)
+        self._suspicion = Suspicion(event.at_ns)
         words = describe(suspect(hung), event.at_ns, ranks=self._ranks)
         return [
             act.Say("warning", f"{words}; collecting stacks"),
@@ -180,7 +184,7 @@ class HangWatch:
         self._longest_ns = (kept, max(longest_ns, *(look.longest_ns for look in event.ranks)))
 
 
-def _may_be_written(event: Examined, hung: tuple[Hung, ...], suspicion: _Suspicion) -> bool:
+def _may_be_written(event: Examined, hung: tuple[Hung, ...], suspicion: Suspicion) -> bool:
     """A writer is a thread of its rank: it works while the loop hangs, unless all of it stopped."""
     is_stopped = any(one.look.process == STOPPED for one in hung)
     return not is_stopped and event.at_ns < suspicion.asked_ns + SAVE_PATIENCE_NS

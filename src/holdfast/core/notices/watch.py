@@ -7,7 +7,7 @@ save. What it says for later is done when Timer.NOTICE fires, by the plan of tha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from holdfast.core import actions as act
 from holdfast.core.notices.board import Announcement, Board, News, Notice
@@ -21,44 +21,38 @@ from holdfast.core.notices.plan import (
     plan,
 )
 from holdfast.core.run.state import Timer
-from holdfast.core.run.stopping import Stopping
 from holdfast.core.save.saving import Saving
 
 
+@dataclass(slots=True)
 class NoticeWatch:
-    """Of one run."""
+    """Of one run, whose `saving` comes with each question.
 
-    def __init__(
-        self, policy: NoticePolicy, saving: Saving, stopping: Stopping, leaving_ns: int
-    ) -> None:
-        """`leaving_ns`: what the ranks get to leave, once all is saved."""
-        self.policy = policy
-        self._leaving_ns = leaving_ns
-        self.board = Board()
-        self._saving, self._stopping = saving, stopping
-        self._served: tuple[Identity, ...] = ()
-        self._begun: tuple[Identity, ...] = ()
-        self._wake_ns: int | None = None  # what the timer is set to
+    `leaving_ns`: what the ranks get to leave, once all is saved. `acts_at_ns`: when something will
+    be done about what is announced, as things stand; None: nothing is planned.
+    """
+
+    policy: NoticePolicy
+    leaving_ns: int
+    board: Board = field(default_factory=Board)
+    acts_at_ns: int | None = None  # what the timer is set to
+    _served: tuple[Identity, ...] = ()
+    _begun: tuple[Identity, ...] = ()
 
     @property
     def announcements(self) -> tuple[Announcement, ...]:
         """All that is announced, in the order in which it was heard of."""
         return self.board.announcements
 
-    @property
-    def acts_at_ns(self) -> int | None:
-        """When something will be done about it, as things stand; None: nothing is planned."""
-        return self._wake_ns
-
     def take(self, notice: Notice) -> News:
         """Take in a notice; what is new in it."""
         self.board, news = self.board.take(notice)
         return news
 
-    def decide(self, at_ns: int) -> tuple[Plan, str]:
+    def decide(self, saving: Saving, at_ns: int) -> tuple[Plan, str]:
         """What is to be done about all that is announced."""
-        is_saved = self._saving.agreement.is_saved
-        time = replace(self._saving.save_time, leaving_ns=self._leaving_ns)
+        is_saved = saving.agreement.is_saved
+        time = replace(saving.save_time, leaving_ns=self.leaving_ns)
         view = NoticeView(at_ns, time, is_saved, self._served, self._begun)
         return plan(self.policy, self.announcements, view)
 
@@ -72,22 +66,23 @@ class NoticeWatch:
 
     def fired(self) -> None:
         """The timer has come due."""
-        self._wake_ns = None
+        self.acts_at_ns = None
 
-    def look_again(self, at_ns: int) -> list[act.Action]:
+    def look_again(self, saving: Saving, at_ns: int, *, is_stopping: bool) -> list[act.Action]:
         """Set the timer right; where something is due now, it fires at once."""
-        if self._stopping.intent is not None or not self.announcements:
-            return self.wake(None)
-        decided, _ = self.decide(at_ns)
-        return self.wake(None if decided.what is What.NOTHING else max(at_ns, decided.at_ns))
+        if is_stopping or not self.announcements:
+            return self.wake(saving, None)
+        decided, _ = self.decide(saving, at_ns)
+        nothing = decided.what is What.NOTHING
+        return self.wake(saving, None if nothing else max(at_ns, decided.at_ns))
 
-    def wake(self, at_ns: int | None) -> list[act.Action]:
+    def wake(self, saving: Saving, at_ns: int | None) -> list[act.Action]:
         """Set the timer to that moment; None: nothing is planned any more."""
-        hold_ns = None if at_ns is None else at_ns - self._saving.save_time.need_ns
-        self._saving.hold_from(hold_ns)
-        if at_ns == self._wake_ns:
+        hold_ns = None if at_ns is None else at_ns - saving.save_time.need_ns
+        saving.hold_from(hold_ns)
+        if at_ns == self.acts_at_ns:
             return []
-        self._wake_ns = at_ns
+        self.acts_at_ns = at_ns
         return [
             act.CancelTimer(Timer.NOTICE) if at_ns is None else act.SetTimer(Timer.NOTICE, at_ns)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -18,55 +19,74 @@ from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
 from holdfast.core.save import agree_events
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.keeping import Keeping
+from holdfast.core.save.drain_watch import DrainWatch
+from holdfast.core.save.keeping import Deed, Keeping
 from holdfast.core.save.saving import Saving
-from holdfast.errors import EXIT_DONE
 
 
+@dataclass(slots=True)
 class Course:
-    """The course of one run so far. The handlers in `core.run_*` read it and move it on."""
+    """The course of one run so far. The handlers in `core.run` read it and move it on.
 
-    def __init__(self, policy: RunPolicy) -> None:
-        self.policy = policy
-        self.state = State.NEW
+    All that the core remembers of a run is here, in plain parts that do not know one another: they
+    say what they want done, and `carry_out` makes the run's actions of it.
+    """
 
-        # Of the run.
-        self.high_water = 0  # the highest step any attempt completed on all ranks
-        self.failures: tuple[restart.Failure, ...] = ()
-        self.failures_before = self.losses_before = 0  # all others, of earlier controllers too
-        self.rollbacks = rollback.Rollbacks()
-        self.rejected = Rejected()  # by ranks that read them
-        self.saving = Saving(
+    policy: RunPolicy
+    saving: Saving
+    holding: Holding
+    keeping: Keeping
+    hangs: HangWatch
+    stopping: Stopping
+    notices: NoticeWatch
+    absence: Absence
+    state: State = State.NEW
+
+    # Of the run.
+    high_water: int = 0  # the highest step any attempt completed on all ranks
+    failures: tuple[restart.Failure, ...] = ()
+    failures_before: int = 0  # all others, of earlier controllers too
+    losses_before: int = 0  # of them, those that took the memory of their host along
+    rollbacks: rollback.Rollbacks = field(default_factory=rollback.Rollbacks)
+    rejected: Rejected = field(default_factory=Rejected)  # by ranks that read them
+
+    # Of the newest attempt.
+    attempt: int = -1
+    resume: ev.Resume = ev.SCRATCH
+    high_water_at_launch: int = 0
+    launch_failure: ev.LaunchFailed | None = None
+    saves_wake_ns: int | None = None  # what the saves' timer is set to
+    is_relayed: bool = False  # it was told to stop by a signal, for want of sessions
+    is_leaving: bool = False  # its ranks were told to leave
+    ending: Ending = field(default_factory=Ending)
+    ended_ns: int | None = None
+    standby: Standby = Standby.AS_IS
+    done_ns: int | None = None  # its ranks ended as done, which is not on record yet
+
+    # Of what comes next.
+    next_attempt: int = 0
+    choice_waits: bool = False  # for a set in memory that is being sealed
+    finish: act.Finish = act.DONE  # for when nothing in memory is ahead of the disk
+
+    @classmethod
+    def start(cls, policy: RunPolicy) -> Course:
+        """Nothing is known yet."""
+        saving = Saving(
             policy.ranks,
             policy.save,
             memory_policy=policy.save_in_memory,
             hold_ns=policy.hold_finished_ns,
         )
-        self.holding = Holding(policy.hold_finished_ns)
-        patience_ns = policy.store_patience_ns // 2
-        self.keeping = Keeping(self.saving, self.carry_out, patience_ns=patience_ns)
-        self.hangs = HangWatch(policy.hang, policy.ranks)
-        self.stopping = Stopping(policy.leave_limit_ns, policy.margin_ns)
-        self.notices = NoticeWatch(policy.notice, self.saving, self.stopping, policy.margin_ns)
-        self.absence = Absence(policy.store_patience_ns)
-
-        # Of the newest attempt.
-        self.attempt = -1
-        self.resume = ev.Resume(None, 0, None)
-        self.high_water_at_launch = 0
-        self.launch_failure: ev.LaunchFailed | None = None
-        self.saves_wake_ns: int | None = None  # what the saves' timer is set to
-        self.is_relayed = False  # it was told to stop by a signal, for want of sessions
-        self.is_leaving = False  # its ranks were told to leave
-        self.ending = Ending()
-        self.ended_ns: int | None = None
-        self.standby = Standby.AS_IS
-        self.done_ns: int | None = None  # its ranks ended as done, which is not on record yet
-
-        # Of what comes next.
-        self.next_attempt = 0
-        self.choice_waits = False  # for a set in memory that is being sealed
-        self.finish = act.Finish(EXIT_DONE, "")  # for when nothing in memory is ahead of the disk
+        return cls(
+            policy,
+            saving,
+            Holding(policy.hold_finished_ns),
+            Keeping(DrainWatch(policy.store_patience_ns // 2)),
+            HangWatch(policy.hang, policy.ranks),
+            Stopping(policy.leave_limit_ns, policy.margin_ns),
+            NoticeWatch(policy.notice, policy.margin_ns),
+            Absence(policy.store_patience_ns),
+        )
 
     @property
     def stop(self) -> StopIntent | None:
@@ -94,14 +114,18 @@ class Course:
         self.losses_before += _losses(self.failures) - _losses(failures)
         self.failures = failures
 
-    def carry_out(self, actions: tuple[agree_events.Action, ...]) -> list[act.Action]:
-        """The run's actions for those of its saves."""
+    def look_at_notices(self, at_ns: int) -> list[act.Action]:
+        """What is planned on account of notices may be another matter by now."""
+        return self.notices.look_again(self.saving, at_ns, is_stopping=self.stop is not None)
+
+    def carry_out(self, wanted: Iterable[Deed]) -> list[act.Action]:
+        """The run's actions for what its parts want done."""
         answer: list[act.Action] = []
-        for action in actions:
-            answer += self._carry_out(action)
+        for one in wanted:
+            answer += self._carry_out(one)
         return answer
 
-    def _carry_out(self, what: agree_events.Action) -> list[act.Action]:
+    def _carry_out(self, what: Deed) -> list[act.Action]:
         match what:
             case agree_events.Seal():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
@@ -112,7 +136,15 @@ class Course:
             case agree_events.Release():
                 held = self.holding.failed(what.at_ns, what.step, what.why)
                 return [act.PublishCommitted(what.step), *held]
-        return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
+            case (
+                agree_events.PublishOrder()
+                | agree_events.PublishVerdict()
+                | agree_events.Commit()
+                | agree_events.Abort()
+                | agree_events.Refuse()
+            ):
+                return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
+        return [what]
 
 
 def _losses(failures: Iterable[restart.Failure]) -> int:

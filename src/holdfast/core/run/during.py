@@ -36,7 +36,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
         answer += begin_stop(run, run.stop, event.at_ns)
     elif run.rollbacks.asked_by_person:
         answer += end_to_go_back(run)
-    return answer + run.notices.look_again(event.at_ns)
+    return answer + run.look_at_notices(event.at_ns)
 
 
 def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
@@ -107,7 +107,7 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     if event.timer == Timer.SAVES:
         return time_passed(run, event.at_ns)
     if event.timer == Timer.HOLD:
-        return run.keeping.drain_newest(event.at_ns, LAST)
+        return run.keeping.drain_newest(run.saving, event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.DRAINING
         late = (

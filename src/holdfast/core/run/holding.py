@@ -7,6 +7,8 @@ where memory holds the last step, leave; and the save is tried again and again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.core import actions as act
 from holdfast.core import records
 from holdfast.core.durations import in_words
@@ -14,12 +16,12 @@ from holdfast.core.durations import in_words
 STATE_WORDS = "finished, not yet durable"
 
 
+@dataclass(slots=True)
 class Holding:
     """Of one run. `until_ns`: so long it is held; None: it is not."""
 
-    def __init__(self, limit_ns: int) -> None:
-        self.limit_ns = limit_ns
-        self.until_ns: int | None = None
+    limit_ns: int
+    until_ns: int | None = None
 
     def over(self) -> None:
         """It is not held any more."""

@@ -23,6 +23,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.watch import NoticeWatch
+from holdfast.core.plain_json import copied
 from holdfast.core.run import after, before, during, notices, over, restart, saves, stops
 from holdfast.core.run.course import Course
 from holdfast.core.run.state import InvalidTransition, RunPolicy, State, StopIntent, Timer
@@ -36,8 +37,24 @@ class RunMachine:
     """Feed events with `handle`; carry out the actions in order."""
 
     def __init__(self, policy: RunPolicy) -> None:
-        self._run = Course(policy)
+        self._run = Course.start(policy)
         self._story: deque[tuple[type[ev.Event], State]] = deque(maxlen=20)
+
+    @classmethod
+    def of(cls, course: Course) -> RunMachine:
+        """One that goes on from what was remembered."""
+        machine = cls.__new__(cls)
+        machine._run, machine._story = course, deque(maxlen=20)
+        return machine
+
+    @property
+    def course(self) -> Course:
+        """All that it remembers: copied, compared, or written down (`core.run.state_json`)."""
+        return self._run
+
+    def copy(self) -> RunMachine:
+        """Another one, which goes on from here apart from this one."""
+        return RunMachine.of(copied(self._run))
 
     def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""

@@ -99,12 +99,12 @@ def _is_sooner(news: News, at_ns: int) -> list[act.Action]:
 
 def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     """Do what the plan says for now, and have the timer fire for what it says for later."""
-    decided, reason = run.notices.decide(at_ns)
+    decided, reason = run.notices.decide(run.saving, at_ns)
     one = decided.about
     if run.stop is not None:  # it is leaving already
-        return run.notices.wake(None) + _leave_by(run, at_ns)
+        return run.notices.wake(run.saving, None) + _leave_by(run, at_ns)
     if one is None:
-        return run.notices.wake(None)
+        return run.notices.wake(run.saving, None)
     answer: list[act.Action] = []
     asked = ev.StopAsked(at_ns, one.words, one.deadline_ns, notice=True)
     if decided.at_ns > at_ns:
@@ -116,8 +116,8 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
         if decided.save_first and run.state is State.RUNNING:
             answer += _save(run, at_ns, one.words)
             run.notices.begun(one, decided.deadline_ns)
-        return answer + run.notices.wake(decided.at_ns)
-    answer += run.notices.wake(None)
+        return answer + run.notices.wake(run.saving, decided.at_ns)
+    answer += run.notices.wake(run.saving, None)
     if decided.what is What.STOP:
         answer += _too_short(run, decided, at_ns)
         return answer + on_stop_asked(run, asked, is_announced=True)
@@ -127,7 +127,7 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     answer.append(act.Say("info", f"{one.words}: {reason}; training goes on"))
     answer += _save(run, at_ns, one.words)
     run.notices.served(one, decided.deadline_ns)
-    return answer + run.notices.look_again(at_ns)
+    return answer + run.look_at_notices(at_ns)
 
 
 def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
@@ -144,7 +144,7 @@ def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
 
 def _save(run: Course, at_ns: int, why: str) -> list[act.Action]:
     """What is in memory first, then a step of its own: whatever comes, that much is safe."""
-    answer = run.keeping.drain_newest(at_ns, why)
+    answer = run.keeping.drain_newest(run.saving, at_ns, why)
     answer += run.carry_out(run.saving.ask(at_ns, why))
     return answer + after_saving(run, at_ns)
 

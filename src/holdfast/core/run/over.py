@@ -32,8 +32,8 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
     if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
         ends = [records.run_end(at_ns)]
         ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
-    answer = [] if run.stopping.now else run.keeping.drain_newest(at_ns, LAST)
-    if run.stopping.now or not run.keeping.is_pending:
+    answer = [] if run.stopping.now else run.keeping.drain_newest(run.saving, at_ns, LAST)
+    if run.stopping.now or not run.keeping.is_pending(run.saving):
         return [*ends, *finished(run, at_ns)]
     run.state = State.KEEPING
     limit_ns = at_ns + run.policy.store_patience_ns
@@ -47,17 +47,17 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
 def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
     if isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
-        if run.done_ns is not None and run.keeping.is_ahead:
+        if run.done_ns is not None and run.keeping.is_ahead(run.saving):
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
                 return [*held, *drain_again(run, event)]
-        return [] if run.keeping.is_pending else finished(run, event.at_ns)
-    answer = run.keeping.drain_newest(event.at_ns, LAST)
-    if run.keeping.is_pending:
+        return [] if run.keeping.is_pending(run.saving) else finished(run, event.at_ns)
+    answer = run.keeping.drain_newest(run.saving, event.at_ns, LAST)
+    if run.keeping.is_pending(run.saving):
         return answer
     return [
         *answer,
-        *([] if run.keeping.is_ahead else end_hold(run, event.at_ns)),
+        *([] if run.keeping.is_ahead(run.saving) else end_hold(run, event.at_ns)),
         *finished(run, event.at_ns),
     ]
 
@@ -84,7 +84,7 @@ def finished(run: Course, at_ns: int) -> list[act.Action]:
     held = run.holding.until_ns is not None
     saving = [records.saving(at_ns, run.keeping.words)] if held else []
     was_kept, run.state = run.state is State.KEEPING, State.OVER
-    finish = run.keeping.last_words(run.finish, was_kept=was_kept)
+    finish = run.keeping.last_words(run.saving, run.finish, was_kept=was_kept)
     return [*saving, *_ends(run, finish), replace(finish, settled=_settled(run, finish))]
 
 
@@ -123,7 +123,7 @@ def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
 def on_keep_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     """What is in memory is tried again; or it was not made durable in time, and stays there."""
     if event.timer == Timer.HOLD:
-        return run.keeping.drain_newest(event.at_ns, LAST)
+        return run.keeping.drain_newest(run.saving, event.at_ns, LAST)
     return finished(run, event.at_ns) if event.timer == Timer.KEEP else []
 
 
@@ -131,7 +131,7 @@ def on_stop_asked_while_keeping(run: Course, event: ev.StopAsked) -> list[act.Ac
     """The run is over already; there may be a deadline now. Nobody waits for the next try."""
     if event.deadline_ns is not None:
         return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
-    return [] if run.keeping.is_pending else finished(run, event.at_ns)
+    return [] if run.keeping.is_pending(run.saving) else finished(run, event.at_ns)
 
 
 def on_stop_now_while_keeping(run: Course, event: ev.StopNowAsked) -> list[act.Action]:

@@ -116,13 +116,13 @@ def progress_from(failures: Sequence[Failure], completed_before: int, *, asks: b
     return max([completed_before, *reached])
 
 
+@dataclass(slots=True)
 class Rollbacks:
     """The wishes that stand, as the run's machine knows them."""
 
-    def __init__(self) -> None:
-        self.standing: tuple[Wish, ...] = ()
-        self._known: tuple[str, ...] = ()
-        self._taken_up: tuple[Wish, ...] = ()
+    standing: tuple[Wish, ...] = ()
+    _known: tuple[str, ...] = ()
+    _taken_up: tuple[Wish, ...] = ()
 
     def add(self, wishes: Iterable[Wish]) -> bool:
         """Note wishes; whether one of them was new. A wish may be told of more than once."""

@@ -29,14 +29,14 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     saving, at_ns = run.saving, event.at_ns
     answer = run.carry_out(saving.hear(event.news))
-    answer += run.keeping.drain_if_due(at_ns)
+    answer += run.keeping.drain_if_due(run.saving, at_ns)
     slowest = saving.slowest_step
     run.high_water = max(run.high_water, slowest)
     if slowest > run.resume.step:
         run.hangs.stepped(at_ns)
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
-        answer += run.notices.look_again(at_ns)
-        answer += run.keeping.tell(at_ns)
+        answer += run.look_at_notices(at_ns)
+        answer += run.keeping.tell(run.saving, at_ns)
     answer += after_saving(run, at_ns)
     return answer
 
@@ -99,18 +99,18 @@ def on_buffers_ready(run: Course, event: ev.BuffersReady) -> list[act.Action]:
     tier = run.saving.tier
     was_lost = tier.is_lost
     tier.has(event.rank, event.buffers)
-    return run.keeping.tell(event.at_ns) if was_lost or tier.is_lost else []
+    return run.keeping.tell(run.saving, event.at_ns) if was_lost or tier.is_lost else []
 
 
 def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
     """A set in memory is sealed, or was drained, or was not: whoever waits for it goes on."""
     is_running = run.state is State.RUNNING
-    answer = run.keeping.hear(event, is_running=is_running)
+    answer = run.carry_out(run.keeping.hear(run.saving, event, is_running=is_running))
     if is_running:
         if isinstance(event, ev.Sealed):  # after the stop was asked for
             answer += drain_before_leaving(run, event.at_ns)
         if isinstance(event, ev.DrainCommitted):
-            answer += run.notices.look_again(event.at_ns)
+            answer += run.look_at_notices(event.at_ns)
         return answer + drain_again(run, event) + after_saving(run, event.at_ns)
     if run.choice_waits and not run.saving.tier.is_sealing:
         return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]
@@ -121,4 +121,4 @@ def drain_before_leaving(run: Course, at_ns: int) -> list[act.Action]:
     """With a deadline what is in memory is drained first: that much is safe in any case."""
     if run.stop is None or run.stop.deadline_ns is None:
         return []
-    return run.keeping.drain_newest(at_ns, run.stop.source)
+    return run.keeping.drain_newest(run.saving, at_ns, run.stop.source)

@@ -6,6 +6,8 @@ deadline that was announced may be moved later, or taken back; one that somebody
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
@@ -13,19 +15,19 @@ from holdfast.core.run.state import StopIntent, Timer
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
+@dataclass(slots=True)
 class Stopping:
     """The stop of one run. `intent` None: nobody wants it; `now`: without saving anything more."""
 
-    def __init__(self, leave_limit_ns: int, margin_ns: int) -> None:
-        self.intent: StopIntent | None = None
-        self.now: ev.StopNowAsked | None = None
-        self.is_by_person = False  # who starts it again when they like
-        self._asked_ns: int | None = None  # the earliest deadline that somebody asked for
-        self._announced_ns: int | None = None  # and the earliest that is announced
-        self._leave_limit_ns = leave_limit_ns
-        self._margin_ns = margin_ns
-        self._has_noticed = False
-        self._is_interrupted = False
+    _leave_limit_ns: int
+    _margin_ns: int
+    intent: StopIntent | None = None
+    now: ev.StopNowAsked | None = None
+    is_by_person: bool = False  # who starts it again when they like
+    _asked_ns: int | None = None  # the earliest deadline that somebody asked for
+    _announced_ns: int | None = None  # and the earliest that is announced
+    _has_noticed: bool = False
+    _is_interrupted: bool = False
 
     def interrupted(self, event: ev.Interrupted) -> ev.StopAsked | ev.StopNowAsked:
         """What a person asks for by Ctrl-C; who presses it again does not want to wait."""

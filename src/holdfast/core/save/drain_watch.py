@@ -12,6 +12,7 @@ usually takes is given up, and the set is tried again by another process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
@@ -28,27 +29,28 @@ LONGEST_LOOK_NS = 60 * SECOND_NS  # between two looks; where it is more, the mac
 DOUBLINGS = 4  # of the limit: a store that is only slow has its set in the end
 
 
+@dataclass(slots=True)
 class DrainWatch:
-    """Of one run's drains, one after the other."""
+    """Of one run's drains, one after the other.
 
-    def __init__(self, patience_ns: int) -> None:
-        """`patience_ns`: so long a store may be silent, unless drains are known to take longer."""
-        self._patience_ns = patience_ns
-        self._of: Kept | None = None
-        self._began_ns = 0
-        self._looked_ns = self._silent_ns = self._nbytes = 0
-        self._given_up = 0  # in a row
-        self._at_hand = self._left_at_hand = 0
+    `patience_ns`: so long a store may be silent, unless drains are known to take longer.
+    `began_ns`: when the drain under way began, or the last one.
+    """
 
-    @property
-    def began_ns(self) -> int:
-        """When the drain under way began, or the last one."""
-        return self._began_ns
+    patience_ns: int
+    began_ns: int = 0
+    _of: Kept | None = None
+    _looked_ns: int = 0
+    _silent_ns: int = 0
+    _nbytes: int = 0
+    _given_up: int = 0  # in a row
+    _at_hand: int = 0
+    _left_at_hand: int = 0
 
     def begin(self, at_ns: int, kept: Kept) -> None:
         """Another one is under way, or the same still."""
         if kept != self._of:
-            self._of, self._began_ns = kept, at_ns
+            self._of, self.began_ns = kept, at_ns
             self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
 
     def over(self, *, is_durable: bool) -> None:
@@ -59,7 +61,7 @@ class DrainWatch:
 
     def late(self, at_ns: int, usual_ns: int, is_next_due: Callable[[], bool]) -> str:
         """Why the drain under way should give way no longer; empty: it may."""
-        since_ns = at_ns - self._began_ns
+        since_ns = at_ns - self.began_ns
         if since_ns < LEAST_NS:
             return ""
         limit_ns = max(SLOW_NS, SLOW * usual_ns) if usual_ns else UNKNOWN_NS
@@ -83,7 +85,7 @@ class DrainWatch:
         self._looked_ns = event.at_ns
         if event.nbytes != self._nbytes:
             self._nbytes, self._silent_ns = event.nbytes, 0
-        limit_ns = max(self._patience_ns, SILENT * usual_ns) << min(self._given_up, DOUBLINGS)
+        limit_ns = max(self.patience_ns, SILENT * usual_ns) << min(self._given_up, DOUBLINGS)
         if self._silent_ns < limit_ns:
             return ""
         self._given_up += 1

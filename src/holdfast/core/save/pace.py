@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from holdfast.core.save.agree import lead_steps
 
@@ -22,21 +22,30 @@ def median(values: Iterable[int]) -> int:
     return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
+def latest(values: tuple[int, ...], value: int, count: int = COSTS) -> tuple[int, ...]:
+    """The last few, and that one."""
+    return (*values, value)[-count:]
+
+
+@dataclass(slots=True)
 class Pace:
     """The pace of one run; a new attempt measures anew, but what drains cost is kept."""
 
-    def __init__(self) -> None:
-        self.step_time_ns = 0
-        self._quiet = self._busy = (0, 0)  # nanoseconds and steps without and with a drain
-        self.begin()
+    step_time_ns: int = 0
+    _quiet: tuple[int, int] = (0, 0)  # nanoseconds and steps without a drain
+    _busy: tuple[int, int] = (0, 0)  # and with one
+    _first: tuple[int, int] | None = None
+    _stretch: tuple[int, int] | None = None  # where the one under way began
+    _paces_ns: tuple[int, ...] = ()
+    _last: tuple[int, int] | None = None
+    _news: tuple[int, int] = (0, 0)
+    _was_busy: bool = False
 
     def begin(self) -> None:
         """A new attempt starts; the mean of the last one stands until there is another."""
-        self._first: tuple[int, int] | None = None
-        self._stretch: tuple[int, int] | None = None  # where the one under way began
-        self._paces_ns: deque[int] = deque(maxlen=STRETCHES)
-        self._last: tuple[int, int] | None = None
-        self._news: tuple[int, int] = (0, 0)
+        self._first = self._stretch = self._last = None
+        self._paces_ns = ()
+        self._news = (0, 0)
         self._was_busy = False
 
     def note(self, at_ns: int, slowest: int, fastest: int, resumed: int) -> None:
@@ -53,7 +62,8 @@ class Pace:
             self.step_time_ns = (at_ns - since_ns) // (slowest - since_step)
         since_ns, since_step = self._stretch
         if at_ns - since_ns >= STRETCH_NS and fastest > since_step:
-            self._paces_ns.append((at_ns - since_ns) // (fastest - since_step))
+            pace_ns = (at_ns - since_ns) // (fastest - since_step)
+            self._paces_ns = latest(self._paces_ns, pace_ns, STRETCHES)
             self._stretch = (at_ns, fastest)
         since_ns, since_step = self._last
         if slowest > since_step:

@@ -11,14 +11,14 @@ order follows at once, so that it reaches the ranks while they work on the steps
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.agree import Agreement, Phase, lead_steps, step, wake_at_ns
-from holdfast.core.save.pace import COSTS, Pace, median
+from holdfast.core.save.pace import Pace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
 from holdfast.core.save.tiers import MemoryTier
 from holdfast.core.save.word import buffer_of
@@ -30,7 +30,6 @@ REQUEST_REACTION_NS = 5_000_000
 # The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
 # that came too late doubles it, and each that came in time takes an eighth of it away.
 COPIED_REACTION_NS = 5_000_000
-NO_FAILURES = (0, 0)
 RECENT = 3  # of the last so many failures the distances count: two could be chance
 
 
@@ -50,40 +49,49 @@ class SaveCost(NamedTuple):
     total_ns: int = 0
 
 
+@dataclass(slots=True)
 class Saving:
-    """The save side of one attempt; `hear` takes news and gives agreement actions."""
+    """The save side of one attempt; `hear` takes news and gives agreement actions.
 
-    def __init__(
-        self,
-        ranks: int,
-        policy: SavePolicy,
-        *,
-        memory_policy: SavePolicy | None = None,
-        request_reaction_ns: int = REQUEST_REACTION_NS,
-        hold_ns: int = 0,
-    ) -> None:
-        """`policy` is the durable tier's, `memory_policy` the memory tier's, where there is one.
+    `policy` is the durable tier's, `memory_policy` the memory tier's, where there is one.
+    `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly. `hold_ns`: how
+    long the last step is tried again that could not be saved.
+    """
 
-        `request_reaction_ns`: as REQUEST_REACTION_NS, where news travels more slowly. `hold_ns`:
-        how long the last step is tried again that could not be saved.
-        """
-        self._hold_ns = hold_ns
-        self._request_reaction_ns = request_reaction_ns
-        self.policy = policy
-        self.memory_policy = memory_policy or Never()
-        self.ranks = ranks
-        self.tier = MemoryTier(ranks)
-        self.cost = SaveCost()
-        self._blocked_ns: deque[int] = deque(maxlen=COSTS)
-        self._asked_last: tuple[SavePolicy, SaveView] | None = None
-        self.pace = Pace()
-        self.failures_seen, self.observed_ns = NO_FAILURES
-        self.losses_seen = 0  # of the failures: those that took the memory along
-        self._failed_at_ns = 0  # of observed time: the last failure
-        self._failures_at_ns: deque[int] = deque(maxlen=RECENT)  # likewise: the last few
-        self._reaction_ns = COPIED_REACTION_NS
-        self._held_from_ns: int | None = None
-        self._committed_ns = 0
+    ranks: int
+    policy: SavePolicy
+    _: KW_ONLY
+    memory_policy: SavePolicy = field(default_factory=Never)
+    request_reaction_ns: int = REQUEST_REACTION_NS
+    hold_ns: int = 0
+
+    # Of the run.
+    tier: MemoryTier = field(init=False)
+    pace: Pace = field(default_factory=Pace)
+    cost: SaveCost = field(default_factory=SaveCost)
+    failures_seen: int = 0
+    observed_ns: int = 0
+    losses_seen: int = 0  # of the failures: those that took the memory along
+    _blocked_ns: tuple[int, ...] = ()  # by the last few copies
+    _asked_last: tuple[SavePolicy, SaveView] | None = None
+    _failed_at_ns: int = 0  # of observed time: the last failure
+    _failures_at_ns: tuple[int, ...] = ()  # likewise: the last few
+    _reaction_ns: int = COPIED_REACTION_NS
+    _held_from_ns: int | None = None
+    _committed_ns: int = 0
+
+    # Of the attempt.
+    agreement: Agreement = field(init=False)
+    joined: set[int] = field(default_factory=set)
+    _request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
+    _started_ns: int = 0
+    _resumed_step: int = 0
+    _ordered_ns: int = 0
+    _known_ns: int = 0  # when the fastest rank was last seen to move
+
+    def __post_init__(self) -> None:
+        """No attempt has begun yet."""
+        self.tier = MemoryTier(self.ranks)
         self.begin(0, 0)
 
     def begin(
@@ -95,11 +103,10 @@ class Saving:
         """
         resume = resume or Resume(None, committed_step, None)
         self.agreement = Agreement.start(
-            self.ranks, committed_step, resumed_step=resume.step, hold_ns=self._hold_ns
+            self.ranks, committed_step, resumed_step=resume.step, hold_ns=self.hold_ns
         )
         self.tier.begin(at_ns, attempt, resume)
-        self.joined: set[int] = set()
-        self._request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
+        self.joined, self._request = set(), None
         self._started_ns = at_ns
         self._resumed_step = resume.step
         if resume.step <= committed_step or not self._committed_ns:  # else a drain is due as before
@@ -112,7 +119,7 @@ class Saving:
         """So many failures are known by now; the last of them has just been, if it is news."""
         if seen > self.failures_seen:
             self._failed_at_ns = self.observed_ns
-            self._failures_at_ns.append(self.observed_ns)
+            self._failures_at_ns = latest(self._failures_at_ns, self.observed_ns, RECENT)
         self.failures_seen, self.losses_seen = seen, losses
 
     def end(self, at_ns: int) -> None:
@@ -308,12 +315,12 @@ class Saving:
     def _request_lead(self) -> int:
         if not self.step_time_ns:
             return 1
-        return lead_steps(self.step_time_ns, self._request_reaction_ns)
+        return lead_steps(self.step_time_ns, self.request_reaction_ns)
 
     def note_cost(self, blocked_ns: int) -> None:
         """A rank was blocked this long by the last copy."""
         self.cost = self.cost._replace(blocked_ns=blocked_ns)
-        self._blocked_ns.append(blocked_ns)
+        self._blocked_ns = latest(self._blocked_ns, blocked_ns)
 
     # --- what is due ------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.core import actions as act
 from holdfast.core import records
 from holdfast.core.save.policy import ONLY_WHEN_ASKED, Pace
@@ -28,35 +30,34 @@ def alone_words(durable: Pace) -> str:
     return f"{words}, because {durable.because}" if durable.because else words
 
 
+@dataclass(slots=True)
 class Announced:
     """What people have been told of it."""
 
-    def __init__(self, saving: Saving) -> None:
-        self._saving = saving
-        self._told: tuple[Pace, ...] | None = None
-        self.words = ""
+    told: tuple[Pace, ...] | None = None
+    words: str = ""
 
-    def news(self, at_ns: int) -> list[act.Action]:
+    def news(self, saving: Saving, at_ns: int) -> list[act.Action]:
         """Say it and put it on record, if it has changed so much that somebody may care."""
-        tier = self._saving.tier
+        tier = saving.tier
         if not (tier.is_there or tier.is_lost):
             return []
-        paces = self._paces(at_ns)
-        told = self._told
+        paces = _paces(saving, at_ns)
+        told = self.told
         if told is not None and len(told) == len(paces) and all(map(_is_alike, told, paces)):
             return []
-        self._told = paces
+        self.told = paces
         self.words = alone_words(*paces) if tier.is_lost else saving_words(*paces)
         level = "warning" if tier.is_lost else "info"
         return [records.saving(at_ns, self.words), act.Say(level, self.words)]
 
-    def _paces(self, at_ns: int) -> tuple[Pace, ...]:
-        saving = self._saving
-        if saving.tier.is_lost:
-            return (saving.policy.pace(saving.view(at_ns)),)
-        memory = saving.memory_policy.pace(saving.memory_view(at_ns))
-        durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
-        return memory, durable
+
+def _paces(saving: Saving, at_ns: int) -> tuple[Pace, ...]:
+    if saving.tier.is_lost:
+        return (saving.policy.pace(saving.view(at_ns)),)
+    memory = saving.memory_policy.pace(saving.memory_view(at_ns))
+    durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
+    return memory, durable
 
 
 def _is_alike(told: Pace, now: Pace) -> bool:

@@ -7,14 +7,14 @@ attempts. Pure: times come in with the events.
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass, field
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.buffers import Buffers, Kept
 from holdfast.core.save.drains import Drains, Over, Wanted
 from holdfast.core.save.extremes import Extremes
-from holdfast.core.save.pace import COSTS, median
+from holdfast.core.save.pace import latest, median
 from holdfast.core.save.word import MAX_BUFFERS
 
 SECOND_NS = 1_000_000_000
@@ -23,28 +23,38 @@ LAST_RETRY_NS = 60 * SECOND_NS
 LONGEST_SEAL_NS = 30 * SECOND_NS
 
 
+@dataclass(slots=True)
 class MemoryTier:
     """Which sets are in memory, and which of them is on its way to the durable tier."""
 
-    def __init__(self, ranks: int) -> None:
-        self.buffers = Buffers()
-        self._ready = [0] * ranks  # how many buffers each has
-        self._extremes = Extremes.start(0, ranks)  # of these numbers
-        self.is_there = False  # whether every rank has a buffer
-        self.is_lost = False  # whether it had one in this attempt, and has none now
-        self.drains = Drains(ranks)
-        self.attempt = -1
-        self.copied_step = 0  # the newest step that all ranks have copied, or resumed from
-        self.copied_ns = 0
-        self._seals_ns: deque[int] = deque(maxlen=COSTS)
-        self._drains_ns: deque[int] = deque(maxlen=COSTS)
-        self.resume = ev.Resume(None, 0, None)
-        self._sealing_ns: tuple[tuple[Kept, int], ...] = ()
-        self._drain_started_ns = 0
-        self._free: tuple[int, ...] = ()
-        self._free_by: tuple[object, ...] = ()
-        self._failures = 0  # of drains, in a row
-        self._not_before_ns = 0
+    ranks: int
+    buffers: Buffers = field(default_factory=Buffers)
+    drains: Drains = field(init=False)
+    is_there: bool = False  # whether every rank has a buffer
+    is_lost: bool = False  # whether it had one in this attempt, and has none now
+    attempt: int = -1
+    copied_step: int = 0  # the newest step that all ranks have copied, or resumed from
+    copied_ns: int = 0
+    resume: ev.Resume = ev.SCRATCH
+    _ready: list[int] = field(init=False)  # how many buffers each has
+    _extremes: Extremes = field(init=False)  # of these numbers
+    _seals_ns: tuple[int, ...] = ()  # the last few
+    _drains_ns: tuple[int, ...] = ()
+    _sealing_ns: tuple[tuple[Kept, int], ...] = ()
+    _drain_started_ns: int = 0
+    _free: tuple[int, ...] = ()
+    _free_by: tuple[Buffers, Wanted | None, Wanted | None] | None = None
+    _failures: int = 0  # of drains, in a row
+    _not_before_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """No rank has told of a buffer yet."""
+        self.drains = Drains(self.ranks)
+        self._no_buffers()
+
+    def _no_buffers(self) -> None:
+        self._ready, self._extremes = [0] * self.ranks, Extremes.start(0, self.ranks)
+        self.is_there = self.is_lost = False
 
     def begin(self, at_ns: int, attempt: int, resume: ev.Resume) -> None:
         """A new attempt starts from there; nothing in memory that is newer is of its lineage."""
@@ -61,9 +71,7 @@ class MemoryTier:
                 ):
                     restored = kept
         self.buffers = self.buffers.begin(restored)
-        ranks = len(self._ready)
-        self._ready, self._extremes = [0] * ranks, Extremes.start(0, ranks)
-        self.is_there = self.is_lost = False
+        self._no_buffers()
         self.drains.forget()
 
     @property
@@ -133,7 +141,7 @@ class MemoryTier:
         kept = Kept(event.of_attempt, event.epoch, event.step, event.buffer)
         for known, since_ns in self._sealing_ns:
             if known == kept:
-                self._seals_ns.append(max(1, event.at_ns - since_ns))
+                self._seals_ns = latest(self._seals_ns, max(1, event.at_ns - since_ns))
         self._sealing_ns = tuple(pair for pair in self._sealing_ns if pair[0] != kept)
         # A set of an attempt that is over came too late for the choice: it is off the lineage.
         counts = isinstance(event, ev.Sealed) and event.of_attempt == self.attempt
@@ -182,7 +190,7 @@ class MemoryTier:
             self._failures += 1
             self._not_before_ns = event.at_ns + delay_ns
         else:
-            self._drains_ns.append(max(1, event.at_ns - self._drain_started_ns))
+            self._drains_ns = latest(self._drains_ns, max(1, event.at_ns - self._drain_started_ns))
             self._failures = self._not_before_ns = 0
         self._note_start(event.at_ns, before)
         return over, actions

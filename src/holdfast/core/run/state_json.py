@@ -1,0 +1,59 @@
+"""All that the core remembers of a run, as plain data: it can be written down and read back.
+
+A policy in it has the form that `core.run.policy_json` gives it, but for the key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.actions import Finish
+from holdfast.core.events import LaunchFailed, RankExited, Resume, StopNowAsked
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang import events as hang_events
+from holdfast.core.hang import watch as hang
+from holdfast.core.notices import board, watch
+from holdfast.core.plain_json import Parts
+from holdfast.core.run import absence, ending, holding, policy_json, restart, rollback, stopping
+from holdfast.core.run.course import Course
+from holdfast.core.run.state import StopIntent
+from holdfast.core.save import (
+    agree_events,
+    agree_state,
+    choose,
+    drain_watch,
+    drains,
+    extremes,
+    keeping,
+    pace,
+    saving,
+    tier_words,
+    tiers,
+)
+
+_FORM = Parts(
+    "part",
+    (
+        *policy_json.PARTS,
+        Course, StopIntent,
+        saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopAsked,
+        extremes.Extremes, pace.Pace, tiers.MemoryTier, drains.Drains, Resume,
+        keeping.Keeping, drain_watch.DrainWatch, tier_words.Announced, choose.Rejected,
+        hang.HangWatch, hang.Suspicion, hang_events.RankStack,
+        stopping.Stopping, StopNowAsked, holding.Holding, absence.Absence,
+        watch.NoticeWatch, board.Board, board.Announcement, board.Telling, board.Notice,
+        rollback.Rollbacks, rollback.Wish, restart.Failure,
+        ending.Ending, RankExited, Exit, RankReport, LaunchFailed, Finish,
+    ),
+)  # fmt: skip
+
+
+def encode(course: Course) -> Any:
+    """As plain JSON-able data."""
+    return _FORM.write(course)
+
+
+def decode(data: object) -> Course:
+    """The inverse of `encode`. Raises ValueError for what is none, or a newer version's."""
+    course: Course = _FORM.read(Course, data)
+    return course
