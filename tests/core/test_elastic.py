@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.hosts.elastic import (
-    Start,
+    LaunchNow,
     Stay,
     TakeIn,
     View,
-    Wait,
+    WaitForSlices,
     before_launch,
     while_training,
 )
@@ -23,14 +23,29 @@ FIVE = {"wanted": 8, "least": 4, "restart_ns": 5 * MIN, "save_ns": MIN, "between
 @pytest.mark.parametrize(
     ("there", "waits", "expected", "reason"),
     [
-        (8, (), Start(), "all 8 slices are there"),
-        (7, (60,), Start(), "on 7 of 8 slices: the next is expected in 60 min"),
-        (7, (4,), Wait(4 * MIN), "7 of 8 slices are there, 8 in 4 min: a restart takes 5 min"),
-        (7, (), Start(), "on 7 of 8 slices: no more are expected"),
-        (6, (2, 60), Wait(2 * MIN), "6 of 8 slices are there, 7 in 2 min: a restart takes 5 min"),
-        (3, (30, 20), Wait(20 * MIN), "3 of 8 slices are there, 4 in 20 min: 4 are needed"),
-        (3, (), Wait(None), "3 slices are there, and 4 are needed"),
-        (2, (9,), Wait(None), "2 slices are there, and 4 are needed"),
+        (8, (), LaunchNow(), "all 8 slices are there"),
+        (7, (60,), LaunchNow(), "on 7 of 8 slices: the next is expected in 60 min"),
+        (
+            7,
+            (4,),
+            WaitForSlices(4 * MIN),
+            "7 of 8 slices are there, 8 in 4 min: a restart takes 5 min",
+        ),
+        (7, (), LaunchNow(), "on 7 of 8 slices: no more are expected"),
+        (
+            6,
+            (2, 60),
+            WaitForSlices(2 * MIN),
+            "6 of 8 slices are there, 7 in 2 min: a restart takes 5 min",
+        ),
+        (
+            3,
+            (30, 20),
+            WaitForSlices(20 * MIN),
+            "3 of 8 slices are there, 4 in 20 min: 4 are needed",
+        ),
+        (3, (), WaitForSlices(None), "3 slices are there, and 4 are needed"),
+        (2, (9,), WaitForSlices(None), "2 slices are there, and 4 are needed"),
     ],
 )
 def test_before_a_launch(there, waits, expected, reason) -> None:
@@ -118,14 +133,14 @@ def test_no_other_way_to_begin_costs_less(view: View) -> None:
     }
     decision, _ = before_launch(view)
     if view.there == view.wanted:
-        assert decision == Start()
+        assert decision == LaunchNow()
     elif not prices:
-        assert decision == Wait(None)
-    elif isinstance(decision, Start):
+        assert decision == WaitForSlices(None)
+    elif isinstance(decision, LaunchNow):
         assert prices[view.there] == min(prices.values())
     else:
         least = min(prices, key=lambda trains: prices[trains])
-        assert decision == Wait(comes[least - 1])
+        assert decision == WaitForSlices(comes[least - 1])
 
 
 @given(views(runs=True))
@@ -142,7 +157,7 @@ def test_where_restarts_cost_nothing_nobody_waits(view: View) -> None:
     if view.there > view.training:
         assert isinstance(while_training(view)[0], TakeIn)
     if view.there >= view.least:
-        assert isinstance(before_launch(View(**{**as_dict(view), "training": 0}))[0], Start)
+        assert isinstance(before_launch(View(**{**as_dict(view), "training": 0}))[0], LaunchNow)
 
 
 def as_dict(view: View) -> dict[str, object]:

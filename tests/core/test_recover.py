@@ -18,9 +18,9 @@ from holdfast.core.hosts.fleet import (
     HOUR_NS,
     MINUTE_NS,
     SECOND_NS,
+    ActOutcome,
     Condition,
     Maintenance,
-    Outcome,
     Resource,
     ResourceState,
     Slice,
@@ -34,9 +34,9 @@ from holdfast.core.hosts.recover import (
     Action,
     Decision,
     Phase,
-    Record,
     RecoverPolicy,
-    Seen,
+    RecoveryRecord,
+    ResourcesSeen,
     Unseen,
     answered,
     decide,
@@ -65,11 +65,11 @@ def resource(*states, name="lm-g1", owner=RUN[1], state=UP, wanted=None):
 
 
 def standing(condition=Condition.HEALTHY, **more):
-    return Record(Phase.STANDING, 1, condition, NOW, **more)
+    return RecoveryRecord(Phase.STANDING, 1, condition, NOW, **more)
 
 
 def at(record, *resources, policy=FREE, now=NOW):
-    return decide(policy, RUN, record, Seen(resources), now)
+    return decide(policy, RUN, record, ResourcesSeen(resources), now)
 
 
 # --- what is the matter -------------------------------------------------------------------------
@@ -181,14 +181,14 @@ def test_what_may_pass_is_waited_for_until_its_limit(found, limit_ns):
     "look",
     [
         Unseen("the service does not answer"),
-        Seen([resource(SliceState.UNKNOWN)]),
-        Seen([resource(SliceState.PREEMPTED, SliceState.UNKNOWN)]),
-        Seen([resource(state=ResourceState.WAITING)]),
+        ResourcesSeen([resource(SliceState.UNKNOWN)]),
+        ResourcesSeen([resource(SliceState.PREEMPTED, SliceState.UNKNOWN)]),
+        ResourcesSeen([resource(state=ResourceState.WAITING)]),
     ],
 )
 def test_on_an_error_or_an_unknown_state_nothing_is_done_however_long(look):
     for phase in Phase:
-        record = Record(phase, 1, Condition.UNKNOWN, 0)
+        record = RecoveryRecord(phase, 1, Condition.UNKNOWN, 0)
         decision = decide(FREE, RUN, record, look, NOW)
         assert decision.action.act is Act.WAIT
         assert decision.record.phase is phase
@@ -198,7 +198,7 @@ def test_on_an_error_or_an_unknown_state_nothing_is_done_however_long(look):
 @pytest.mark.parametrize("owner", ["", "another"])
 def test_what_does_not_carry_the_runs_label_is_left_alone(phase, owner):
     foreign = resource(SliceState.PREEMPTED, owner=owner)
-    record = Record(phase, 1, Condition.GONE, NOW)
+    record = RecoveryRecord(phase, 1, Condition.GONE, NOW)
     action, after, reason = at(record, foreign)
     assert (action.act, after) == (Act.ASK, record)
     assert "label" in reason
@@ -234,10 +234,10 @@ def test_a_stopped_one_is_a_persons_matter():
 @pytest.mark.parametrize(
     ("outcome", "shortest_ns", "cap_ns"),
     [
-        (Outcome.STOCKOUT, 30 * SECOND_NS, 10 * MINUTE_NS),
-        (Outcome.QUOTA, 5 * MINUTE_NS, HOUR_NS),
-        (Outcome.TROUBLE, 5 * SECOND_NS, 2 * MINUTE_NS),
-        (Outcome.REFUSED, 30 * SECOND_NS, HOUR_NS),
+        (ActOutcome.STOCKOUT, 30 * SECOND_NS, 10 * MINUTE_NS),
+        (ActOutcome.QUOTA, 5 * MINUTE_NS, HOUR_NS),
+        (ActOutcome.TROUBLE, 5 * SECOND_NS, 2 * MINUTE_NS),
+        (ActOutcome.REFUSED, 30 * SECOND_NS, HOUR_NS),
     ],
 )
 def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_ns):
@@ -258,18 +258,18 @@ def test_a_failed_creation_is_tried_again_ever_later(outcome, shortest_ns, cap_n
     assert (well.wait_ns, well.why) == (0, "")
 
 
-def given_up(name="lm-g1", failure=Outcome.QUOTA, words="8 of 8 are taken", slices=()):
+def given_up(name="lm-g1", failure=ActOutcome.QUOTA, words="8 of 8 are taken", slices=()):
     return Resource(
         name, ResourceState.FAILED, RUN[1], slices, words=words, failure=failure
     )  # fmt: skip
 
 
 def test_a_request_that_was_given_up_is_deleted_and_made_again_ever_later():
-    record, now, waits = Record(condition=Condition.WAITING, since_unix_ns=NOW), NOW, []
+    record, now, waits = RecoveryRecord(condition=Condition.WAITING, since_unix_ns=NOW), NOW, []
     for number in range(1, 13):
         name = name_of("lm", number)
         found = given_up(name)
-        action, record, reason = decide(FREE, RUN, record, Seen([found]), now, 0.9)
+        action, record, reason = decide(FREE, RUN, record, ResourcesSeen([found]), now, 0.9)
         assert action == Action(Act.DELETE, name)
         assert "8 of 8 are taken" in reason
         assert at(record, found, now=now).action == action  # it crashed before it asked
@@ -298,7 +298,7 @@ def test_one_that_was_given_up_with_a_machine_counts_as_deleted():
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("condition", [one for one in Condition if one is not Condition.GONE])
 def test_one_that_was_there_and_is_gone_is_made_under_the_next_name(phase, condition):
-    record = Record(phase, 1, condition, NOW)
+    record = RecoveryRecord(phase, 1, condition, NOW)
     forbidden = at(record, policy=RecoverPolicy())
     assert forbidden.action == Action(Act.CREATE, "lm-g2", is_forbidden=True)
     action, after, _ = at(forbidden.record)  # written down meanwhile that it is gone
@@ -325,7 +325,7 @@ def test_one_that_was_there_and_is_gone_is_made_under_the_next_name(phase, condi
     ],
 )
 def test_what_a_run_without_machines_waits_for(phase, condition, wait_ns, is_queued, kind):
-    record = Record(phase, 1, condition, NOW, wait_ns=wait_ns)
+    record = RecoveryRecord(phase, 1, condition, NOW, wait_ns=wait_ns)
     assert waiting_for(Decision(Action(Act.WAIT), record, ""), is_queued) == kind
     assert kind is None or kind in WAIT_KINDS
 
@@ -347,7 +347,7 @@ def test_one_may_be_practised_on_if_it_is_ours_and_well():
 
 
 def test_one_of_an_earlier_generation_is_cleared_away_and_of_a_later_one_is_not():
-    record = Record(Phase.STANDING, 2, Condition.HEALTHY, NOW)
+    record = RecoveryRecord(Phase.STANDING, 2, Condition.HEALTHY, NOW)
     now_ours, old = resource(READY, name="lm-g2"), resource(READY, name="lm-g1")
     assert at(record, now_ours, old).action == Action(Act.DELETE, "lm-g1", ("lm-g1-0",))
     assert at(record, now_ours, old, policy=RecoverPolicy()).action.is_forbidden
@@ -384,7 +384,7 @@ RESOURCES = st.builds(
     st.integers(1, 3),
 )
 RECORDS = st.builds(
-    Record,
+    RecoveryRecord,
     st.sampled_from(Phase),
     st.integers(1, 3),
     st.sampled_from(Condition),
@@ -432,13 +432,13 @@ SHAPE = {
 class World(NamedTuple):
     """What is written down, what the service has, and an act of somebody who was replaced."""
 
-    record: Record
+    record: RecoveryRecord
     there: tuple[tuple[str, str], ...]
     late: Action | None = None
 
 
 def seen(world):
-    return Seen(
+    return ResourcesSeen(
         [
             given_up(n) if s is SPOILT else resource(SHAPE[s][1], name=n, state=SHAPE[s][0])
             for n, s in world.there
@@ -483,15 +483,15 @@ def steps(world, *, is_replaced):
     if is_replaced and world.late is None:
         yield written._replace(late=action)  # it slept; somebody else goes on
     if action.act is Act.CREATE:
-        for outcome in (Outcome.STOCKOUT, Outcome.QUOTA, Outcome.TROUBLE):
+        for outcome in (ActOutcome.STOCKOUT, ActOutcome.QUOTA, ActOutcome.TROUBLE):
             later = answered(record, action.act, outcome, "", NOW, 0.0)
             yield written._replace(record=later)
-            if outcome is Outcome.TROUBLE:
+            if outcome is ActOutcome.TROUBLE:
                 yield acted._replace(record=later)
 
 
 def explored(*, is_replaced):
-    start = World(Record(since_unix_ns=NOW), ())
+    start = World(RecoveryRecord(since_unix_ns=NOW), ())
     found, todo = {start}, [start]
     while todo:
         world = todo.pop()

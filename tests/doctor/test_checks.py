@@ -10,9 +10,9 @@ from holdfast.doctor.checks import CHECKS, examine
 from holdfast.doctor.checks_host import numbers
 from holdfast.doctor.checks_script import SAYS
 from holdfast.doctor.facts import (
+    BadHabit,
     Facts,
     FolderFacts,
-    Habit,
     MemoryFacts,
     ObjectStore,
     RunRecord,
@@ -133,10 +133,10 @@ def test_the_gravest_comes_first_and_says_the_value():
 
 
 def test_every_habit_of_a_script_has_its_words():
-    assert set(SAYS) == set(Habit)
-    habits = tuple(ScriptHabit(3, habit, "x()") for habit in Habit)
+    assert set(SAYS) == set(BadHabit)
+    habits = tuple(ScriptHabit(3, habit, "x()") for habit in BadHabit)
     findings = examine(replace(WELL, script="train.py", habits=habits))
-    assert len(findings) == len(Habit)
+    assert len(findings) == len(BadHabit)
     assert all("train.py:3 " in one.what for one in findings)
 
 

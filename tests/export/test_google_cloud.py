@@ -14,7 +14,7 @@ from holdfast.export.asked import Gcp
 from holdfast.export.cloud_logging import CloudLogging, entries
 from holdfast.export.cloud_monitoring import CloudMonitoring
 from holdfast.export.familiar import BADPUT_TYPES, type_of
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import EndedAttempt, Sample
 from holdfast.export.time_series import MOST_SERIES
 
@@ -79,7 +79,7 @@ class FakeLogger:
         self._client.entries.append((self._name, {**info, **fields}))
 
 
-def a_look(at_s: float = 1000.5, runs: int = 1) -> Look:
+def a_look(at_s: float = 1000.5, runs: int = 1) -> ExportLook:
     spent = Spent(KINDS, steps_kept=6, losses=(Loss(5, "killed", 9),))
     samples = tuple(
         Sample(
@@ -91,7 +91,7 @@ def a_look(at_s: float = 1000.5, runs: int = 1) -> Look:
         )
         for n in range(runs)
     )  # fmt: skip
-    return Look(samples, tuple(one.run for one in samples), began_unix_s=at_s)
+    return ExportLook(samples, tuple(one.run for one in samples), began_unix_s=at_s)
 
 
 def sent(client: FakeMetricClient) -> dict[tuple[str, str], monitoring_v3.TimeSeries]:
@@ -183,7 +183,7 @@ def test_events_of_a_run_are_told_once() -> None:
 def test_nothing_is_told_of_a_run_without_records() -> None:
     client = FakeMetricClient()
     empty = RunSummary("new", "x", "new")
-    CloudMonitoring(GCP, lambda: client).deliver(Look((Sample(empty, 1.0),), (empty,)))
+    CloudMonitoring(GCP, lambda: client).deliver(ExportLook((Sample(empty, 1.0),), (empty,)))
     assert client.requests == []
     assert list(entries(Sample(empty, 1.0))) == []
 

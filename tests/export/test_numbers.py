@@ -23,7 +23,7 @@ from holdfast.export.asked import AskedExporters
 from holdfast.export.familiar import badput_by_type
 from holdfast.export.loop import Exporters
 from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
 from holdfast.export.served import as_text
@@ -100,7 +100,7 @@ def test_names_cannot_break_out_of_a_label() -> None:
     kinds = {"step": 10, f"custom:{name}": 5}
     run = RunSummary(name, "1", "done", chips=1, within={ALL: Spent(kinds, steps_kept=1)})
     collector = RunCollector(dict)
-    collector.put(Look((Sample(run, 1.0),), (run,)))
+    collector.put(ExportLook((Sample(run, 1.0),), (run,)))
     text = as_text(collector, "this test").decode()
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(LINE.match(line) for line in values)
@@ -111,7 +111,7 @@ def test_the_scripts_own_numbers() -> None:
     """Their names may be any; what is no number is told as that."""
     run = RunSummary("r", "1", "done", metrics={'a"} loss': math.nan})
     collector = RunCollector(dict)
-    collector.put(Look((Sample(run, 1.0),), (run,)))
+    collector.put(ExportLook((Sample(run, 1.0),), (run,)))
     lines = as_text(collector, "this test").decode().splitlines()
     told = [line for line in lines if line.startswith("holdfast_metric{")]
     assert told == ['holdfast_metric{name="a\\"} loss",run="r"} NaN']

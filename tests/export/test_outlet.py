@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.export import outlet as outlet_module
-from holdfast.export.outlet import QUEUE, Look, Outlet
+from holdfast.export.outlet import QUEUE, ExportLook, Outlet
 
 
 class FakeTarget:
@@ -23,7 +23,7 @@ class FakeTarget:
         self.got: list[float] = []
         self.closed = False
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         self.held.wait()
         if not self.up:
             raise ConnectionError("nobody is there")
@@ -39,8 +39,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet_module, "LAST_RETRY_S", 0.01)
 
 
-def look(number: int) -> Look:
-    return Look((), (), began_unix_s=float(number))
+def look(number: int) -> ExportLook:
+    return ExportLook((), (), began_unix_s=float(number))
 
 
 def test_all_is_delivered_in_order_and_the_end_is_clean() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.paced import Paced
 from holdfast.export.sample import Sample
 from holdfast.runs.curves import Curve, Points
@@ -23,7 +23,7 @@ class FakeTarget:
         self.got: list[tuple[float, list[str]]] = []
         self.away = self.closed = False
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         if self.away:
             raise ConnectionError
         self.got.append((look.began_unix_s, [one.run.name for one in look.samples]))
@@ -32,12 +32,12 @@ class FakeTarget:
         self.closed = True
 
 
-def look(at_s: float, **elapsed: int) -> Look:
+def look(at_s: float, **elapsed: int) -> ExportLook:
     runs = [
         RunSummary(name, name, "running", chips=1, within={ALL: Spent({"step": ns})})
         for name, ns in elapsed.items()
     ]
-    return Look(tuple(Sample(run, at_s) for run in runs), tuple(runs), began_unix_s=at_s)
+    return ExportLook(tuple(Sample(run, at_s) for run in runs), tuple(runs), began_unix_s=at_s)
 
 
 def test_what_comes_too_soon_waits_for_the_next_or_the_end() -> None:

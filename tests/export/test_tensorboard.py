@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 from holdfast.export.tensorboard import TensorBoardExporter
 from holdfast.runs.curves import Curve, Points
@@ -24,13 +24,13 @@ S = 1_000_000_000
 KINDS = {"step": 60 * S, "startup": 20 * S, "custom:eval": 10 * S, "lost": 5 * S, "queued": 5 * S}
 
 
-def a_look(*names: str, step: int = 7) -> Look:
+def a_look(*names: str, step: int = 7) -> ExportLook:
     spent = Spent(KINDS, steps_kept=6, ideal=48 * S, paced=60 * S)
     runs = tuple(
         RunSummary(n, n, "running", chips=1, step=step, within={ALL: spent, "1h": spent})
         for n in names
     )
-    return Look(tuple(Sample(run, time.time()) for run in runs), runs)
+    return ExportLook(tuple(Sample(run, time.time()) for run in runs), runs)
 
 
 def scalars_in(folder: Path) -> dict[str, tuple[int, float]]:
@@ -82,7 +82,7 @@ def told(board: TensorBoardExporter, **kept: Kept) -> None:
     look = a_look("a")
     curves = tuple(curve_of(name, values) for name, values in kept.items())
     samples = tuple(replace(sample, curves=curves) for sample in look.samples)
-    board.deliver(Look(samples, look.runs))
+    board.deliver(ExportLook(samples, look.runs))
 
 
 @pytest.mark.real

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from holdfast.core.hosts.fleet import (
-    Outcome,
+    ActOutcome,
     Resource,
     ResourceState,
     Slice,
@@ -71,9 +71,9 @@ class Cloud:
         self._crash(f"before {verb}")
         self.orders.append((verb, name))
         answer = (
-            self.answers.pop(0) if self.answers else OrderAnswer(Outcome.ACCEPTED, operation="o")
+            self.answers.pop(0) if self.answers else OrderAnswer(ActOutcome.ACCEPTED, operation="o")
         )
-        if answer.outcome is Outcome.ACCEPTED and self.later is None:
+        if answer.outcome is ActOutcome.ACCEPTED and self.later is None:
             self.there.setdefault(name, state)
             self.there[name] = state
         self._crash(f"after {verb}")
@@ -91,7 +91,7 @@ class Cloud:
         return self._order("create", name, SliceState.READY)
 
     def progress(self, operation):
-        return self.later or OrderAnswer(Outcome.ACCEPTED)
+        return self.later or OrderAnswer(ActOutcome.ACCEPTED)
 
 
 class House:
@@ -227,7 +227,7 @@ def test_one_that_somebody_deleted_is_made_again_under_the_next_name(house, is_h
 
 
 def test_what_is_refused_is_not_asked_for_again_at_once_by_the_next_process(house):
-    house.cloud.answers = [OrderAnswer(Outcome.REFUSED, "there is no network 'x'")] * 2
+    house.cloud.answers = [OrderAnswer(ActOutcome.REFUSED, "there is no network 'x'")] * 2
     assert house.settle().action.act is Act.ASK
     asked = []
     for _ in range(240):  # somebody starts it again every 15 s
@@ -269,9 +269,9 @@ def test_who_was_taken_over_does_nothing_more(house):
 
 def test_creations_that_fail_are_tried_again_later_and_later(house):
     house.cloud.answers = [
-        OrderAnswer(Outcome.QUOTA, "no quota"),
-        OrderAnswer(Outcome.STOCKOUT, "no machines"),
-        OrderAnswer(Outcome.TROUBLE, "no answer"),
+        OrderAnswer(ActOutcome.QUOTA, "no quota"),
+        OrderAnswer(ActOutcome.STOCKOUT, "no machines"),
+        OrderAnswer(ActOutcome.TROUBLE, "no answer"),
     ]
     times = []
     create = house.cloud.create
@@ -284,7 +284,7 @@ def test_creations_that_fail_are_tried_again_later_and_later(house):
 
 
 def test_a_creation_that_fails_later_is_a_stock_out_too(house):
-    house.cloud.later = OrderAnswer(Outcome.STOCKOUT, "no more capacity")
+    house.cloud.later = OrderAnswer(ActOutcome.STOCKOUT, "no more capacity")
     house.recovery.step()
     assert house.recovery.step().action.act is Act.WAIT
     assert "lm-g1 could not be created (stock-out: no more capacity)" in house.said
@@ -295,20 +295,20 @@ def test_a_creation_that_fails_later_is_a_stock_out_too(house):
 
 
 def test_what_is_being_made_and_not_seen_yet_is_waited_for(house):
-    house.cloud.later = OrderAnswer(Outcome.ACCEPTED)
+    house.cloud.later = OrderAnswer(ActOutcome.ACCEPTED)
     house.cloud.progress = lambda operation: None
     assert house.recovery.step().action.act is Act.CREATE
     decision = house.recovery.step()
     assert (decision.action.act, decision.reason) == (Act.WAIT, "lm-g1 is being made")
     assert house.cloud.orders == [("create", "lm-g1")]
-    house.cloud.progress = lambda operation: OrderAnswer(Outcome.REFUSED, "no such type")
+    house.cloud.progress = lambda operation: OrderAnswer(ActOutcome.REFUSED, "no such type")
     decision = house.settle()
     assert decision.action.act is Act.ASK
     assert (len(house.cloud.orders), house.book.is_held) == (1, False)
 
 
 def test_what_is_refused_is_a_persons_matter(house):
-    house.cloud.answers = [OrderAnswer(Outcome.REFUSED, "permission denied")]
+    house.cloud.answers = [OrderAnswer(ActOutcome.REFUSED, "permission denied")]
     decision = house.settle()
     assert decision.action.act is Act.ASK
     assert (len(house.cloud.orders), house.book.is_held) == (1, False)
@@ -379,8 +379,8 @@ def test_what_is_waited_for_is_put_on_record_in_pieces(house):
     assert waits(house) == [("provision", 0, 10)]
     house.cloud.there["lm-g1"] = SliceState.PREEMPTED
     house.cloud.answers = [
-        OrderAnswer(Outcome.ACCEPTED),
-        *[OrderAnswer(Outcome.STOCKOUT, "none")] * 3,
+        OrderAnswer(ActOutcome.ACCEPTED),
+        *[OrderAnswer(ActOutcome.STOCKOUT, "none")] * 3,
     ]
     house.settle()
     after = waits(house)[1:]
@@ -406,7 +406,7 @@ def test_what_looks_take_counts_as_waiting(house, monkeypatch):
 
 
 def test_who_dies_in_a_wait_leaves_the_pieces_before(house):
-    house.cloud.answers = [OrderAnswer(Outcome.QUOTA, "no more")]
+    house.cloud.answers = [OrderAnswer(ActOutcome.QUOTA, "no more")]
     house.recovery.run(every_s=10, limit_s=150)
     assert waits(house) == [("queue", 0, 60), ("queue", 60, 120)]
     house.recovery.close()

@@ -16,7 +16,7 @@ from holdfast.sim.faults import Announcement, Cause, Fault
 from holdfast.sim.laws import Exponential, Fixed, LogNormal
 from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario
 from holdfast.sim.replicate import policy_of
-from holdfast.sim.traces import Change, Replayed, Trace
+from holdfast.sim.traces import Replayed, Trace, TraceChange
 from holdfast.sim.world import World
 
 S = 1_000_000_000
@@ -135,13 +135,13 @@ def test_an_announcement_of_a_slice_that_does_not_train_saves_nothing() -> None:
 
 def test_a_recorded_fleet_trains_as_soon_as_a_slice_is_whole() -> None:
     """Machines that come in one moment are counted together; the record tells no wait ahead."""
-    comes = [Change(at_s * S, n, None) for n, at_s in enumerate((50, 50, 50, 300))]
+    comes = [TraceChange(at_s * S, n, None) for n, at_s in enumerate((50, 50, 50, 300))]
     trace = Trace(tuple(comes), ("a", "b", "c", "d"), False)
     _, account = run(scenario(), Replayed(trace, TWO))
     assert len(account.disruptions) == 1
     assert seconds(account)["queued"] == 50
     assert seconds(account)["reschedule"] == pytest.approx((300 - 50) / 2, abs=3)
-    together = Trace(tuple(Change(50 * S, n, None) for n in range(4)), trace.machines, False)
+    together = Trace(tuple(TraceChange(50 * S, n, None) for n in range(4)), trace.machines, False)
     _, account = run(scenario(), Replayed(together, TWO))
     assert account.disruptions == ()
 

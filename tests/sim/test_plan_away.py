@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core.plan import spares
 from holdfast.sim.laws import Exponential, Fixed, Law, LogNormal
-from holdfast.sim.plan_away import Loss, distribution, fleetwide
+from holdfast.sim.plan_away import HostLoss, distribution, fleetwide
 
-RACKS = (Loss(0.002, 4, 10.0), Loss(0.01, 1, 10.0))
+RACKS = (HostLoss(0.002, 4, 10.0), HostLoss(0.01, 1, 10.0))
 
 
 def drawn_away(repair: Law, rng: Random) -> int:
@@ -52,7 +52,7 @@ def test_a_stock_is_used_up() -> None:
 
 
 def test_racks_of_one_host_are_hosts() -> None:
-    one = (Loss(0.01, 1, 20.0), Loss(0.02, 1, 20.0))
+    one = (HostLoss(0.01, 1, 20.0), HostLoss(0.02, 1, 20.0))
     repaired, stock = fleetwide(one, Fixed(100.0), 1e9), fleetwide(one, None, 200.0)
     for n in range(9):
         assert repaired.enough[n] == pytest.approx(spares.enough(n, 3.0))

@@ -16,7 +16,7 @@ from holdfast.sim.faults import Announcement, Arrival, Cause, Fault
 from holdfast.sim.laws import Fixed
 from holdfast.sim.model import Fleet, Notices
 from holdfast.sim.trace_file import read_trace
-from holdfast.sim.traces import Change, Event, Replayed, Trace
+from holdfast.sim.traces import Event, Replayed, Trace, TraceChange
 
 DATA = Path(__file__).parent / "data"  # of uclasystem/bamboo: README.md there
 S = 10**9
@@ -26,7 +26,7 @@ HOST = Cause.HOST
 def trace(*changes: tuple[int, int | None, Cause | None], are_there: bool = False) -> Trace:
     known = {machine for _, machine, _ in changes if machine is not None}
     names = tuple(f"n{n}" for n in range(len(known)))
-    return Trace(tuple(Change(*change) for change in changes), names, are_there)
+    return Trace(tuple(TraceChange(*change) for change in changes), names, are_there)
 
 
 def events(replayed: Replayed) -> list[Event]:

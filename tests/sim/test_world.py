@@ -27,8 +27,8 @@ from holdfast.sim.model import (
     Scenario,
     per_node_days,
 )
-from holdfast.sim.replicate import Outcome, Runs, Spread, policy_of
-from holdfast.sim.traces import Change, Replayed, Trace
+from holdfast.sim.replicate import Runs, SimulatedRun, Spread, policy_of
+from holdfast.sim.traces import Replayed, Trace, TraceChange
 from holdfast.sim.world import World
 
 S = 1_000_000_000
@@ -75,7 +75,7 @@ def seconds(account) -> dict[str, float]:
     return {kind: ns / S / account.chips for kind, ns in account.kinds.items() if ns}
 
 
-def outcome(scenario: Scenario, seed: int) -> Outcome:
+def outcome(scenario: Scenario, seed: int) -> SimulatedRun:
     return Runs("", scenario).outcome(seed)
 
 
@@ -284,14 +284,16 @@ def test_a_host_that_is_lost_while_another_is_waited_for() -> None:
 def test_a_recorded_fleet_is_waited_for_until_a_machine_comes() -> None:
     """One that stands by is there at once, and is set up; else the queue is until one comes."""
     scenario = small(recovery=Recovery(restart=Fixed(10), swap=Fixed(0)))
-    lost = Change(110 * S, 0, Cause.HOST)
-    trace = Trace((Change(50 * S, 0, None), lost, Change(400 * S, 1, None)), ("a", "b"), False)
+    lost = TraceChange(110 * S, 0, Cause.HOST)
+    trace = Trace(
+        (TraceChange(50 * S, 0, None), lost, TraceChange(400 * S, 1, None)), ("a", "b"), False
+    )
     _, account = run(scenario, Replayed(trace, scenario.fleet))
     kinds = seconds(account)
     assert (kinds["queued"], kinds["reschedule:queue"]) == (50.0, 290.0)
     assert "backoff" not in kinds
     scenario = small(recovery=Recovery(restart=Fixed(10), swap=Fixed(20)))
-    trace = Trace((Change(0, 0, None), Change(0, 1, None), lost), ("a", "b"), False)
+    trace = Trace((TraceChange(0, 0, None), TraceChange(0, 1, None), lost), ("a", "b"), False)
     for seed in range(4):
         _, account = run(scenario, Replayed(trace, scenario.fleet, seed))
         kinds = seconds(account)

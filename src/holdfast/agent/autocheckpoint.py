@@ -35,7 +35,7 @@ SECOND_NS = 1_000_000_000
 Say = Callable[[str, str], None]
 
 
-class HostAgent:
+class AutocheckpointAgent:
     """One host's. `say(level, words)` is called from the loop's thread alone."""
 
     def __init__(

@@ -25,7 +25,7 @@ from holdfast.core.notices.board import SECOND_NS
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.agent.autocheckpoint import HostAgent
+    from holdfast.agent.autocheckpoint import AutocheckpointAgent
     from holdfast.core.daemon.events import Holder
     from holdfast.core.notices.board import Notice
     from holdfast.notices.protocol import SourceSurroundings
@@ -115,7 +115,7 @@ def status(state: str | None, as_json: bool) -> None:
 
 
 def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
-    from holdfast.agent.autocheckpoint import HostAgent
+    from holdfast.agent.autocheckpoint import AutocheckpointAgent
     from holdfast.cli.printer import Printer, RawText
     from holdfast.config import inherited_environment
     from holdfast.core.visible import sentence
@@ -134,7 +134,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         printer.put(lambda: print(f"holdfast: {mark}{sentence(words)}", file=stderr))
 
     machine = Autocheckpoint(Policy(_grace_ns(flags)), folder.inherit())
-    daemon = HostAgent(machine, scan, folder, release, say)
+    daemon = AutocheckpointAgent(machine, scan, folder, release, say)
     daemon.listener = Listener(
         sources,
         around,
@@ -169,7 +169,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
 
 
 def _settle(
-    daemon: HostAgent,
+    daemon: AutocheckpointAgent,
     sources: tuple[WantedSource, ...],
     around: SourceSurroundings,
     notices: Sequence[Notice],

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.fleet import accept_option, agreed_machines, cloud, looking_options, tell
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.hosts.fleet import Outcome, to_rehearse
+from holdfast.core.hosts.fleet import ActOutcome, to_rehearse
 from holdfast.core.hosts.recover import name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 from holdfast.journal.machines import MachinesBook
@@ -95,7 +95,7 @@ def _followed(
     while not (news := hearing.news()):
         answer = None if is_done else provider.progress(operation)
         is_done = is_done or answer is not None
-        if answer is not None and answer.outcome is not Outcome.ACCEPTED:
+        if answer is not None and answer.outcome is not ActOutcome.ACCEPTED:
             click.echo(f"maintenance is not simulated ({answer.outcome}: {answer.words})")
             return EXIT_UNAVAILABLE
         if clock() - began_s >= limit_s:

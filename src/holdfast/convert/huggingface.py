@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.lines import Rules, head, lines
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, Ended, LogEntry, LogPlace, NewFile, Paused, Stepped
+from holdfast.convert.seen import Began, LogEnded, LogEntry, LogPlace, NewFile, Paused, Stepped
 from holdfast.convert.tensorboard import curves, event_files
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
@@ -141,7 +141,7 @@ class _Console:
                     yield Paused(place, kind="custom:eval", took_ns=took_ns, after=self._done)
                 case cause, _:
                     yield from self._over()
-                    yield Ended(place, cause=cause)
+                    yield LogEnded(place, cause=cause)
         yield from self._over()
 
     def _bar(self, place: LogPlace, found: re.Match[str]) -> Iterator[LogEntry]:

@@ -18,7 +18,7 @@ from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     About,
     Began,
-    Ended,
+    LogEnded,
     LogEntry,
     LogPlace,
     NewFile,
@@ -104,7 +104,7 @@ class _Log:
                 writer = _writer_of(line)
                 yield Stepped(place, at_ns, last=step, took_ns=took_ns, first=step, writer=writer)
                 if self._wanted is not None and step >= self._wanted:
-                    yield Ended(place, at_ns, cause=DONE)
+                    yield LogEnded(place, at_ns, cause=DONE)
             case "torn":
                 self._notes.odd(
                     place, "a step line that breaks off or is mixed with another: left out"
@@ -133,7 +133,7 @@ class _Log:
                 chips = int(found[1])
                 yield About(place, at_ns, chips=chips if 1 <= chips < 2**31 else None)
             case cause:
-                yield Ended(place, at_ns, cause=cause)
+                yield LogEnded(place, at_ns, cause=cause)
 
     def _evaluating(
         self, what: str, found: re.Match[str], place: LogPlace, at_ns: int | None

@@ -50,7 +50,7 @@ class Began(LogEntry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(LogEntry):
+class LogEnded(LogEntry):
     """The attempt ended, and how: a cause of the history."""
 
     cause: str

@@ -16,7 +16,7 @@ from holdfast.convert.notes import Notes
 from holdfast.convert.seen import (
     About,
     Began,
-    Ended,
+    LogEnded,
     LogEntry,
     NewFile,
     Paused,
@@ -72,7 +72,7 @@ class LogStory:
                 yield from self._restoring(seen)
             case RestoreEnded():
                 yield from self._restored(seen)
-            case Ended():
+            case LogEnded():
                 if self._attempts.now is not None:
                     self._attempts.now.cause = seen.cause
                 self._alive(seen.at_ns)

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.events import Scalar, scalars
 from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, Ended, LogEntry, LogPlace, Paused, Stepped
+from holdfast.convert.seen import Began, LogEnded, LogEntry, LogPlace, Paused, Stepped
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError
 
@@ -122,7 +122,7 @@ def _curve(
                 start_ns = at_ns - round(value * NS_PER_S)
                 yield Paused(place, at_ns, kind="custom:eval", start_ns=start_ns)
         elif name == _TRAINED:
-            yield Ended(place, at_ns, cause=DONE)
+            yield LogEnded(place, at_ns, cause=DONE)
         elif name == held_up:
             yield Paused(place, at_ns, kind="custom:eval")
         else:

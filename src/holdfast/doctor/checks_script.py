@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.doctor.facts import Facts, Habit
+from holdfast.doctor.facts import BadHabit, Facts
 from holdfast.doctor.finding import Finding, Severity
 
 
@@ -20,56 +20,56 @@ class HabitAdvice(NamedTuple):
 
 KEEP = "keep what signal.signal returns, and call it too; or set the handler before hf.start()"
 RAISE = "catch Exception instead, or end the handler with a bare `raise`"
-SAYS: dict[Habit, HabitAdvice] = {
-    Habit.HANDLER_REPLACES: HabitAdvice(
+SAYS: dict[BadHabit, HabitAdvice] = {
+    BadHabit.HANDLER_REPLACES: HabitAdvice(
         Severity.WARNING,
         "replaces the SIGTERM handler and forgets the one before it",
         "who listened before hears nothing: Holdfast in a bare `python` run, or a framework",
         KEEP,
     ),
-    Habit.IGNORES_SIGTERM: HabitAdvice(
+    BadHabit.IGNORES_SIGTERM: HabitAdvice(
         Severity.ERROR,
         "has SIGTERM ignored",
         "this process cannot be stopped gently: it is killed, and nothing is saved",
         "remove it",
     ),
-    Habit.DIES_OF_SIGTERM: HabitAdvice(
+    BadHabit.DIES_OF_SIGTERM: HabitAdvice(
         Severity.WARNING,
         "has SIGTERM end the process at once",
         "a signal to the process itself costs all that was done since the last save",
         "remove it",
     ),
-    Habit.HANDLER_EXITS: HabitAdvice(
+    BadHabit.HANDLER_EXITS: HabitAdvice(
         Severity.ERROR,
         "leaves by os._exit from a signal handler",
         "no save is made, and no `finally` runs",
         "set a flag in the handler, and leave the loop by it; or use run.stopping",
     ),
-    Habit.HANDLER_RAISES: HabitAdvice(
+    BadHabit.HANDLER_RAISES: HabitAdvice(
         Severity.WARNING,
         "leaves by an exception from a signal handler",
         "it strikes in the middle of a step or of a save",
         "set a flag in the handler, and leave the loop by it; or use run.stopping",
     ),
-    Habit.EXITS_HARD: HabitAdvice(
+    BadHabit.EXITS_HARD: HabitAdvice(
         Severity.NOTE,
         "leaves by os._exit",
         "what is written beside the training (saves, the journal's end) is cut off",
         "leave by sys.exit, or by the end of the script",
     ),
-    Habit.SWALLOWS_STOP: HabitAdvice(
+    BadHabit.SWALLOWS_STOP: HabitAdvice(
         Severity.ERROR,
         "catches hf.Stop around a boundary of the training",
         "hf.Stop is a SystemExit: the run is told to leave, and trains on until it is killed",
         RAISE,
     ),
-    Habit.SWALLOWS_EXIT: HabitAdvice(
+    BadHabit.SWALLOWS_EXIT: HabitAdvice(
         Severity.NOTE,
         "catches SystemExit and continues",
         "where the loop runs below it, hf.Stop ends there, and the process does not leave",
         RAISE,
     ),
-    Habit.JAX_REPLACES: HabitAdvice(
+    BadHabit.JAX_REPLACES: HabitAdvice(
         Severity.WARNING,
         "has a SIGTERM handler, and calls jax.distributed.initialize without importing holdfast",
         "JAX's preemption service replaces the handler in silence",

@@ -88,7 +88,7 @@ class SourceFact:
     trouble: str = ""
 
 
-class Habit(StrEnum):
+class BadHabit(StrEnum):
     """What a script does that costs it its last save."""
 
     HANDLER_REPLACES = "handler-replaces"  # a SIGTERM handler that forgets the one before it
@@ -107,7 +107,7 @@ class ScriptHabit:
     """Where a script does that; `words`: the code in a few words."""
 
     line: int
-    habit: Habit
+    habit: BadHabit
     words: str
 
 

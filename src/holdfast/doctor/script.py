@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holdfast.doctor.facts import Habit, ScriptHabit
+from holdfast.doctor.facts import BadHabit, ScriptHabit
 
 BOUNDARIES = ("done", "poll", "steps")  # methods of a run that raise hf.Stop
 WORDS_MAX_CHARS = 60
@@ -78,13 +78,13 @@ class _Script:
                 continue
             what = self.name(call.args[1])
             if what == "signal.SIG_IGN":
-                yield self._habit(call, Habit.IGNORES_SIGTERM)
+                yield self._habit(call, BadHabit.IGNORES_SIGTERM)
             elif what == "signal.SIG_DFL":
-                yield self._habit(call, Habit.DIES_OF_SIGTERM)
+                yield self._habit(call, BadHabit.DIES_OF_SIGTERM)
             else:
                 own += 1
                 if self._forgets(call, what):
-                    yield self._habit(call, Habit.HANDLER_REPLACES)
+                    yield self._habit(call, BadHabit.HANDLER_REPLACES)
                 yield from self._within(call.args[1])
         has_holdfast = any(
             isinstance(node, ast.Import) and any(one.name == "holdfast" for one in node.names)
@@ -92,7 +92,7 @@ class _Script:
         )
         if own and not has_holdfast:
             for call in self.calls("jax.distributed.initialize"):
-                yield self._habit(call, Habit.JAX_REPLACES)
+                yield self._habit(call, BadHabit.JAX_REPLACES)
 
     def _is_sigterm(self, node: ast.expr) -> bool:
         """SIGTERM itself, or the variable of a loop over signals with it among them."""
@@ -130,13 +130,13 @@ class _Script:
         self.handled.append(handler)
         for inner in ast.walk(handler):
             if isinstance(inner, ast.Raise):
-                yield self._habit(inner, Habit.HANDLER_RAISES)
+                yield self._habit(inner, BadHabit.HANDLER_RAISES)
             elif isinstance(inner, ast.Call):
                 name = self.name(inner.func)
                 if name == "os._exit":
-                    yield self._habit(inner, Habit.HANDLER_EXITS)
+                    yield self._habit(inner, BadHabit.HANDLER_EXITS)
                 elif name in ("sys.exit", "exit", "quit"):
-                    yield self._habit(inner, Habit.HANDLER_RAISES)
+                    yield self._habit(inner, BadHabit.HANDLER_RAISES)
 
     # --- leaving ----------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class _Script:
         handled = {inner for one in self.handled for inner in ast.walk(one)}
         for call in self.calls("os._exit"):
             if call not in handled:
-                yield self._habit(call, Habit.EXITS_HARD)
+                yield self._habit(call, BadHabit.EXITS_HARD)
 
     def swallowed(self) -> Iterator[ScriptHabit]:
         """Handlers of exceptions that end SystemExit, and hf.Stop with it."""
@@ -155,7 +155,7 @@ class _Script:
             for handler in node.handlers:
                 if self._ends_exit(handler):
                     has_boundary = any(self._is_boundary(one) for one in _walk_all(node.body))
-                    habit = Habit.SWALLOWS_STOP if has_boundary else Habit.SWALLOWS_EXIT
+                    habit = BadHabit.SWALLOWS_STOP if has_boundary else BadHabit.SWALLOWS_EXIT
                     yield self._habit(handler, habit)
                     break
                 if self._catches_exit(handler):
@@ -189,7 +189,7 @@ class _Script:
                 found += [one.id for one in parent.targets if isinstance(one, ast.Name)]
         return found
 
-    def _habit(self, node: ast.expr | ast.stmt | ast.ExceptHandler, habit: Habit) -> ScriptHabit:
+    def _habit(self, node: ast.expr | ast.stmt | ast.ExceptHandler, habit: BadHabit) -> ScriptHabit:
         words = ast.unparse(node).split("\n")[0]
         if len(words) > WORDS_MAX_CHARS:
             words = f"{words[:WORDS_MAX_CHARS]}…"

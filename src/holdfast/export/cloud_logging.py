@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 
 LOG = "goodput_{run}"
@@ -36,7 +36,7 @@ class CloudLogging:
         self._client: Any = None
         self._told: set[str] = set()
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         """What is new; raises what the client does, and then tells it again next time.
 
         Entries carry an id of what they tell: the service keeps one of several that are the same,

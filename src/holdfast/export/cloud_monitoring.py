@@ -13,7 +13,7 @@ from holdfast.core.ledger.summary import ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
 from holdfast.export.familiar import badput_by_type, percent_of
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 from holdfast.export.time_series import (
     Point,
@@ -42,7 +42,7 @@ class CloudMonitoring:
         self._gcp = gcp
         self._sender = Sender(gcp.project, make_client or monitoring_v3.MetricServiceClient)
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         """Send everything; raises what the client does."""
         self._sender.send([one for sample in look.samples for one in self._series(sample)])
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.errors import HoldfastError
 from holdfast.export.asked import AskedExporters
-from holdfast.export.outlet import DeliveryCounts, DeliveryTarget, Look, Outlet
+from holdfast.export.outlet import DeliveryCounts, DeliveryTarget, ExportLook, Outlet
 from holdfast.export.paced import Paced
 from holdfast.export.prometheus import EXPORTER, RunCollector
 from holdfast.export.sample import sample_of
@@ -44,7 +44,7 @@ class Exporters:
         """What each exporter that pushes has done."""
         return {outlet.name: outlet.counts for outlet in self.outlets}
 
-    def look(self) -> Look | None:
+    def look(self) -> ExportLook | None:
         """Look at the runs once, and hand on what was found; None: the store cannot be read."""
         now_ns = time.time_ns()
         began = time.monotonic()
@@ -57,7 +57,7 @@ class Exporters:
             return None
         self._trouble = ""
         samples = tuple(sample_of(r, self._runs.reading(r.name), now_ns) for r in listing.runs)
-        look = Look(
+        look = ExportLook(
             samples,
             listing.runs,
             listing.problems,

@@ -21,7 +21,7 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ExportLook:
     """One look at the runs, and what came of it."""
 
     samples: tuple[Sample, ...]
@@ -48,7 +48,7 @@ class DeliveryTarget(Protocol):
 
     name: str
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         """Write or send it; may block."""
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Outlet:
         self.counts = DeliveryCounts()
         self._target = target
         self._say = say
-        self._queue: deque[Look] = deque()
+        self._queue: deque[ExportLook] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._give_up_s = float("inf")
@@ -71,7 +71,7 @@ class Outlet:
         self._thread = threading.Thread(target=self._run, name=f"export-{self.name}", daemon=True)
         self._thread.start()
 
-    def put(self, look: Look) -> None:
+    def put(self, look: ExportLook) -> None:
         """Deliver this after everything else; the oldest is dropped where there is no room."""
         with self._changed:
             if len(self._queue) >= QUEUE:
@@ -124,7 +124,7 @@ class Outlet:
             retry_s = min(2 * retry_s, LAST_RETRY_S)
         self._close_target()
 
-    def _next(self) -> Look | None:
+    def _next(self) -> ExportLook | None:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing)
             if not self._queue or time.monotonic() > self._give_up_s:
@@ -134,7 +134,7 @@ class Outlet:
             self.counts.waiting = len(self._queue)
             return look
 
-    def _deliver(self, look: Look) -> bool:
+    def _deliver(self, look: ExportLook) -> bool:
         try:
             self._target.deliver(look)
         except Exception as error:  # whatever a client library raises: it must not end the others

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.export.outlet import DeliveryTarget, Look
+from holdfast.export.outlet import DeliveryTarget, ExportLook
 from holdfast.export.sample import Sample
 
 _NEVER_S = float("-inf")
@@ -26,9 +26,9 @@ class Paced:
         self._every_s, self._least_s = every_s, least_s
         self._last_s = _NEVER_S
         self._told: dict[str, tuple[object, ...]] = {}
-        self._kept: Look | None = None
+        self._kept: ExportLook | None = None
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         """Now, or with a later one; raises what the target does."""
         look = self._with_kept(look)
         if look.began_unix_s < self._last_s + self._every_s:
@@ -44,7 +44,7 @@ class Paced:
         finally:
             self._target.close()
 
-    def _with_kept(self, look: Look) -> Look:
+    def _with_kept(self, look: ExportLook) -> ExportLook:
         """A run's last sample that was read has curves; those of its summary, later, have none."""
         waiting = {one.run.name: one for one in self._kept.samples} if self._kept else {}
         known = [waiting.get(one.run.name, one) for one in look.samples]
@@ -52,7 +52,7 @@ class Paced:
         samples = tuple(old if _said(old) == _said(new) else new for new, old in pairs)
         return replace(look, samples=samples)
 
-    def _deliver(self, look: Look) -> None:
+    def _deliver(self, look: ExportLook) -> None:
         said = {sample.run.name: _said(sample) for sample in look.samples}
         new = [one for one in look.samples if self._told.get(one.run.name) != said[one.run.name]]
         self._target.deliver(replace(look, samples=tuple(new)))

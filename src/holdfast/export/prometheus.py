@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.export.metrics import COUNTER, FLEET, METRICS, OWN, PREFIX, fleet_rows
-from holdfast.export.outlet import DeliveryCounts, Look
+from holdfast.export.outlet import DeliveryCounts, ExportLook
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -18,11 +18,11 @@ class RunCollector:
     """What `prometheus_client` calls a collector; `look` is put there by whoever looks."""
 
     def __init__(self, counts: Callable[[], Mapping[str, DeliveryCounts]]) -> None:
-        self.look: Look | None = None
+        self.look: ExportLook | None = None
         self.looks = 0
         self._counts = counts
 
-    def put(self, look: Look) -> None:
+    def put(self, look: ExportLook) -> None:
         """Serve this from now on."""
         self.look = look
         self.looks += 1
@@ -49,7 +49,7 @@ class RunCollector:
             yield family
         yield from self._own(look)
 
-    def _own(self, look: Look) -> Iterator[Metric]:
+    def _own(self, look: ExportLook) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         values = {

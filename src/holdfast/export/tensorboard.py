@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.core.ledger.summary import ALL, ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.familiar import badput_by_type, percent_of
-from holdfast.export.outlet import Look
+from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 from holdfast.runs.curves import Curve
 
@@ -44,7 +44,7 @@ class TensorBoardExporter:
         self._writers: dict[str, Any] = {}
         self._numbers: dict[str, _Numbers] = {}
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: ExportLook) -> None:
         """One point for each tag of each run that has one; raises OSError."""
         for sample in look.samples:
             if sample.curves:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.hosts.fleet import Condition
-from holdfast.core.hosts.recover import Phase, Record
+from holdfast.core.hosts.recover import Phase, RecoveryRecord
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
@@ -112,7 +112,7 @@ class MachinesBook:
         """Whether this process holds the run's lease."""
         return self._lease is not None
 
-    def load(self) -> Record:
+    def load(self) -> RecoveryRecord:
         """The record; a new one where none was written. Raises StoreUnavailable."""
         record, _ = self._read()
         return record
@@ -127,7 +127,7 @@ class MachinesBook:
         if self._lease is not None:
             self._lease.renew()
 
-    def save(self, record: Record) -> None:
+    def save(self, record: RecoveryRecord) -> None:
         """Write an intent; raises RunHeld when a later lease has written one, StoreUnavailable."""
         if self._lease is None:
             raise RunHeld(f"the lease of run {self.folder.name!r} is not held; nothing is written")
@@ -142,7 +142,7 @@ class MachinesBook:
         path = _path(self.folder, RECORD_FILE)
         write_atomic(path, encode_json(_to_json(record, self._lease.epoch)))
 
-    def note(self, record: Record) -> None:
+    def note(self, record: RecoveryRecord) -> None:
         """Write down what was seen; raises StoreUnavailable."""
         seen = _path(self.folder, SEEN_FILE)
         raw = _seen_json(record)
@@ -171,10 +171,10 @@ class MachinesBook:
         self._facts.close()
         self.release()
 
-    def _read(self) -> tuple[Record, int]:
+    def _read(self) -> tuple[RecoveryRecord, int]:
         """The record, and the lease under which it was written."""
         refresh(self.folder.path / FOLDER)
-        record, epoch = _parsed(_path(self.folder, RECORD_FILE), _record, (Record(), 0))
+        record, epoch = _parsed(_path(self.folder, RECORD_FILE), _record, (RecoveryRecord(), 0))
         return _parsed(_path(self.folder, SEEN_FILE), lambda raw: _seen(record, raw), record), epoch
 
 
@@ -187,7 +187,7 @@ def _parsed(path: Path, parse: Callable[[dict[str, Any]], Any], default: Any) ->
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
 
 
-def _to_json(record: Record, epoch: int) -> dict[str, Any]:
+def _to_json(record: RecoveryRecord, epoch: int) -> dict[str, Any]:
     return {
         "epoch": epoch,
         "phase": str(record.phase),
@@ -199,11 +199,11 @@ def _to_json(record: Record, epoch: int) -> dict[str, Any]:
     }
 
 
-def _record(raw: dict[str, Any]) -> tuple[Record, int]:
+def _record(raw: dict[str, Any]) -> tuple[RecoveryRecord, int]:
     deleted = raw_field(raw, "deleted_unix_ns")
     if not isinstance(deleted, list):
         raise ValueError("its deleted_unix_ns is no list")
-    record = Record(
+    record = RecoveryRecord(
         phase=Phase(text(raw, "phase")),
         generation=whole(raw, "generation", low=1),
         deleted_unix_ns=tuple(whole({"deleted_unix_ns": at}, "deleted_unix_ns") for at in deleted),
@@ -214,7 +214,7 @@ def _record(raw: dict[str, Any]) -> tuple[Record, int]:
     return record, whole(raw, "epoch")
 
 
-def _seen_json(record: Record) -> dict[str, Any]:
+def _seen_json(record: RecoveryRecord) -> dict[str, Any]:
     return {
         "generation": record.generation,
         "condition": str(record.condition),
@@ -223,7 +223,7 @@ def _seen_json(record: Record) -> dict[str, Any]:
     }
 
 
-def _seen(record: Record, raw: dict[str, Any]) -> Record:
+def _seen(record: RecoveryRecord, raw: dict[str, Any]) -> RecoveryRecord:
     """The record with what was last seen, if that was of the same generation."""
     if whole(raw, "generation", low=1) != record.generation:
         return record

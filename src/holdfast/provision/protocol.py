@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.core.hosts.fleet import Outcome, Resource
+from holdfast.core.hosts.fleet import ActOutcome, Resource
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import HoldfastError
 
@@ -25,7 +25,7 @@ class ProviderError(HoldfastError):
 class OrderAnswer(NamedTuple):
     """What a provider said to an order. `operation`: what to wait for, if it takes time."""
 
-    outcome: Outcome
+    outcome: ActOutcome
     words: str = ""
     operation: str = ""
 

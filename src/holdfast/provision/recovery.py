@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from holdfast.core.hosts.fleet import HOST_LOST, LOSS_CAUSE, Outcome
+from holdfast.core.hosts.fleet import HOST_LOST, LOSS_CAUSE, ActOutcome
 from holdfast.core.hosts.recover import (
     Act,
     Action,
     Decision,
     Phase,
-    Record,
     RecoverPolicy,
-    Seen,
+    RecoveryRecord,
+    ResourcesSeen,
     Unseen,
     answered,
     decide,
@@ -44,7 +44,7 @@ class Book(Protocol):
     def is_held(self) -> bool:
         """Whether this process holds the lease."""
 
-    def load(self) -> Record:
+    def load(self) -> RecoveryRecord:
         """The record as it was last written."""
 
     def hold(self) -> None:
@@ -53,10 +53,10 @@ class Book(Protocol):
     def renew(self) -> None:
         """Show life, if it is held; raises RunHeld when somebody took it over."""
 
-    def save(self, record: Record) -> None:
+    def save(self, record: RecoveryRecord) -> None:
         """Write an intent, durably. Raises RunHeld when the lease is somebody else's by now."""
 
-    def note(self, record: Record) -> None:
+    def note(self, record: RecoveryRecord) -> None:
         """Write down what was seen, and since when; nothing rests on it but time limits."""
 
     def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
@@ -70,7 +70,7 @@ class Book(Protocol):
 
 
 @dataclass(slots=True)
-class Waits:
+class RecoveryWaits:
     """What a run waits for, in pieces: who dies in a long wait leaves all but the last of them."""
 
     kind: str | None = None
@@ -104,7 +104,7 @@ class RunRecovery:
     luck: Callable[[], float]
     say: Callable[[str, str], None]
     is_done: Callable[[], bool] = lambda: False
-    _waits: Waits = field(default_factory=Waits, repr=False)
+    _waits: RecoveryWaits = field(default_factory=RecoveryWaits, repr=False)
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
 
@@ -187,10 +187,10 @@ class RunRecovery:
             duration_s -= RENEW_S
         self.book.renew()
 
-    def _seen(self, record: Record) -> Seen | Unseen:
+    def _seen(self, record: RecoveryRecord) -> ResourcesSeen | Unseen:
         name = name_of(self.machines.prefix, record.generation)
         try:
-            return Seen(self.provider.describe(self.machines, name))
+            return ResourcesSeen(self.provider.describe(self.machines, name))
         except ProviderError as error:
             return Unseen(str(error))
 
@@ -207,18 +207,18 @@ class RunRecovery:
             self._operation = answer.operation
         return self._after(decision, record, answer)
 
-    def _after(self, decision: Decision, record: Record, answer: OrderAnswer) -> Decision:
+    def _after(self, decision: Decision, record: RecoveryRecord, answer: OrderAnswer) -> Decision:
         act, outcome = decision.action.act, answer.outcome
         after = answered(record, act, outcome, answer.words, self.clock(), self.luck())
         if after != record:
             self.book.save(after)
-        if outcome is Outcome.ACCEPTED:
+        if outcome is ActOutcome.ACCEPTED:
             if act is Act.CREATE:
                 self.book.release()
             return decision
         reason = f"{decision.action.name} could not be {act}d ({outcome}: {answer.words})"
         self._say("warning", reason)
-        if outcome is Outcome.REFUSED:
+        if outcome is ActOutcome.REFUSED:
             self.book.release()
             return Decision(replace(decision.action, act=Act.ASK), after, reason)
         return self._waiting(decision._replace(record=after), reason)
@@ -234,7 +234,7 @@ class RunRecovery:
         if answer is None:
             return None
         self._operation = ""
-        if answer.outcome is Outcome.ACCEPTED:
+        if answer.outcome is ActOutcome.ACCEPTED:
             return None
         try:
             self.book.hold()

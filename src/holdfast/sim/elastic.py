@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from holdfast.core.hosts.elastic import Start, TakeIn, View, before_launch, while_training
+from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
 from holdfast.sim.clock import NEVER_NS, Clock, to_ns
 from holdfast.sim.faults import FaultStream
 from holdfast.sim.hosts import Hosts
@@ -128,7 +128,7 @@ class Watch:
         view = self._slices.view(now_ns, between_ns, runs=doing is Doing.TRAINS)
         if doing is Doing.WAITS:
             decision, _ = before_launch(view)
-            if isinstance(decision, Start):
+            if isinstance(decision, LaunchNow):
                 self._run.go_on(wait)
             elif decision.for_ns is not None:
                 self.look_at(now_ns + decision.for_ns)

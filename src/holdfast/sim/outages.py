@@ -15,7 +15,7 @@ from typing import NamedTuple
 from holdfast.core.history.line import shorten
 from holdfast.sim.faults import IN_PLACE, Cause
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, Row
-from holdfast.sim.traces import Change
+from holdfast.sim.traces import TraceChange
 
 COLUMNS = ("start", "end", "node", "cause")
 
@@ -30,7 +30,7 @@ class Outage(NamedTuple):
     line: int
 
 
-def read_outages(lines: Lines) -> tuple[list[Change], list[str]]:
+def read_outages(lines: Lines) -> tuple[list[TraceChange], list[str]]:
     """The changes in the order of time, and the names of the nodes."""
     header, *rows = lines.rows
     columns = _columns(lines, header)
@@ -45,9 +45,9 @@ def read_outages(lines: Lines) -> tuple[list[Change], list[str]]:
     changes = []
     for outage in whole:
         number = numbers[outage.node]
-        changes.append(Change(outage.start_ns - begin_ns, number, outage.cause))
+        changes.append(TraceChange(outage.start_ns - begin_ns, number, outage.cause))
         if outage.end_ns is not None and outage.cause not in IN_PLACE:
-            changes.append(Change(outage.end_ns - begin_ns, number, None))
+            changes.append(TraceChange(outage.end_ns - begin_ns, number, None))
     return sorted(changes, key=lambda change: change.at_ns), list(names)
 
 

@@ -33,7 +33,7 @@ TAIL = 1e-12  # what of it is left out
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class HostLoss:
     """Of `hosts` at once, at that rate; without spares, the last of others comes `wait_s` later."""
 
     per_s: float
@@ -55,7 +55,7 @@ class Fleetwide:
 
 
 @lru_cache(maxsize=256)
-def fleetwide(losses: tuple[Loss, ...], repair: Law | None, duration_s: float) -> Fleetwide:
+def fleetwide(losses: tuple[HostLoss, ...], repair: Law | None, duration_s: float) -> Fleetwide:
     """What spares are worth where others come a while after a loss that finds too few.
 
     While so many are away that losses would find too few spares, at a rate λ each, and be waited
@@ -79,7 +79,7 @@ def fleetwide(losses: tuple[Loss, ...], repair: Law | None, duration_s: float) -
 
 
 @lru_cache(maxsize=32)
-def distribution(losses: tuple[Loss, ...], repair: Law | None, duration_s: float) -> Array:
+def distribution(losses: tuple[HostLoss, ...], repair: Law | None, duration_s: float) -> Array:
     """P(N = n) for n = 0, 1, … up to beyond what counts."""
     import numpy as np
 
@@ -104,7 +104,7 @@ def distribution(losses: tuple[Loss, ...], repair: Law | None, duration_s: float
     return found
 
 
-def _steady(losses: tuple[Loss, ...], repair: Law, z: Waves) -> Waves:
+def _steady(losses: tuple[HostLoss, ...], repair: Law, z: Waves) -> Waves:
     """∫ Σ λ·[(1 − S + S·z)^s − 1] dt over the time since a loss."""
     import numpy as np
 

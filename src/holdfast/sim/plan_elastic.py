@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-from holdfast.core.hosts.elastic import Start, TakeIn, View, before_launch, while_training
+from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
 from holdfast.core.plan.slices_away import at_least, share_training, share_training_beyond
 from holdfast.sim.clock import to_ns
 from holdfast.sim.model import Scenario
@@ -63,7 +63,7 @@ def presence(scenario: Scenario, losses: Losses) -> Presence | None:
         "between_ns": to_ns(between_s),
     }
     state = View(fleet.slices, fleet.least_slices, trains, (to_ns(losses.wait_s),), **times_ns)
-    if not isinstance(before_launch(state)[0], Start):
+    if not isinstance(before_launch(state)[0], LaunchNow):
         return None
     state = View(fleet.slices, fleet.least_slices, trains + 1, (), trains, **times_ns)
     takes_in = isinstance(while_training(state)[0], TakeIn)

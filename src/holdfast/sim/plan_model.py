@@ -25,7 +25,7 @@ QUANTILES = 12  # that stand for a law
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class HostWaiting:
     """For hosts: the share of the time in which they are there, and what a loss costs.
 
     `lost`: the share of failures that take a host; `chance`: that such a loss finds no spare.
@@ -56,7 +56,7 @@ class Outlook:
 
     pattern: Pattern
     shares: Shares
-    waiting: Waiting
+    waiting: HostWaiting
     idle: float = 0.0
     hanging: float = 0.0
 
@@ -192,7 +192,7 @@ def costs_of(question: Question) -> Costs:
     )
 
 
-def waiting(question: Question) -> Waiting:
+def waiting(question: Question) -> HostWaiting:
     """Scheduling goodput: hosts that are lost, spares that take their place, and the wait else.
 
     Hosts are lost while the run waits, too. Where another one comes after a wait of w, the run has
@@ -226,11 +226,11 @@ def waiting(question: Question) -> Waiting:
         there = enough
     there *= exp(-rate * recovery.swap.mean_s)
     per_loss_s = (1 / there - 1) / rate if rate and there else 0.0
-    found = Waiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
+    found = HostWaiting(there, rate * question.between.mean_s, chance, per_loss_s, enough)
     return _going_on(question, found, rate, wait_s) if scenario.fleet.elastic else found
 
 
-def _going_on(question: Question, waits: Waiting, rate: float, wait_s: float) -> Waiting:
+def _going_on(question: Question, waits: HostWaiting, rate: float, wait_s: float) -> HostWaiting:
     """The same with the slices that are whole, where the policy does not wait."""
     recovery, between_s = question.scenario.recovery, question.between.mean_s
     spares, repairs_s = question.scenario.fleet.spares, 0.0
@@ -285,7 +285,7 @@ def orders_s(law: Law) -> tuple[float, ...]:
     return tuple(law.age_at_s((i + 0.5) / QUANTILES) for i in range(QUANTILES))
 
 
-def losses_of(question: Question) -> tuple[plan_away.Loss, ...]:
+def losses_of(question: Question) -> tuple[plan_away.HostLoss, ...]:
     """How many hosts are lost at once how often, where whole racks or slices are; else nothing."""
     fleet, failures = question.scenario.fleet, question.scenario.failures
     found = []
@@ -301,7 +301,9 @@ def losses_of(question: Question) -> tuple[plan_away.Loss, ...]:
                 found.append((1 / law.mean_s, rest))
     if found and (single := by_cause(question)[1]):
         found.append((single, 1))
-    return tuple(plan_away.Loss(per_s, hosts, replace_s(question, hosts)) for per_s, hosts in found)
+    return tuple(
+        plan_away.HostLoss(per_s, hosts, replace_s(question, hosts)) for per_s, hosts in found
+    )
 
 
 def loses_hosts(question: Question) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.sim.plan_away import Loss, fleetwide
+from holdfast.sim.plan_away import HostLoss, fleetwide
 from holdfast.sim.plan_changes import with_spares
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import (
@@ -78,7 +78,7 @@ def best_spares(question: Question) -> int | None:
     return low if some > none * (1 + low / hosts) else 0
 
 
-def _best_of_all(together: tuple[Loss, ...], question: Question) -> int | None:
+def _best_of_all(together: tuple[HostLoss, ...], question: Question) -> int | None:
     """Where racks or slices are lost, a few spares may gain nothing and some more a lot."""
     import numpy as np
 

@@ -30,7 +30,7 @@ STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedRun:
     """One simulated run.
 
     `kinds`: shares of its chip time. `stops`: how often its supervisor gave up and left it to a
@@ -74,7 +74,7 @@ class Found:
     name: str
     scenario: Scenario
     seed: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SimulatedRun, ...]
     wall_s: float
 
     @property
@@ -187,13 +187,13 @@ class Runs:
         """The run of that seed, whole."""
         return self.world(seed).run()
 
-    def outcome(self, seed: int) -> Outcome:
+    def outcome(self, seed: int) -> SimulatedRun:
         """What it came to, by the ordinary ledger's account of it."""
         with collecting_later():
             story, events, stops = self._played(seed)
         with collecting_later():  # and without what played it
             account = story.account(to_ns(self.scenario.duration_s))
-        return Outcome(
+        return SimulatedRun(
             goodput=account.goodput or 0.0,
             scheduling_goodput=account.scheduling_goodput or 0.0,
             runtime_goodput=account.runtime_goodput or 0.0,
@@ -233,7 +233,7 @@ class Runs:
         wall_s = perf_counter() - began_s
         return Found(self.name, self.scenario, seed, tuple(outcomes), wall_s)
 
-    def _each(self, seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+    def _each(self, seeds: Sequence[int], workers: int) -> Iterator[SimulatedRun]:
         if workers < 2:
             yield from map(self.outcome, seeds)
             return

@@ -17,7 +17,7 @@ from holdfast.errors import TraceError
 from holdfast.sim.faults import Cause
 from holdfast.sim.outages import COLUMNS, read_outages
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, read_lines
-from holdfast.sim.traces import Change, Trace
+from holdfast.sim.traces import Trace, TraceChange
 
 NS_PER_MS = 1_000_000
 LONG_GAP_NS = 3600 * NS_PER_S
@@ -56,10 +56,10 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     return Trace(tuple(changes), tuple(names), are_there=False, notes=tuple(lines.notes))
 
 
-def _members(lines: Lines) -> tuple[list[Change], list[str]]:
+def _members(lines: Lines) -> tuple[list[TraceChange], list[str]]:
     numbers: dict[str, int] = {}
     last: dict[str, tuple[int, int, str]] = {}  # of each node: time, line, add or remove
-    changes: list[Change] = []
+    changes: list[TraceChange] = []
     begin_ns = before_ns = 0
     for row in lines.rows:
         line = row.line
@@ -84,10 +84,10 @@ def _members(lines: Lines) -> tuple[list[Change], list[str]]:
         last[node] = at_ns, line, word
         if word == "remove" and then_ns == at_ns:
             lines.note(line, f"takes back line {then_line} at once; both are left out")
-            changes.remove(Change(at_ns - begin_ns, number, None))
+            changes.remove(TraceChange(at_ns - begin_ns, number, None))
             continue
         cause = Cause.HOST if word == "remove" else None
-        changes.append(Change(at_ns - begin_ns, number, cause))
+        changes.append(TraceChange(at_ns - begin_ns, number, cause))
     return changes, list(numbers)
 
 
@@ -102,8 +102,8 @@ def _clash(node: str, word: str, then_line: int) -> str:
     return f"{node} is {done}, but it {why}; write the line that is missing before, or drop this"
 
 
-def _counts(lines: Lines) -> list[Change]:
-    changes: list[Change] = []
+def _counts(lines: Lines) -> list[TraceChange]:
+    changes: list[TraceChange] = []
     begin_ns = before_ns = None
     held = before_line = 0
     for row in lines.rows:
@@ -133,7 +133,7 @@ def _counts(lines: Lines) -> list[Change]:
                 line, f"comes {minutes} minutes after the count before; until then it is unchanged"
             )
         cause = Cause.HOST if now < held else None
-        changes += [Change(at_ns - begin_ns, None, cause)] * abs(now - held)
+        changes += [TraceChange(at_ns - begin_ns, None, cause)] * abs(now - held)
         held, before_ns, before_line = now, at_ns, line
     return changes
 

@@ -26,7 +26,7 @@ Event = Fault | Announcement | Arrival
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TraceChange:
     """Machine number `machine` is there from now on (`cause` None), or something befell it.
 
     `machine` None: the record only counts machines; any of them.
@@ -46,7 +46,7 @@ class Trace:
     taken, a sentence each.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[TraceChange, ...]
     machines: tuple[str, ...]
     are_there: bool
     notes: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Trace:
         return most
 
 
-def _at_ns(event: Change | Event) -> int:
+def _at_ns(event: TraceChange | Event) -> int:
     return event.at_ns
 
 
@@ -138,7 +138,7 @@ class _Places:
             self._spares = dict.fromkeys(machines)
             self._fill(0)
 
-    def change(self, at_ns: int, changes: Sequence[Change]) -> list[Event]:
+    def change(self, at_ns: int, changes: Sequence[TraceChange]) -> list[Event]:
         """What the changes of one instant do: first all that go, then those that come."""
         events: list[Event] = []
         together: dict[Cause, list[int]] = {}

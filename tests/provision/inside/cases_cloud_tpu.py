@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.hosts.fleet import (
+    ActOutcome,
     Condition,
-    Outcome,
     ResourceState,
     SliceHealth,
     SliceState,
@@ -63,7 +63,7 @@ def until(tpu, cloud, machines, name, is_so):
 
 
 def made(tpu, cloud, machines, name="lm-g1"):
-    assert cloud.create(machines, name).outcome is Outcome.ACCEPTED
+    assert cloud.create(machines, name).outcome is ActOutcome.ACCEPTED
     is_up = lambda one: diagnose(one)[0] is Condition.HEALTHY  # noqa: E731
     return until(tpu, cloud, machines, name, is_up)
 
@@ -79,23 +79,23 @@ def test_a_node_lives_and_dies(tpu, cloud):
     assert dict(sent.metadata) == {"a": "b", "startup-script": "#!/bin/sh\ntrue\n"}
     assert sent.scheduling_config.spot
     again = cloud.create(machines, "lm-g1")
-    assert (again.outcome, again.operation) == (Outcome.ACCEPTED, "")
+    assert (again.outcome, again.operation) == (ActOutcome.ACCEPTED, "")
     tpu.do("preempt", "lm-g1")
     (one,) = cloud.describe(machines, "lm-g1")
     assert diagnose(one) == (Condition.PREEMPTED, "lm-g1 was preempted")
     answer = cloud.delete(machines, "lm-g1")
     until(tpu, cloud, machines, "lm-g1", lambda one: one is None)
-    assert cloud.progress(answer.operation).outcome is Outcome.ACCEPTED
-    assert cloud.delete(machines, "lm-g1").outcome is Outcome.ACCEPTED
+    assert cloud.progress(answer.operation).outcome is ActOutcome.ACCEPTED
+    assert cloud.delete(machines, "lm-g1").outcome is ActOutcome.ACCEPTED
 
 
 def test_slices_of_a_queue_live_and_die_together(tpu, cloud):
     machines = fit(replace(SLICES, buy=Buy.SPOT), cloud)
     tpu.do("creating", "60")
-    assert cloud.create(machines, "lm-g1").outcome is Outcome.ACCEPTED
+    assert cloud.create(machines, "lm-g1").outcome is ActOutcome.ACCEPTED
     (one,) = cloud.describe(machines, "lm-g1")
     assert (one.state, one.slices_wanted, one.owner) == (ResourceState.WAITING, 2, "c0ffee")
-    assert cloud.delete(machines, "lm-g1").outcome is Outcome.ACCEPTED
+    assert cloud.delete(machines, "lm-g1").outcome is ActOutcome.ACCEPTED
     until(tpu, cloud, machines, "lm-g1", lambda one: one is None)
     tpu.do("creating", "0")
     one = made(tpu, cloud, machines, "lm-g2")
@@ -161,25 +161,25 @@ def test_what_a_list_does_not_know_yet_is_asked_for_by_name(tpu, cloud, monkeypa
 def test_quota_stock_out_and_refusal_are_told_apart(tpu, cloud):
     machines = fit(NODE, cloud)
     tpu.do("quota")
-    assert cloud.create(machines, "lm-g1").outcome is Outcome.QUOTA
+    assert cloud.create(machines, "lm-g1").outcome is ActOutcome.QUOTA
     tpu.do("stockout")
     answer = cloud.create(machines, "lm-g1")
-    assert answer.outcome is Outcome.ACCEPTED
+    assert answer.outcome is ActOutcome.ACCEPTED
     assert tpu.wait_for(lambda: not tpu.nodes, LIMIT_S)
     answer = cloud.progress(answer.operation)
-    assert answer.outcome is Outcome.STOCKOUT
+    assert answer.outcome is ActOutcome.STOCKOUT
     assert "no more capacity" in answer.words
     for code, outcome in (
-        ("PERMISSION_DENIED", Outcome.REFUSED),
-        ("INVALID_ARGUMENT", Outcome.REFUSED),
-        ("UNAVAILABLE", Outcome.TROUBLE),
-        ("DEADLINE_EXCEEDED", Outcome.TROUBLE),
-        ("NOT_FOUND", Outcome.ACCEPTED),
+        ("PERMISSION_DENIED", ActOutcome.REFUSED),
+        ("INVALID_ARGUMENT", ActOutcome.REFUSED),
+        ("UNAVAILABLE", ActOutcome.TROUBLE),
+        ("DEADLINE_EXCEEDED", ActOutcome.TROUBLE),
+        ("NOT_FOUND", ActOutcome.ACCEPTED),
     ):
         tpu.do("fail", code, "1", "DeleteNode")
         assert cloud.delete(machines, "lm-g1").outcome is outcome
     unknown = "projects/p/locations/z/operations/none"
-    assert cloud.progress(unknown).outcome is Outcome.ACCEPTED
+    assert cloud.progress(unknown).outcome is ActOutcome.ACCEPTED
     tpu.do("fail", "UNAVAILABLE", "1", "GetOperation")
     assert cloud.progress(unknown) is None
 
@@ -189,33 +189,33 @@ def test_a_creation_in_a_network_that_is_not_there_is_refused(tpu, cloud, machin
     machines = fit(machines, cloud)
     method = "CreateQueuedResource" if machines.is_queued else "CreateNode"
     tpu.do("fail", "NOT_FOUND", "1", method)
-    assert cloud.create(machines, "lm-g1").outcome is Outcome.REFUSED
+    assert cloud.create(machines, "lm-g1").outcome is ActOutcome.REFUSED
     words = "The resource 'projects/p/global/networks/x' was not found"
     tpu.do("spoil", "NOT_FOUND", words)
     answer = cloud.create(machines, "lm-g1")
-    assert answer.outcome is Outcome.ACCEPTED
+    assert answer.outcome is ActOutcome.ACCEPTED
     if machines.is_queued:
         is_failed = lambda one: one and one.state is ResourceState.FAILED  # noqa: E731
         one = until(tpu, cloud, machines, "lm-g1", is_failed)
-        assert (one.failure, one.words) == (Outcome.REFUSED, words)
+        assert (one.failure, one.words) == (ActOutcome.REFUSED, words)
     else:
         assert tpu.wait_for(lambda: not tpu.nodes, LIMIT_S)
-        assert cloud.progress(answer.operation) == (Outcome.REFUSED, words, "")
+        assert cloud.progress(answer.operation) == (ActOutcome.REFUSED, words, "")
 
 
 @pytest.mark.parametrize(
     ("verb", "failure"),
     [
-        (("stockout",), Outcome.STOCKOUT),
-        (("quota",), Outcome.QUOTA),
-        (("spoil", "INTERNAL", "it broke"), Outcome.STOCKOUT),
-        (("spoil", "INVALID_ARGUMENT", "no such type"), Outcome.REFUSED),
+        (("stockout",), ActOutcome.STOCKOUT),
+        (("quota",), ActOutcome.QUOTA),
+        (("spoil", "INTERNAL", "it broke"), ActOutcome.STOCKOUT),
+        (("spoil", "INVALID_ARGUMENT", "no such type"), ActOutcome.REFUSED),
     ],
 )
 def test_why_a_queue_gave_up_is_told_apart(tpu, cloud, verb, failure):
     machines = fit(SLICES, cloud)
     tpu.do(*verb)
-    assert cloud.create(machines, "lm-g1").outcome is Outcome.ACCEPTED
+    assert cloud.create(machines, "lm-g1").outcome is ActOutcome.ACCEPTED
     is_failed = lambda one: one and one.state is ResourceState.FAILED  # noqa: E731
     one = until(tpu, cloud, machines, "lm-g1", is_failed)
     assert (one.failure, one.slices) == (failure, ())
@@ -241,9 +241,9 @@ def test_maintenance_is_simulated_where_the_version_can(tpu, cloud):
         with pytest.raises(ConfigurationError, match="only version v2alpha1"):
             cloud.simulate_maintenance("lm-g1", ["0"])
         return
-    assert cloud.simulate_maintenance("lm-g2", ["0"]).outcome is Outcome.REFUSED
+    assert cloud.simulate_maintenance("lm-g2", ["0"]).outcome is ActOutcome.REFUSED
     answer = cloud.simulate_maintenance("lm-g1", ["0", "3"])
-    assert cloud.progress(answer.operation).outcome is Outcome.ACCEPTED
+    assert cloud.progress(answer.operation).outcome is ActOutcome.ACCEPTED
     (one,) = cloud.describe(machines, "lm-g1")
     assert diagnose(one) == (
         Condition.MAINTENANCE,

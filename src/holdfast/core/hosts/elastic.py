@@ -59,12 +59,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LaunchNow:
     """Launch now, on all slices that are whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForSlices:
     """Launch nothing yet; the slice that is waited for is expected after so long, None: unknown."""
 
     for_ns: int | None
@@ -80,15 +80,15 @@ class Stay:
     """Train on; the next restart, whatever brings it, takes in what is there then."""
 
 
-def before_launch(view: View) -> tuple[Start | Wait, str]:
+def before_launch(view: View) -> tuple[LaunchNow | WaitForSlices, str]:
     """Start on what is whole, or wait for the next ones; the decision and its reason."""
     if view.there == view.wanted:
-        return Start(), f"all {view.wanted} slices are there"
+        return LaunchNow(), f"all {view.wanted} slices are there"
     waits_ns = _soonest(view, max(LOOKS_AHEAD, view.least - view.there))
     # To begin on `there + n` slices, when the n-th of the missing ones has come.
     ways = [n for n in range(len(waits_ns) + 1) if view.there + n >= view.least]
     if not ways:
-        return Wait(None), f"{view.there} slices are there, and {view.least} are needed"
+        return WaitForSlices(None), f"{view.there} slices are there, and {view.least} are needed"
     best, least = ways[0], _start_cost(view, waits_ns, ways[0])
     for n in ways[1:]:
         if view.there * (view.restart_ns + waits_ns[n - 1]) >= least:
@@ -102,12 +102,12 @@ def before_launch(view: View) -> tuple[Start | Wait, str]:
             if waits_ns
             else "no more are expected"
         )
-        return Start(), f"on {view.there} of {view.wanted} slices: {more}"
+        return LaunchNow(), f"on {view.there} of {view.wanted} slices: {more}"
     wait_ns = waits_ns[best - 1]
     is_short = view.there < view.least
     why = f"{view.least} are needed" if is_short else f"a restart takes {in_words(view.restart_ns)}"
     count = f"{view.there} of {view.wanted} slices are there, {view.there + best}"
-    return Wait(wait_ns), f"{count} in {in_words(wait_ns)}: {why}"
+    return WaitForSlices(wait_ns), f"{count} in {in_words(wait_ns)}: {why}"
 
 
 def while_training(view: View) -> tuple[TakeIn | Stay, str]:

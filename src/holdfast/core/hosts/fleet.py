@@ -50,7 +50,7 @@ class ResourceState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Outcome(StrEnum):
+class ActOutcome(StrEnum):
     """What came of an act."""
 
     ACCEPTED = "accepted"  # or there (gone) already: the next look tells
@@ -105,7 +105,7 @@ class Resource:
     slices_wanted: int = 1
     words: str = ""
     accelerator: str = ""
-    failure: Outcome | None = None
+    failure: ActOutcome | None = None
 
     @property
     def healthy(self) -> tuple[str, ...]:

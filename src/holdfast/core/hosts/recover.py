@@ -26,8 +26,8 @@ from holdfast.core.hosts.fleet import (
     HOUR_NS,
     MINUTE_NS,
     SECOND_NS,
+    ActOutcome,
     Condition,
-    Outcome,
     Resource,
     diagnose,
 )
@@ -42,7 +42,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecoveryRecord:
     """What is written down between two looks. Times are unix nanoseconds.
 
     `condition` stands since `since_unix_ns`. `deleted_unix_ns`: when deletions were decided, as far
@@ -84,10 +84,10 @@ class RecoverPolicy:
 
 
 _BACKOFF = {
-    Outcome.STOCKOUT: Backoff(30 * SECOND_NS, 10 * MINUTE_NS),
-    Outcome.QUOTA: Backoff(5 * MINUTE_NS, HOUR_NS),
-    Outcome.TROUBLE: Backoff(5 * SECOND_NS, 2 * MINUTE_NS),
-    Outcome.REFUSED: Backoff(30 * SECOND_NS, HOUR_NS),
+    ActOutcome.STOCKOUT: Backoff(30 * SECOND_NS, 10 * MINUTE_NS),
+    ActOutcome.QUOTA: Backoff(5 * MINUTE_NS, HOUR_NS),
+    ActOutcome.TROUBLE: Backoff(5 * SECOND_NS, 2 * MINUTE_NS),
+    ActOutcome.REFUSED: Backoff(30 * SECOND_NS, HOUR_NS),
 }
 
 
@@ -118,12 +118,12 @@ class Decision(NamedTuple):
     """An action, the record to write BEFORE it is carried out, and the reason."""
 
     action: Action
-    record: Record
+    record: RecoveryRecord
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ResourcesSeen:
     """An answer of the service: all resources of the run's names or label. None there: empty."""
 
     resources: Sequence[Resource]
@@ -151,8 +151,8 @@ def generation_of(run: str, name: str) -> int | None:
 def decide(
     policy: RecoverPolicy,
     run: tuple[str, str],
-    record: Record,
-    look: Seen | Unseen,
+    record: RecoveryRecord,
+    look: ResourcesSeen | Unseen,
     now_unix_ns: int,
     luck: float = 0.0,
 ) -> Decision:
@@ -204,8 +204,8 @@ def waiting_for(decision: Decision, is_queued: bool) -> str | None:
 
 
 def answered(
-    record: Record, act: Act, outcome: Outcome, words: str, now_unix_ns: int, luck: float
-) -> Record:
+    record: RecoveryRecord, act: Act, outcome: ActOutcome, words: str, now_unix_ns: int, luck: float
+) -> RecoveryRecord:
     """The record after an act was answered: what failed is not tried again at once.
 
     `words`: of the answer. `luck` is drawn from [0, 1).
@@ -215,7 +215,9 @@ def answered(
     return record
 
 
-def _put_off(record: Record, outcome: Outcome, words: str, now_unix_ns: int, luck: float) -> Record:
+def _put_off(
+    record: RecoveryRecord, outcome: ActOutcome, words: str, now_unix_ns: int, luck: float
+) -> RecoveryRecord:
     """A creation has failed of that: the next one waits, longer than the last time."""
     wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, luck)
     why = f"{outcome}: {words}"
@@ -225,7 +227,7 @@ def _put_off(record: Record, outcome: Outcome, words: str, now_unix_ns: int, luc
 def _move(
     policy: RecoverPolicy,
     prefix: str,
-    record: Record,
+    record: RecoveryRecord,
     ours: Resource | None,
     reason: str,
     now_unix_ns: int,
@@ -254,7 +256,9 @@ def _move(
     return _delete(policy, record, ours, reason, now_unix_ns, luck)
 
 
-def _create(policy: RecoverPolicy, prefix: str, record: Record, now_unix_ns: int) -> Decision:
+def _create(
+    policy: RecoverPolicy, prefix: str, record: RecoveryRecord, now_unix_ns: int
+) -> Decision:
     """There is none: make the next one, or the one that was intended."""
     number = record.generation + (record.phase is not Phase.CREATING)
     name = name_of(prefix, number)
@@ -272,7 +276,7 @@ def _create(policy: RecoverPolicy, prefix: str, record: Record, now_unix_ns: int
 
 def _delete(
     policy: RecoverPolicy,
-    record: Record,
+    record: RecoveryRecord,
     ours: Resource,
     reason: str,
     now_unix_ns: int,
@@ -301,7 +305,9 @@ def _delete(
     return Decision(action, replace(intent, wait_ns=0, why=""), reason)
 
 
-def _stray(policy: RecoverPolicy, record: Record, stray: Resource, now_unix_ns: int) -> Decision:
+def _stray(
+    policy: RecoverPolicy, record: RecoveryRecord, stray: Resource, now_unix_ns: int
+) -> Decision:
     """One of an earlier generation, made by somebody who was slow: it would be paid for twice."""
     condition, words = diagnose(stray)
     reason = f"{stray.name} is of an earlier generation ({words})"
@@ -318,7 +324,7 @@ def _stray(policy: RecoverPolicy, record: Record, stray: Resource, now_unix_ns: 
     return Decision(action, replace(record, deleted_unix_ns=(*recent, now_unix_ns)), reason)
 
 
-def _recent(policy: RecoverPolicy, record: Record, now_unix_ns: int) -> tuple[int, ...]:
+def _recent(policy: RecoverPolicy, record: RecoveryRecord, now_unix_ns: int) -> tuple[int, ...]:
     """Deletions that count for the rate; those after now too: a clock that was set back."""
     return tuple(at for at in record.deleted_unix_ns if now_unix_ns - at < policy.per_ns)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.hosts.fleet import Outcome, Resource
+from holdfast.core.hosts.fleet import ActOutcome, Resource
 from holdfast.core.hosts.recover import generation_of
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, needs_extra
@@ -89,7 +89,7 @@ class CloudTpu:
         if machines.is_queued:
             request = {"name": f"{self._parent}/queuedResources/{name}", "force": True}
             answer = self._order(self._client.delete_queued_resource, request, NOT_FOUND)
-            if answer.operation or answer.outcome is not Outcome.ACCEPTED:
+            if answer.operation or answer.outcome is not ActOutcome.ACCEPTED:
                 return answer
         # One that its queue has left behind has the same name.
         request = {"name": f"{self._parent}/nodes/{name}"}
@@ -123,14 +123,14 @@ class CloudTpu:
                 operation, retry=None, timeout=CALL_LIMIT_S
             )
         except NotFound:
-            return OrderAnswer(Outcome.ACCEPTED, "it is not known any more")
+            return OrderAnswer(ActOutcome.ACCEPTED, "it is not known any more")
         except (GoogleAPIError, GoogleAuthError):
             return None
         if not found.done:
             return None
         if found.HasField("error"):
             return _refusal(found.error.code, found.error.message, as_wanted=ALREADY_EXISTS)
-        return OrderAnswer(Outcome.ACCEPTED)
+        return OrderAnswer(ActOutcome.ACCEPTED)
 
     # --- how it is asked ----------------------------------------------------------------------
 
@@ -198,8 +198,8 @@ class CloudTpu:
             code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
             return _refusal(code, error.message, error.details, as_wanted=as_wanted)
         except (GoogleAPIError, GoogleAuthError) as error:
-            return OrderAnswer(Outcome.TROUBLE, line(str(error)))
-        return OrderAnswer(Outcome.ACCEPTED, operation=future.operation.name)
+            return OrderAnswer(ActOutcome.TROUBLE, line(str(error)))
+        return OrderAnswer(ActOutcome.ACCEPTED, operation=future.operation.name)
 
 
 def _refusal(
@@ -208,7 +208,7 @@ def _refusal(
     """An error as an answer."""
     words = line(message)
     if code == as_wanted:
-        return OrderAnswer(Outcome.ACCEPTED, words)
+        return OrderAnswer(ActOutcome.ACCEPTED, words)
     return OrderAnswer(outcome_of(code, message, details), words)
 
 

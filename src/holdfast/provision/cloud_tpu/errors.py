@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.hosts.fleet import Outcome
+from holdfast.core.hosts.fleet import ActOutcome
 
 NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
 # Asked again as it is, it is refused again: INVALID_ARGUMENT, NOT_FOUND (what a creation names, as
@@ -19,22 +19,22 @@ _RATE = ("per minute", "rate_limit_exceeded", "rate limit")
 _QUOTA = ("quota",)
 
 
-def outcome_of(code: int, message: str, details: Iterable[Any] = ()) -> Outcome:
+def outcome_of(code: int, message: str, details: Iterable[Any] = ()) -> ActOutcome:
     """What an error with that code of google.rpc.Code means for an order."""
     if code in _REFUSED:
-        return Outcome.REFUSED
+        return ActOutcome.REFUSED
     if code != EXHAUSTED:
-        return Outcome.TROUBLE
+        return ActOutcome.TROUBLE
     reasons = [str(getattr(one, "reason", "")).lower() for one in details]
     words = " ".join([message.lower(), *reasons])
     if any(one in words for one in _RATE):
-        return Outcome.TROUBLE
+        return ActOutcome.TROUBLE
     has_failure = any(type(one).__name__ == "QuotaFailure" for one in details)
     is_quota = has_failure or any(one in words for one in _QUOTA)
-    return Outcome.QUOTA if is_quota else Outcome.STOCKOUT
+    return ActOutcome.QUOTA if is_quota else ActOutcome.STOCKOUT
 
 
-def failure_of(code: int, message: str) -> Outcome:
+def failure_of(code: int, message: str) -> ActOutcome:
     """Why a request was given up; for want of machines where nothing else is said."""
     outcome = outcome_of(code or EXHAUSTED, message)
-    return Outcome.STOCKOUT if outcome is Outcome.TROUBLE else outcome
+    return ActOutcome.STOCKOUT if outcome is ActOutcome.TROUBLE else outcome
