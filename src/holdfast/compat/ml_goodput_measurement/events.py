@@ -12,7 +12,7 @@ from holdfast.core.ledger.kinds import DATA, RESTORE, SAVE
 
 Entry = Mapping[str, Any]
 RECENT = 100  # steps by which it is judged how long one takes
-LONG = 1.25  # as for an attempt's first step (journal.first_step)
+LONG = 1.25  # as for an attempt's first step (journal.facts.steps)
 SKEW_NS = 2 * NS_PER_S  # a clock that is off, or goes back, by less counts as right
 
 # (start, end) of what an event's entries say, and its span.

@@ -67,7 +67,7 @@ class Stored(Books):
         if before_ns is not None and self._heard_ns > before_ns:
             self.seen_ns = max(self.seen_ns or 0, self._heard_ns)
 
-    # --- What the journals say (run_facts.Sink) ----------------------------------------------
+    # --- What the journals say (journal.facts.run.Sink) --------------------------------------
 
     def add(self, facts: Iterable[Fact]) -> None:
         """Facts go to the ledger; when the run ended is decided when somebody asks."""

@@ -8,9 +8,9 @@ InvalidTransition with the story so far, unless the event is in `LATE`: what a d
 still say after its fate is settled. The agent, the simulator and the replay of a journal drive
 this very class. Deterministic: integers in, no clock, no randomness.
 
-The handlers stand by when they are wanted, and none knows of those after it: `core.run.over`,
-`run_before` (an attempt), `run_saves`, `run_stops`, `run_notices`, `run_during`, `run_after`. What
-they share is `run_course.Course`.
+The handlers stand by when they are wanted, and none knows of those after it: `over`,
+`before` (an attempt), `saves`, `stops`, `notices`, `during`, `after`. What they share is
+`course.Course`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory tier of one run: its buffers, its drains, and what they cost, in one place.
 
 `core.save.saving` asks it for a buffer and tells it what was ordered and copied; the run's machine
-(`core.run`, through `core.tier_news`) tells it what became of seals and drains. It outlives the
+(`core.run.machine`) tells it what became of seals and drains. It outlives the
 attempts. Pure: times come in with the events.
 """
 
