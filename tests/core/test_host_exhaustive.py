@@ -110,7 +110,7 @@ class Host:
         machine.state, machine.attempt, machine._alive = (
             world.state,
             world.attempt,
-            world.unreported,
+            dict.fromkeys(world.unreported),
         )
         told, is_sweeping = list(world.told), world.is_sweeping
         for action in machine.handle(event):
@@ -119,7 +119,7 @@ class Host:
             elif isinstance(action, host.Tell):
                 self._told(told, action.event, machine.attempt)
         return world._replace(
-            state=machine.state, attempt=machine.attempt, unreported=machine._alive,
+            state=machine.state, attempt=machine.attempt, unreported=tuple(machine._alive),
             told=tuple(told), is_sweeping=is_sweeping,
         )  # fmt: skip
 

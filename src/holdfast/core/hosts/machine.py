@@ -127,7 +127,7 @@ class HostMachine:
     def __init__(self) -> None:
         self.state = HostState.EMPTY
         self.attempt = -1
-        self._alive: tuple[int, ...] = ()
+        self._alive: dict[int, None] = {}  # ranks, in their order
 
     def handle(self, event: HostEvent) -> tuple[HostAction, ...]:
         """The answer to one event; what cannot matter any more is answered with nothing."""
@@ -138,7 +138,7 @@ class HostMachine:
         """Start reaper and ranks."""
         self.state = HostState.SPAWNING
         self.attempt = event.attempt
-        self._alive = event.ranks
+        self._alive = dict.fromkeys(event.ranks)
         return [StartTree(event.attempt)]
 
     def _on_start_when_lost(self, event: Start) -> list[HostAction]:
@@ -156,7 +156,7 @@ class HostMachine:
     def _on_spawn_failed(self, event: SpawnFailed) -> list[HostAction]:
         """The command cannot be started; what did start is ended."""
         self.state = HostState.ENDING
-        self._alive = ()
+        self._alive = {}
         failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words, True)
         return [Tell(failed)]
 
@@ -164,7 +164,7 @@ class HostMachine:
         """A rank's end is told once; the last one's ends the attempt."""
         if event.rank not in self._alive:
             return []
-        self._alive = tuple(rank for rank in self._alive if rank != event.rank)
+        del self._alive[event.rank]
         if not self._alive:
             self.state = HostState.ENDING
         return [
@@ -205,7 +205,7 @@ class HostMachine:
         told = self._launched_at_least(at_ns)
         for rank in self._alive:
             told.append(Tell(ev.RankExited(at_ns, self.attempt, rank, at_ns, how)))
-        self._alive = ()
+        self._alive = {}
         return told
 
     def _launched_at_least(self, at_ns: int) -> list[HostAction]:

@@ -42,9 +42,8 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
 def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
     """A rank's session can be asked from now on, which is better than a signal."""
     run.saving.join(event.rank)
-    for gone in run.ending.by_rank.values():
-        if gone.exit.code == EXIT_DONE and not gone.exit.has_session:
-            return on_rank_exited(run, gone)  # what looked like a plain command was not one
+    if run.ending.plain:  # what looked like a plain command was not one
+        return on_rank_exited(run, run.ending.plain.pop(0))
     if run.stop is None or not run.is_relayed:
         return []
     run.is_relayed = False
@@ -64,6 +63,8 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     ):  # then its peers have sessions, and so had it, or would have had
         event = replace(event, exit=replace(event.exit, has_session=True))
     run.ending.by_rank[event.rank] = event
+    if event.exit.code == EXIT_DONE and not event.exit.has_session:
+        run.ending.plain.append(event)
     cause, words = exits.classify(event.exit)
     if cause is exits.ExitCause.DONE:
         return []  # the others are on their way; TreeGone settles it

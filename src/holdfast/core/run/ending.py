@@ -28,6 +28,7 @@ class Ending:
     """What is known of one attempt's end so far."""
 
     by_rank: dict[int, ev.RankExited] = field(default_factory=dict)
+    plain: list[ev.RankExited] = field(default_factory=list)  # done, it seems: without a session
     host_lost: bool = False
     is_faulty: bool = False  # a rank was lost that nobody had told to leave
     gone_back: rollback.Wish | None = None  # for which the attempt was ended

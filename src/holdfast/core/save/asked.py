@@ -13,6 +13,7 @@ class Asked:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
+        self._most = 0
         self._asker = 0
 
     def is_heard(self, rank: int, count: int) -> bool:
@@ -27,8 +28,8 @@ class Asked:
         after `at_step` is ordered. The rank that asked last asks anew with every count: it has its
         last one behind it.
         """
-        heard_before = count <= max(self._counts.values(), default=0)
-        self._counts[rank] = count
+        heard_before = count <= self._most
+        self._counts[rank], self._most = count, max(self._most, count)
         if rank != self._asker and heard_before and ordered_step >= at_step:
             return False
         self._asker = rank
