@@ -67,14 +67,14 @@ def _pairs(first: Overview, second: Overview) -> Iterator[Pair]:
     lost = [view.account.lost_steps for view in views]
     yield Pair("steps lost", f"{lost[0]:,}", f"{lost[1]:,}", _less(*lost))
     usual = [view.steps.usual_ns or None for view in views]
-    yield Pair("a step takes, usually", _time(usual[0]), _time(usual[1]), _less(*usual))
+    yield Pair("a step takes, usually", duration(usual[0]), duration(usual[1]), _less(*usual))
     broken = [len(view.incidents) for view in views]
     told = [counted(one, "disruption") for one in broken]
     yield Pair("disruptions", told[0], told[1], _less(*broken))
     yield _pair("the last one", [view.newest.cause if view.newest else MISSING for view in views])
     yield _pair("attempts", [f"{view.attempts:,}" for view in views])
     save = [view.save_ns for view in views]
-    yield Pair("a save takes", _time(save[0]), _time(save[1]), _less(*save))
+    yield Pair("a save takes", duration(save[0]), duration(save[1]), _less(*save))
     yield _pair("command", [" ".join(view.command) or MISSING for view in views])
 
 
@@ -102,10 +102,6 @@ def _line(course: Course, longest_ns: int) -> tuple[Bar, ...]:
 
 def _pair(name: str, told: Sequence[str]) -> Pair:
     return Pair(name, told[0], told[1])
-
-
-def _time(ns: int | None) -> str:
-    return MISSING if ns is None else duration(ns)
 
 
 def _more(first: float | None, second: float | None) -> int | None:

@@ -7,12 +7,12 @@ knows beside it stands under keys of its own, so a reader of one reads the other
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.report.findings import Findings, RestartFindings, SaveFindings
+from holdfast.report.words import iso
 
 FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
@@ -34,7 +34,7 @@ def document(findings: Findings) -> dict[str, Any]:
             ],
             "state": findings.state,
             "why": findings.why,
-            "requested": _iso(findings.requested_ns) if findings.unix_clock else None,
+            "requested": iso(findings.requested_ns) if findings.unix_clock else None,
             "attempts": findings.attempts,
             "chips": findings.account.chips,
         },
@@ -56,8 +56,8 @@ def document(findings: Findings) -> dict[str, Any]:
         "announced": [
             {
                 "words": one.words,
-                "since": _iso(one.since_ns),
-                "deadline": _iso(one.deadline_ns),
+                "since": iso(one.since_ns),
+                "deadline": iso(one.deadline_ns),
             }
             for one in findings.announced
         ],
@@ -115,9 +115,3 @@ def _restart(restart: RestartFindings) -> dict[str, Any]:
         "woken": list(restart.woken),
         "cold": [{"rank": rank, "why": why} for rank, why in restart.cold.items()],
     }
-
-
-def _iso(unix_ns: int | None) -> str | None:
-    if unix_ns is None:
-        return None
-    return datetime.fromtimestamp(unix_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -19,13 +18,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table as Rich
 from rich.text import Text
 
-from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.summary import RunSummary, Spent, Window, fleet
 from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of
 from holdfast.report.terminal import WINDOW_WORDS
-from holdfast.report.words import cause_in_words, chip_hours, counted, money, percent
+from holdfast.report.words import cause_in_words, chip_hours, counted, iso, money, percent
 
 FORMAT = 1
 ROWS_SHOWN, CAUSES_SHOWN = 20, 8
@@ -88,12 +86,12 @@ def document(told: FleetReport) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "store": told.store,
-        "now": _iso(told.now_ns),
+        "now": iso(told.now_ns),
         "window": told.window,
         "capacity_chips": told.capacity,
         "price_per_chip_hour": told.price_per_chip_hour,
         "states": told.states(),
-        "fleet": {w.name: {"from": _iso(w.from_ns), **_factors(told, w)} for w in told.windows},
+        "fleet": {w.name: {"from": iso(w.from_ns), **_factors(told, w)} for w in told.windows},
         "runs": [_run(run, told.windows) for run in told.runs],
         "causes": [
             {"cause": cause, "disruptions": count, **_price(told, price)}
@@ -156,9 +154,9 @@ def _run(run: RunSummary, windows: Sequence[Window]) -> dict[str, Any]:
         "attempts": run.attempts,
         "step": run.step,
         "saved_step": run.saved_step,
-        "seen": _iso(run.seen_unix_ns),
-        "from": _iso(run.start_ns),
-        "to": _iso(run.end_ns),
+        "seen": iso(run.seen_unix_ns),
+        "from": iso(run.start_ns),
+        "to": iso(run.end_ns),
         "windows": {w.name: _shares(run.spent(w.name)) for w in windows if w.name in run.within},
         "notes": list(run.notes),
     }
@@ -330,9 +328,3 @@ def _program(share: float | None) -> str:
 
 def _hours(chip_ns: int) -> float:
     return chip_ns / NS_PER_CHIP_HOUR
-
-
-def _iso(unix_ns: int | None) -> str | None:
-    if unix_ns is None:
-        return None
-    return datetime.fromtimestamp(unix_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")

@@ -121,9 +121,9 @@ def tiers(view: Overview) -> list[tuple[str, ...]]:
         (
             tier.name,
             f"{tier.saves:,}" if tier.saves else MISSING,
-            _or_none(tier.blocked_ns),
-            _or_none(tier.took_ns),
-            _or_none(tier.every_ns),
+            duration(tier.blocked_ns),
+            duration(tier.took_ns),
+            duration(tier.every_ns),
             size(tier.nbytes) if tier.nbytes else MISSING,
             MISSING if tier.last_step is None else f"step {tier.last_step:,}",
             MISSING if tier.last_ns is None else f"{_since(tier.last_ns, view)} ago",
@@ -136,7 +136,3 @@ def tiers(view: Overview) -> list[tuple[str, ...]]:
 def _since(then_ns: int, view: Overview) -> str:
     """As of when the page was made, like every "ago" of it, also where the run was over before."""
     return duration(max(0, view.now_ns - then_ns))
-
-
-def _or_none(ns: int | None) -> str:
-    return MISSING if ns is None else duration(ns)

@@ -56,8 +56,10 @@ def digits_for(longest_ns: int) -> int:
     return 1 if longest_ns >= 1000 * NANO else 2 if longest_ns >= 10 * NANO else 3
 
 
-def duration(ns: int) -> str:
+def duration(ns: int | None) -> str:
     """A span of time for a sentence: 21 ms, 0.42 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 04 h."""
+    if ns is None:
+        return MISSING
     value = ns / NANO
     if value < 0.0995:
         return "<1 ms" if 0 < value < 0.0005 else f"{value * 1000:.0f} ms" if ns else "0 s"
@@ -104,6 +106,13 @@ def shortened(text: str, most: int) -> str:
 def moment(unix_ns: int) -> str:
     """A time as people read it: `2026-03-01 14:07:03 UTC`."""
     return datetime.fromtimestamp(unix_ns // NANO, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(unix_ns: int | None) -> str | None:
+    """A moment for programs: ISO 8601, in milliseconds."""
+    if unix_ns is None:
+        return None
+    return datetime.fromtimestamp(unix_ns / NANO, UTC).isoformat(timespec="milliseconds")
 
 
 def money(amount: float) -> str:
