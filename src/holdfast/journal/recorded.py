@@ -75,7 +75,7 @@ class Recorded:
             self.refresh()
             anew.refresh()
             at_ns = self.ledger.last_ns() - SETTLED_NS
-            is_same = is_same or _told(self, at_ns) == _told(anew, at_ns)
+            is_same = is_same or _known_at(self, at_ns) == _known_at(anew, at_ns)
         self.ledger, self.facts = anew.ledger, anew.facts
         return is_same
 
@@ -136,7 +136,7 @@ def export_facts(recorded: Recorded) -> Iterator[Fact]:
         yield _shifted(fact, -origin_ns)
 
 
-def _told(recorded: Recorded, at_ns: int) -> Account | None:
+def _known_at(recorded: Recorded, at_ns: int) -> Account | None:
     return None if recorded.facts.requested_ns is None else recorded.account(at_ns)
 
 

@@ -336,13 +336,13 @@ class JobStory(Books):
 
     def _typical_before(self, life: LoggedLife) -> int:
         """How long a step took in the attempts before, in ns; 0: nobody knows."""
-        told = (x.opening.told for x in reversed(self.lives[: life.number]))
+        told = (x.opening.known for x in reversed(self.lives[: life.number]))
         return next((one.typical_ns for one in told if one is not None and one.typical_ns), 0)
 
     def opening(self) -> tuple[int, int] | None:
         """Of the newest attempt."""
         life = self.life
-        if life is None or life.opening.told is not None:
+        if life is None or life.opening.known is not None:
             return None
         told = life.opening.guess(self._typical_before(life))
         return None if told is None else told.startup

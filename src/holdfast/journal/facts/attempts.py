@@ -43,7 +43,7 @@ class Proof(NamedTuple):
 
 @dataclass(slots=True)
 class KnownAttempt:
-    """What the journals say of one attempt, and what the sink was told of it."""
+    """What the journals say of one attempt; `fact` and `open` are what the sink has of it."""
 
     number: int
     steps: AttemptSteps = field(default_factory=AttemptSteps)
@@ -58,8 +58,8 @@ class KnownAttempt:
     record_looks: Touched | None = None
     last_step_end_ns: int = 0
     proof: Proof | None = None
-    told: AttemptFact | None = None
-    told_open: Open = ((), None)
+    fact: AttemptFact | None = None
+    open: Open = ((), None)
 
     @property
     def cause(self) -> str | None:
@@ -77,12 +77,12 @@ class KnownAttempt:
         """Its ranks' last sign of life."""
         return max((journal.alive_ns() for journal in self.journals), default=0)
 
-    def open_now(self, fact: AttemptFact | None) -> Open:
+    def open_now(self) -> Open:
         """Spans and a step that had begun and not ended.
 
         What a rank began that was started ahead of its attempt counts from the attempt's beginning.
         """
-        low_ns = 0 if fact is None else fact.start_ns
+        low_ns = 0 if self.fact is None else self.fact.start_ns
         spans = tuple(
             (kind, max(start_ns, low_ns))
             for journal in self.journals
@@ -131,8 +131,8 @@ class KnownAttempts:
     def typical_before(self, attempt: KnownAttempt) -> int:
         """How long a step took in the attempt before, in ns; 0: nobody knows."""
         before = self.before(attempt)
-        told = None if before is None else before.first_step.told
-        return told.typical_ns if told is not None else 0
+        known = None if before is None else before.first_step.known
+        return known.typical_ns if known is not None else 0
 
     def in_order(self) -> list[KnownAttempt]:
         """All of them, the oldest first."""
@@ -149,7 +149,7 @@ class KnownAttempts:
         for attempt in self.in_order():
             for restore in attempt.restores:
                 donor = None if restore.source is None else self._attempts.get(restore.source)
-                if donor is None or donor.told is None or donor.told.end_ns is None:
+                if donor is None or donor.fact is None or donor.fact.end_ns is None:
                     continue
                 step = donor.steps.under_way()
                 if step is None or step.step != restore.step or donor.number in found:
@@ -164,14 +164,14 @@ class KnownAttempts:
         before = range(attempt.number, -1, -1)
         for number in itertools.chain(before, range(attempt.number + 1, self.newest + 1)):
             near = self._attempts.get(number)
-            told = None if near is None else near.first_step.told
-            if told is not None and told.typical_ns:
-                return told.typical_ns
+            known = None if near is None else near.first_step.known
+            if known is not None and known.typical_ns:
+                return known.typical_ns
         return 0
 
-    def told(self) -> list[AttemptFact]:
-        """What the sink knows of each."""
-        return [one.told for one in self._attempts.values() if one.told is not None]
+    def facts(self) -> list[AttemptFact]:
+        """What the sink has of each."""
+        return [one.fact for one in self._attempts.values() if one.fact is not None]
 
     def with_starts(self) -> list[tuple[KnownAttempt, int | None, int | None]]:
         """Each attempt with when it began, and when the next one did, the oldest first."""

@@ -37,7 +37,7 @@ class Controllers:
         self.suspected: Suspected | None = None
         """The last time that ranks seemed to hang."""
         self.is_wrong = False
-        """Something came late that belongs before what was told."""
+        """Something came late that belongs before what was given."""
         self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
         self._heard: dict[str, Place] = {}  # the last of them that said anything
         self._stated: dict[Place, RunStated] = {}
@@ -48,7 +48,7 @@ class Controllers:
         self._backing_off: dict[
             int, tuple[FollowedJournal, BackingOff]
         ] = {}  # of unknown end, by start
-        self._told_waits: dict[int, WaitFact] = {}  # what was told of those
+        self._open_waits: dict[int, WaitFact] = {}  # as given for those
         self._saves: dict[Path, SavesStated] = {}  # by journal
 
     # --- Their journals -----------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Controllers:
                     self._saving = at_ns, place, statement
             case BackingOff(start_ns):
                 self._backing_off[start_ns] = journal, statement
-                self._told_waits.pop(start_ns, None)
+                self._open_waits.pop(start_ns, None)
             case _:
                 if isinstance(statement, WaitFact) and statement.kind == BACKOFF:
                     self._backing_off.pop(statement.start_ns, None)
@@ -106,9 +106,9 @@ class Controllers:
     # --- What follows -------------------------------------------------------------------------
 
     def back_offs(self) -> Iterator[WaitFact]:
-        """Waits whose end nobody has told: as long as planned, or as their supervisors lived.
+        """Waits whose end nobody has stated: as long as planned, or as their supervisors lived.
 
-        Of one that told no plan, and may be alive, until the next attempt begins.
+        Of one without a plan, and may be alive, until the next attempt begins.
         """
         for start_ns, (journal, wait) in self._backing_off.items():
             is_last = journal.track is not None or journal is self._families[_family(journal)][-1]
@@ -117,8 +117,8 @@ class Controllers:
             if until_ns is not None or not is_last:
                 end_ns = max(start_ns, until_ns or start_ns, journal.seen_ns)
             fact = WaitFact(BACKOFF, start_ns, end_ns)
-            if fact != self._told_waits.get(start_ns):
-                self._told_waits[start_ns] = fact
+            if fact != self._open_waits.get(start_ns):
+                self._open_waits[start_ns] = fact
                 yield fact
 
     def run_fact(self, attempts: list[AttemptFact], name: str) -> RunFact | None:
@@ -156,13 +156,13 @@ class Controllers:
 
     def saves(self) -> SavesStated:
         """All saves of the run, by all its supervisors."""
-        told = self._saves.values()
+        each = self._saves.values()
         return SavesStated(
-            memory=sum(one.memory for one in told),
-            memory_blocked_ns=sum(one.memory_blocked_ns for one in told),
-            disk=sum(one.disk for one in told),
-            drains=sum(one.drains for one in told),
-            drained_ns=sum(one.drained_ns for one in told),
+            memory=sum(one.memory for one in each),
+            memory_blocked_ns=sum(one.memory_blocked_ns for one in each),
+            disk=sum(one.disk for one in each),
+            drains=sum(one.drains for one in each),
+            drained_ns=sum(one.drained_ns for one in each),
         )
 
     def _newest_stated(self) -> RunStated | None:
@@ -183,7 +183,7 @@ class TierSets:
         self._last_step = 0
 
     def add(self, kept: Kept) -> None:
-        """One more; told again, it counts once."""
+        """One more; said again, it counts once."""
         if kept.step != self._last_step:
             self._last_step = kept.step
             self._saved_ns.append(kept.at_ns)

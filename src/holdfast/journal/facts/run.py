@@ -1,7 +1,7 @@
 """All journals of a run, on one clock, as facts; and what is new in them, as often as asked.
 
 Reads `attempts/*/journal/rank-*.hfj`, `journal/controller-*.hfj` and `journal/machines-*.hfj`.
-Steps are told as arrays, everything else as facts.
+Steps go as arrays, everything else as facts.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class _Telling:
-    """What a sink is told at once, with the numbers of the attempts."""
+class _Batch:
+    """What goes to the sink at once, with the numbers of the attempts."""
 
     facts: list[Fact] = field(default_factory=list)
     spans: list[tuple[int, ClosedSpans]] = field(default_factory=list)
     steps: list[tuple[int, TimedSteps]] = field(default_factory=list)
     open: list[tuple[int, Open]] = field(default_factory=list)
 
-    def tell(self, sink: Sink) -> None:
+    def send(self, sink: Sink) -> None:
         if self.facts:
             sink.add(self.facts)
         for number, spans in self.spans:
@@ -88,9 +88,9 @@ class _Telling:
 
 
 class RunFacts:
-    """Follows all journals of a run, and tells a sink what they say.
+    """Follows all journals of a run, and gives a sink what they say.
 
-    Times told are unix nanoseconds, as each boot's first clock reading has them.
+    Times are unix nanoseconds, as each boot's first clock reading has them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class RunFacts:
         self.run_dir = Path(run_dir)
         self.clock = RunClock()
         self.superseded = False
-        """What was told is no longer what a first reading would tell: start anew, with a new sink.
+        """What was given is no longer what a first reading would give: start anew, with a new sink.
 
         Something came late that belongs before it: a rank, a line, an earlier reading of the clock.
         """
@@ -114,21 +114,21 @@ class RunFacts:
         self.controllers = Controllers()
         self._attempts = KnownAttempts(self.run_dir / "attempts")
         self._folders: dict[Path, Touched] = {}  # of journals
-        self._told_run: RunFact | None = None
+        self._run: RunFact | None = None  # as given
         self._signs = Signs()
 
     @property
     def requested_ns(self) -> int | None:
         """When the run's resources were asked for: the origin of its time line."""
-        return None if self._told_run is None else self._told_run.requested_ns
+        return None if self._run is None else self._run.requested_ns
 
     @property
     def is_held(self) -> bool:
-        """Whether all steps are done and the last is not durable yet, as far as anybody told."""
+        """Whether all steps are done and the last is not durable yet, as far as anybody said."""
         controllers = (journal for journal in self._journals.values() if journal.track is None)
         newest = max(controllers, key=lambda one: one.identity.attempt, default=None)
-        told = [*self.newest_ranks(), *([] if newest is None else [newest])]
-        return any(one.words.phase is Phase.LOOP_ENDED for one in told)
+        last = [*self.newest_ranks(), *([] if newest is None else [newest])]
+        return any(one.words.phase is Phase.LOOP_ENDED for one in last)
 
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
@@ -154,12 +154,12 @@ class RunFacts:
         return notes
 
     def opening(self) -> tuple[int, int] | None:
-        """What of the newest attempt's first step seems to be starting, while it is not told."""
+        """What of the newest attempt's first step seems to be starting, while it is not given."""
         attempt = self._attempts.of(self._attempts.newest)
-        if attempt.first_step.told is not None:
+        if attempt.first_step.known is not None:
             return None
-        told = attempt.first_step.guess(self._attempts.typical_before(attempt))
-        return None if told is None else told.startup
+        guess = attempt.first_step.guess(self._attempts.typical_before(attempt))
+        return None if guess is None else guess.startup
 
     def is_written_by(self, incarnations: str) -> bool:
         """Whether the newest attempt's ranks are of incarnations that begin so."""
@@ -182,8 +182,8 @@ class RunFacts:
     @property
     def seen_ns(self) -> int:
         """When the supervisor last showed life, to some seconds; 0: never."""
-        told = (one.supervised_ns() for one in self._journals.values())
-        return max(self._signs.last(), max(told, default=0))
+        seen_ns = (one.supervised_ns() for one in self._journals.values())
+        return max(self._signs.last(), max(seen_ns, default=0))
 
     def ranks(self) -> tuple[RankSeen, ...]:
         """The ranks of the newest attempt with a journal."""
@@ -199,13 +199,13 @@ class RunFacts:
             saved_ns=sum(one.compile_saved_ns for one in words),
         )
 
-    # --- telling ----------------------------------------------------------------------------
+    # --- what is new ------------------------------------------------------------------------
 
     def refresh(self) -> int:
-        """Tell the sink what is new since the last call; gives the number of new records."""
+        """Give the sink what is new since the last call; gives the number of new records."""
         if opened := [path for path in self._new_journals() if self._open(path)]:
             self._sort(opened)
-        news = _Telling()
+        batch = _Batch()
         signs: list[Ints] = []
         records = 0
         for journal in self._active():
@@ -217,15 +217,15 @@ class RunFacts:
             self._problems.pop(journal.home, None)
             records += found.records
             signs += found.seen_ns
-            self._take(journal, found, news)
+            self._take(journal, found, batch)
         if signs:
-            news.facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
+            batch.facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
         if not self.superseded:
-            news.facts += self.controllers.back_offs()
-            self._tell(news)
+            batch.facts += self.controllers.back_offs()
+            self._send(batch)
         return records
 
-    def _take(self, journal: FollowedJournal, found: Polled, news: _Telling) -> None:
+    def _take(self, journal: FollowedJournal, found: Polled, batch: _Batch) -> None:
         """What one journal says: steps were taken by its track already."""
         if journal.track is not None:  # a controller's spans would belong to no attempt
             attempt = self._attempts.of(journal.identity.attempt)
@@ -238,13 +238,13 @@ class RunFacts:
             if isinstance(one, AttemptStated):
                 self._attempts.take(journal.place, one)
             else:
-                news.facts += self.controllers.take(journal, one)
+                batch.facts += self.controllers.take(journal, one)
         self.superseded = self.superseded or journal.is_wrong or self.controllers.is_wrong
 
-    def _tell(self, news: _Telling) -> None:
+    def _send(self, batch: _Batch) -> None:
         known = self._attempts.with_starts()
         for attempt, start_ns, next_ns in known:
-            self._tell_rows(attempt, start_ns, next_ns, news)
+            self._send_rows(attempt, start_ns, next_ns, batch)
         proofs = self._attempts.proofs()
         for attempt, start_ns, next_ns in known:
             proof = proofs.get(attempt.number)
@@ -253,47 +253,47 @@ class RunFacts:
                 attempt.proof = proof
                 if proof is not None:
                     rows = TimedSteps(*(np.array([n], np.int64) for n in proof))
-                    news.steps.append((attempt.number, rows))
-                self._tell_fact(attempt, start_ns, next_ns, news)
-            if (open_now := attempt.open_now(attempt.told)) != attempt.told_open:
-                attempt.told_open = open_now
-                news.open.append((attempt.number, open_now))
-        run = self.controllers.run_fact(self._attempts.told(), self._name())
-        if run is not None and run != self._told_run:
-            self._told_run = run
-            news.facts.append(run)
-        news.tell(self._sink)
+                    batch.steps.append((attempt.number, rows))
+                self._send_fact(attempt, start_ns, next_ns, batch)
+            if (open_now := attempt.open_now()) != attempt.open:
+                attempt.open = open_now
+                batch.open.append((attempt.number, open_now))
+        run = self.controllers.run_fact(self._attempts.facts(), self._name())
+        if run is not None and run != self._run:
+            self._run = run
+            batch.facts.append(run)
+        batch.send(self._sink)
 
-    def _tell_rows(
-        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, news: _Telling
+    def _send_rows(
+        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Batch
     ) -> None:
         """New restores, steps and spans of an attempt, and what they say of itself."""
         restores, pieces = attempt.steps.take()
         attempt.restores += restores
-        news.facts += restores
-        news.steps += [(attempt.number, piece) for piece in pieces]
+        batch.facts += restores
+        batch.steps += [(attempt.number, piece) for piece in pieces]
         if pieces:
             attempt.last_step_end_ns = int(pieces[-1].end[-1])
             self.superseded = self.superseded or attempt.spans.is_last
-        self._tell_fact(attempt, start_ns, next_ns, news)
-        is_over = attempt.told is not None and attempt.told.end_ns is not None
+        self._send_fact(attempt, start_ns, next_ns, batch)
+        is_over = attempt.fact is not None and attempt.fact.end_ns is not None
         before_ns = self._attempts.typical_before(attempt)
         opening = attempt.first_step.take(pieces, before_ns, is_over=is_over)
         if opening is not None and opening.startup is not None:
             start, end = (np.array([at_ns], np.int64) for at_ns in opening.startup)
             rows = ClosedSpans(["startup"], np.zeros(1, np.int64), start, end)
-            news.spans.append((attempt.number, rows))
+            batch.spans.append((attempt.number, rows))
         counted = attempt.spans.take(attempt.steps, is_over=is_over)
-        news.spans += [(attempt.number, rows) for rows in counted]
+        batch.spans += [(attempt.number, rows) for rows in counted]
         self.superseded |= attempt.first_step.is_wrong or attempt.steps.is_wrong
 
-    def _tell_fact(
-        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, news: _Telling
+    def _send_fact(
+        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Batch
     ) -> None:
         fact = self._attempts.fact(attempt, start_ns, next_ns, self._signs)
-        if fact is not None and fact != attempt.told:
-            attempt.told = fact
-            news.facts.append(fact)
+        if fact is not None and fact != attempt.fact:
+            attempt.fact = fact
+            batch.facts.append(fact)
 
     def _name(self) -> str:
         return next((s.identity.run for s in self._journals.values()), self.run_dir.name)

@@ -29,7 +29,7 @@ SAVE = "save"
 OPENING_STEPS = 10  # of those after the first, the lower quartile says how long a step takes here
 _LONG = 1.25
 FEWEST = 3  # an attempt that ended after fewer is measured by the one before it
-# A save is told right after the step that it follows; a poll may come between the two.
+# A save is read right after the step that it follows; a poll may come between the two.
 _LEADS_KEPT = 256
 
 
@@ -84,7 +84,7 @@ class AttemptSteps:
         return is_known if first_ns is None else is_known & (at_ns < first_ns)
 
     def forget_leads(self) -> None:
-        """What was told until now was told with them: only the last may matter again."""
+        """Spans were given with them: only the last may matter again."""
         for number in range(len(self.tracks)):
             start, end = self.leads(number)
             kept = Lead(start[-_LEADS_KEPT:].copy(), end[-_LEADS_KEPT:].copy())
@@ -206,9 +206,9 @@ class SaveSpans:
 
     _waiting: list[tuple[int, ClosedSpans]] = field(default_factory=list)  # (number of the rank, …)
     is_of_one: bool = False
-    """Saves were told as those of the only rank: another one would change them."""
+    """Saves were given as those of the only rank: another one would change them."""
     is_last: bool = False
-    """Saves were told because no step would follow: another one would change them."""
+    """Saves were given because no step would follow: another one would change them."""
 
     def add(self, number: int, rows: ClosedSpans) -> None:
         """Take what the `number`-th of the attempt's ranks has closed."""
@@ -265,7 +265,7 @@ class FirstStep:
     kernels that are chosen or run for the first time. What is kept of it in the end is one step
     like any other; the rest is STARTUP (where a compilation was recorded, COMPILE: that span began
     later, and shows). A first step that is hardly longer than the others is one of them: steps
-    differ. How long those take is told by the quicker ones: right after a start, standbys that
+    differ. How long those take is seen by the quicker ones: right after a start, standbys that
     import slow others down.
     """
 
@@ -273,8 +273,8 @@ class FirstStep:
         self._first: tuple[int, int] | None = None
         self._lengths: list[int] = []
         self._typical_ns = 0  # of these; 0: they are too few
-        self.told: Opening | None = None
-        self.is_wrong = False  # by now something else would be told
+        self.known: Opening | None = None  # as given
+        self.is_wrong = False  # by now something else would be given
 
     def take(self, pieces: list[TimedSteps], before_ns: int, *, is_over: bool) -> Opening | None:
         """What follows, once: when enough steps are known, or there will be no more.
@@ -284,14 +284,14 @@ class FirstStep:
         for rows in pieces:
             self._note(rows.start, rows.end)
         known = self.guess(before_ns) if is_over or len(self._lengths) >= OPENING_STEPS else None
-        if self.told is not None:
-            self.is_wrong = known != self.told
+        if self.known is not None:
+            self.is_wrong = known != self.known
             return None
-        self.told = known
+        self.known = known
         return known
 
     def guess(self, before_ns: int) -> Opening | None:
-        """What would be told if there were no more steps; None while the first is not done."""
+        """What would be given if there were no more steps; None while the first is not done."""
         if self._first is None:
             return None
         typical_ns = self._typical_ns if len(self._lengths) >= FEWEST else before_ns
