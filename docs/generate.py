@@ -147,7 +147,7 @@ def paragraph(text: str | None) -> str:
 def metrics_page() -> str:
     """Every metric that is exported, with its labels."""
     from holdfast.export.metrics import CAUSES, COUNTER, FLEET, METRICS, OTHER, OWN, PREFIX, WINDOWS
-    from holdfast.journal.facts.heard import TIERS
+    from holdfast.journal.facts.lines import TIERS
     from holdfast.runs.state import STATES
 
     def row(name: str, kind: str, labels: tuple[str, ...], words: str) -> str:

@@ -14,10 +14,10 @@ from holdfast.core.ledger.summary import rolling
 from holdfast.export.sample import Sample, sample_of
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.facts.controllers import TierSets
-from holdfast.journal.facts.heard import (
+from holdfast.journal.facts.lines import (
     DISK,
     MEMORY,
-    Kept,
+    SavedSet,
     Suspected,
     WentBack,
     parse_input,
@@ -105,10 +105,10 @@ def test_without_readings_only_what_a_summary_holds_is_told(run: UnderWay) -> No
 @pytest.mark.parametrize(
     ("payload", "told"),
     [
-        ({"event": "Sealed", "at_ns": 5, "step": 7}, Kept(MEMORY, 7, 15)),
-        ({"event": "DrainCommitted", "at_ns": 5, "step": 7}, Kept(DISK, 7, 15)),
+        ({"event": "Sealed", "at_ns": 5, "step": 7}, SavedSet(MEMORY, 7, 15)),
+        ({"event": "DrainCommitted", "at_ns": 5, "step": 7}, SavedSet(DISK, 7, 15)),
         ({"event": "Heard", "at_ns": 5, "news": {"event": "Committed", "step": 7}},
-         Kept(DISK, 7, 15)),
+         SavedSet(DISK, 7, 15)),
         ({"event": "Heard", "at_ns": 5, "news": {"event": "Snapped", "step": 7}}, None),
         ({"event": "Heard", "at_ns": 5, "news": 3}, None),
         ({"event": "Chosen", "resume": {"step": 3}}, WentBack(3)),
@@ -132,10 +132,10 @@ def test_sets_of_a_tier() -> None:
     sets = TierSets()
     assert (sets.newest, sets.interval_ns) == (None, None)
     for step, at_ns in ((1, 10), (2, 30), (2, 35), (3, 40), (4, 90)):
-        sets.add(Kept(DISK, step, at_ns))
-    assert sets.newest == Kept(DISK, 4, 90)
+        sets.add(SavedSet(DISK, step, at_ns))
+    assert sets.newest == SavedSet(DISK, 4, 90)
     assert sets.interval_ns == 20
     sets.went_back(2)
-    assert sets.newest == Kept(DISK, 2, 30)
+    assert sets.newest == SavedSet(DISK, 2, 30)
     sets.went_back(0)
     assert sets.newest is None

@@ -22,8 +22,8 @@ from holdfast.core.ledger.facts import (
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.facts.attempts import SUPERVISOR_LOST
+from holdfast.journal.facts.lines import AnnouncedEvent
 from holdfast.journal.facts.run import RunFacts
-from holdfast.journal.facts.statements import Announced
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
 from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
@@ -367,7 +367,7 @@ def test_what_is_announced_is_what_was_stated_last(controller, tmp_path):
         controller.note(NoteType.FACT, {"fact": "announced", "at_ns": 9 * S, **damage})
     facts = RunFacts(tmp_path, Told())
     facts.refresh()
-    assert facts.controllers.announced == (Announced("gce at 5", 1005 * S, None),)
+    assert facts.controllers.announced == (AnnouncedEvent("gce at 5", 1005 * S, None),)
     assert facts.notes() == ["4 facts in the journals' text files are damaged and left out"]
 
 

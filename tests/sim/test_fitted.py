@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.run.restart import AllOf
-from holdfast.journal.facts.statements import SavesStated
+from holdfast.journal.facts.lines import SavesStated
 from holdfast.journal.gathered import Gathered, gathered_history
 from holdfast.sim.fitted import Fit, fit
 from holdfast.sim.observed import Observed, observe

@@ -11,8 +11,7 @@ from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.journal.attempts import Attempts, crash_loop
-from holdfast.journal.facts.heard import DISK, MEMORY, Kept
-from holdfast.journal.facts.statements import SavesStated
+from holdfast.journal.facts.lines import DISK, MEMORY, SavedSet, SavesStated
 from holdfast.journal.layout import Phase
 from holdfast.runs.curves import Curve
 from holdfast.runs.reading import RunReading
@@ -213,7 +212,7 @@ def _save_s(saves: SavesStated) -> dict[str, float]:
     return found
 
 
-def _age_s(now_ns: int, kept: Kept) -> float:
+def _age_s(now_ns: int, kept: SavedSet) -> float:
     return max(0.0, (now_ns - kept.at_ns) / NS_PER_S)
 
 

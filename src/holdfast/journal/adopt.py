@@ -16,7 +16,7 @@ from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.clocks import RunClock, boot_id
 from holdfast.journal.facts.followed import FollowedJournal
-from holdfast.journal.facts.statements import AttemptEnded
+from holdfast.journal.facts.lines import AttemptEnded
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident

@@ -16,8 +16,8 @@ from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.facts import Fact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
+from holdfast.journal.facts.lines import SavesStated
 from holdfast.journal.facts.rank_steps import Ints
-from holdfast.journal.facts.statements import SavesStated
 from holdfast.journal.recorded import Recorded
 
 SAVE = "save"

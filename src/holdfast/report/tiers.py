@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from holdfast.core.ledger.step_times import StepTimes
 from holdfast.journal.facts.attempts import RankSeen
-from holdfast.journal.facts.heard import DISK, MEMORY
+from holdfast.journal.facts.lines import DISK, MEMORY
 from holdfast.report.findings import Findings
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.compat.ml_goodput_measurement import keys
 from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import ConfigurationError
-from holdfast.journal.facts.statements import MAX_CHIPS
+from holdfast.journal.facts.lines import MAX_CHIPS
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.names import shown
 

@@ -14,13 +14,13 @@ import numpy as np
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import ATTEMPT_FILE, END_FILE, launched_and_ended
 from holdfast.journal.facts.followed import FollowedJournal, Place, Touched
-from holdfast.journal.facts.rank_steps import Ints, UnderWay
-from holdfast.journal.facts.statements import (
+from holdfast.journal.facts.lines import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
     AttemptStated,
 )
+from holdfast.journal.facts.rank_steps import Ints, UnderWay
 from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
 from holdfast.journal.layout import Phase
 

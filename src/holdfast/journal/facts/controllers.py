@@ -14,16 +14,20 @@ from statistics import median
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.journal.facts.followed import FollowedJournal, Place
-from holdfast.journal.facts.heard import TIERS, Kept, Suspected, Told, WentBack
-from holdfast.journal.facts.statements import (
-    Announced,
+from holdfast.journal.facts.lines import (
+    TIERS,
+    AnnouncedEvent,
     AnnouncedStated,
     BackingOff,
+    FromInputs,
     OtherStated,
     RunEnded,
     RunStated,
+    SavedSet,
     SavesStated,
     SavingStated,
+    Suspected,
+    WentBack,
 )
 
 _RECENT = 16  # sets of a tier, for the interval between them
@@ -39,7 +43,7 @@ class Controllers:
         self.is_wrong = False
         """Something came late that belongs before what was given."""
         self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
-        self._heard: dict[str, Place] = {}  # the last of them that said anything
+        self._last_heard: dict[str, Place] = {}  # the last of them that said anything
         self._stated: dict[Place, RunStated] = {}
         self._requested_ns: list[int] = []
         self._ended_ns: list[int] = []
@@ -64,13 +68,13 @@ class Controllers:
         for family in self._families.values():
             yield from family[-count:]
 
-    def hear(self, journal: FollowedJournal, told: Iterable[Told]) -> None:
-        """What inputs of the controllers' machine tell; before `take` of what came with them."""
+    def take_inputs(self, journal: FollowedJournal, inputs: Iterable[FromInputs]) -> None:
+        """What inputs of the run's machine say; before `take` of what came with them."""
         family = _family(journal)
-        self.is_wrong = self.is_wrong or journal.place < self._heard.get(family, journal.place)
-        self._heard[family] = journal.place
-        for one in told:
-            if isinstance(one, Kept):
+        self.is_wrong = self.is_wrong or journal.place < self._last_heard.get(family, journal.place)
+        self._last_heard[family] = journal.place
+        for one in inputs:
+            if isinstance(one, SavedSet):
                 self.tiers[one.tier].add(one)
             elif isinstance(one, WentBack):
                 for sets in self.tiers.values():
@@ -144,7 +148,7 @@ class Controllers:
         return None if self._saving is None else self._saving[-1].words or None
 
     @property
-    def announced(self) -> tuple[Announced, ...]:
+    def announced(self) -> tuple[AnnouncedEvent, ...]:
         """What journals of notices tell, as last stated."""
         return () if self._announced is None else self._announced[-1].events
 
@@ -178,17 +182,17 @@ class TierSets:
     """The newest sets of one tier that are on the lineage."""
 
     def __init__(self) -> None:
-        self._sets: deque[Kept] = deque(maxlen=_RECENT)
+        self._sets: deque[SavedSet] = deque(maxlen=_RECENT)
         self._saved_ns: deque[int] = deque(maxlen=_RECENT)  # those that are on no lineage too
         self._last_step = 0
 
-    def add(self, kept: Kept) -> None:
+    def add(self, saved: SavedSet) -> None:
         """One more; said again, it counts once."""
-        if kept.step != self._last_step:
-            self._last_step = kept.step
-            self._saved_ns.append(kept.at_ns)
-        if not self._sets or kept.step > self._sets[-1].step:
-            self._sets.append(kept)
+        if saved.step != self._last_step:
+            self._last_step = saved.step
+            self._saved_ns.append(saved.at_ns)
+        if not self._sets or saved.step > self._sets[-1].step:
+            self._sets.append(saved)
 
     def went_back(self, step: int) -> None:
         """Forget what is beyond."""
@@ -197,7 +201,7 @@ class TierSets:
             self._sets.pop()
 
     @property
-    def newest(self) -> Kept | None:
+    def newest(self) -> SavedSet | None:
         """The one that a restart would use."""
         return self._sets[-1] if self._sets else None
 

@@ -14,9 +14,14 @@ import numpy as np
 
 from holdfast.core.save.word import MAX_STEP
 from holdfast.journal.clocks import RunClock
-from holdfast.journal.facts.heard import Told, may_tell, parse_input
+from holdfast.journal.facts.lines import (
+    FromInputs,
+    Statement,
+    is_wanted,
+    parse_input,
+    parse_statement,
+)
 from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, RankTrack
-from holdfast.journal.facts.statements import Statement, parse_statement
 from holdfast.journal.fields import printable
 from holdfast.journal.layout import (
     CONTROLLER_RANK,
@@ -54,11 +59,11 @@ class _Line(NamedTuple):
 class Polled:
     """What a poll found: records, statements, closed spans, when the supervisor was seen.
 
-    `told`: what of a controller's inputs numbers are made of.
+    `inputs`: what of a controller's inputs numbers are made of.
     """
 
     records: int = 0
-    told: list[Told] = field(default_factory=list)
+    inputs: list[FromInputs] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     spans: list[ClosedSpans] = field(default_factory=list)
     seen_ns: list[Ints] = field(default_factory=list)
@@ -81,7 +86,7 @@ class FollowedJournal:
         self.path = Path(path)
         self.home = home or self.path
         self.is_wrong = False
-        """What was told is no longer right: something came late that belongs before it."""
+        """What was given is no longer right: something came late that belongs before it."""
         self._awaited: list[_Line] = []
         self._clock = clock
         with JournalReader(path) as reader:
@@ -103,11 +108,11 @@ class FollowedJournal:
         self._last_record_ns = 0
         self._text_offset = 0
         self._has_text = False
-        self._told_number = -1  # of the last record whose statement was told
+        self._stated_number = -1  # of the last record whose statement was given
         self._lines: dict[int, Payload] = {}
-        self._told: list[Told] = []
+        self._inputs: list[FromInputs] = []
         self._span_names = dict(enumerate(SPAN_KINDS))
-        self._unnamed: set[int] = set()  # kinds of spans that were told before their names came
+        self._unnamed: set[int] = set()  # kinds of spans that were given before their names came
         self._closed: deque[tuple[int, int]] = deque(maxlen=SPAN_SLOTS)
         self._touched = Touched(self.path, sidecar_path(self.path))
 
@@ -158,7 +163,7 @@ class FollowedJournal:
         if any(span.kind not in self._span_names for span in words.open_spans):
             self._read_text(reader)
         self.words = words
-        news.told, self._told = self._told, []
+        news.inputs, self._inputs = self._inputs, []
         news.records = self._count - before
         return news
 
@@ -249,19 +254,19 @@ class FollowedJournal:
             if statement is None:
                 self._damaged_lines += 1
                 continue
-            self.is_wrong = self.is_wrong or line.number < self._told_number
-            self._told_number = line.number
+            self.is_wrong = self.is_wrong or line.number < self._stated_number
+            self._stated_number = line.number
             yield statement
 
     def _read_text(self, reader: JournalReader) -> None:
-        lines, self._text_offset = reader.read_sidecar(self._text_offset, may_tell)
+        lines, self._text_offset = reader.read_sidecar(self._text_offset, is_wanted)
         for line in lines:
             is_fact = "fact" in line.payload
             if is_fact:
                 self._lines[line.offset] = line.payload
             if self.track is None and (is_fact or "event" in line.payload):
-                told = parse_input(line.payload, self.offset_ns)
-                self._told += [told] if told is not None else []
+                said = parse_input(line.payload, self.offset_ns)
+                self._inputs += [said] if said is not None else []
                 continue
             if is_fact:
                 continue

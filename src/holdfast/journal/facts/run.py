@@ -27,8 +27,8 @@ from holdfast.journal.facts.attempts import (
 )
 from holdfast.journal.facts.controllers import Controllers
 from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
+from holdfast.journal.facts.lines import AttemptStated
 from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, TimedSteps
-from holdfast.journal.facts.statements import AttemptStated
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.layout import Phase
 
@@ -232,8 +232,8 @@ class RunFacts:
             number = attempt.steps.tracks.index(journal.track)
             for rows in found.spans:
                 attempt.spans.add(number, rows)
-        elif found.statements or found.told:
-            self.controllers.hear(journal, found.told)
+        elif found.statements or found.inputs:
+            self.controllers.take_inputs(journal, found.inputs)
         for one in found.statements:
             if isinstance(one, AttemptStated):
                 self._attempts.take(journal.place, one)

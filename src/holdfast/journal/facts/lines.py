@@ -1,7 +1,10 @@
-"""What FACT notes say: parsed, checked, and brought onto the run-wide clock.
+"""What lines of a journal's text file say: parsed, checked, and brought onto the run-wide clock.
 
-Some are facts as they stand. Others are only one side of one: that an attempt started, that it
-ended. `recorded` puts those together.
+FACT notes are statements. Some are facts as they stand; others are only one side of one: that an
+attempt started, that it ended. Beside them a controller journals every input of the run's machine
+as a line of its own (`core.event_json`). A few of those are read here, with suspicion and without
+the machine, since numbers are made of them: which set is sealed in memory, which is durable, and
+that a hang is looked into.
 """
 
 from __future__ import annotations
@@ -18,6 +21,15 @@ from holdfast.journal.sidecar import Payload
 
 _SAVES = ("memory", "memory_blocked_ns", "disk", "drains", "drained_ns")
 MAX_CHIPS = 2**31 - 1
+MEMORY, DISK = "memory", "disk"
+TIERS = (MEMORY, DISK)
+
+_INPUT = b'{"event":"'
+_WANTED = tuple(
+    b'%s%s"' % (_INPUT, event)
+    for event in (b"Sealed", b"DrainCommitted", b"Chosen", b"StacksCollected")
+)
+_NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedEvent:
     """What sources of notices tell of one event; `deadline_ns` None: nobody says when."""
 
     words: str
@@ -80,7 +92,7 @@ class AnnouncedStated:
     """All that was announced from then on."""
 
     at_ns: int
-    events: tuple[Announced, ...]
+    events: tuple[AnnouncedEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ OtherStated = (
 Statement = AttemptStated | OtherStated
 
 
-def _events(payload: Payload, offset_ns: int) -> Iterator[Announced]:
+def _events(payload: Payload, offset_ns: int) -> Iterator[AnnouncedEvent]:
     events = payload.get("events")
     if not isinstance(events, Sequence) or not all(isinstance(one, Mapping) for one in events):
         raise ValueError("its events are no list of objects")
@@ -139,7 +151,7 @@ def _events(payload: Payload, offset_ns: int) -> Iterator[Announced]:
         deadline_ns = whole_or_none(one, "deadline_ns", -MAX_TIME_NS, MAX_TIME_NS)
         if deadline_ns is not None:
             deadline_ns += offset_ns
-        yield Announced(text(one, "words"), since_ns, deadline_ns)
+        yield AnnouncedEvent(text(one, "words"), since_ns, deadline_ns)
 
 
 def parse_statement(payload: Payload, offset_ns: int) -> Statement | None:
@@ -202,3 +214,81 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
         case "capacity":
             return CapacityFact(at("at_ns"), whole(payload, "chips", high=MAX_CHIPS))
     return None
+
+
+# --- Inputs of a controller's machine -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSet:
+    """A set that restores from a tier: its step, and since when."""
+
+    tier: str
+    step: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """An attempt starts from that step: what was saved beyond it is of no lineage any more."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """Somebody looked where the ranks of an attempt stand, because they seemed to hang."""
+
+    attempt: int
+    at_ns: int
+
+
+FromInputs = SavedSet | WentBack | Suspected
+
+
+def is_wanted(line: bytes) -> bool:
+    """Whether a line of a sidecar has to be read: not an input that says nothing here.
+
+    By its first bytes, as writers write it: of a long run's inputs most are such. A line that
+    begins in another way is read.
+    """
+    if not line.startswith(_INPUT):
+        return True
+    return line.startswith(_WANTED) or (line.startswith(_NEWS) and _COMMITTED in line)
+
+
+def parse_input(payload: Payload, offset_ns: int) -> FromInputs | None:
+    """The meaning here of an input, or of a fact; None: it has none, or a field cannot be.
+
+    `offset_ns` brings its CLOCK_BOOTTIME time onto the run-wide clock.
+    """
+    try:
+        if payload.get("fact") == "attempt_start" and "resume_step" in payload:
+            return WentBack(whole(payload, "resume_step"))
+        return _parse_input(payload, offset_ns)
+    except ValueError:
+        return None
+
+
+def _parse_input(payload: Payload, offset_ns: int) -> FromInputs | None:
+    match payload.get("event"):
+        case "Sealed":
+            return SavedSet(MEMORY, whole(payload, "step"), _at(payload, offset_ns))
+        case "DrainCommitted":
+            return SavedSet(DISK, whole(payload, "step"), _at(payload, offset_ns))
+        case "Heard":
+            news = payload.get("news")
+            if isinstance(news, Mapping) and news.get("event") == "Committed":
+                return SavedSet(DISK, whole(news, "step"), _at(payload, offset_ns))
+        case "Chosen":  # in what earlier versions have written
+            resume = payload.get("resume")
+            if isinstance(resume, Mapping):
+                return WentBack(whole(resume, "step"))
+        case "StacksCollected":
+            attempt = whole(payload, "attempt", high=MAX_ATTEMPT)
+            return Suspected(attempt, _at(payload, offset_ns))
+    return None
+
+
+def _at(payload: Payload, offset_ns: int) -> int:
+    return whole(payload, "at_ns", high=MAX_TIME_NS) + offset_ns
