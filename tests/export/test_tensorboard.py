@@ -177,8 +177,8 @@ def test_a_folder_that_cannot_be_written_is_a_failed_delivery(tmp_path: Path) ->
 def test_no_framework_is_imported_for_it(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from holdfast.export.tensorboard import TensorBoard\n"
-        f"TensorBoard({str(tmp_path)!r}, is_fleet=False)\n"
+        "from holdfast.export.tensorboard import TensorBoardExporter\n"
+        f"TensorBoardExporter({str(tmp_path)!r}, is_fleet=False)\n"
         "print('torch' in sys.modules, 'jax' in sys.modules, 'tensorboardX' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

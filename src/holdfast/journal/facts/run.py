@@ -68,7 +68,7 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class _Batch:
+class _Outgoing:
     """What goes to the sink at once, with the numbers of the attempts."""
 
     facts: list[Fact] = field(default_factory=list)
@@ -205,7 +205,7 @@ class RunFacts:
         """Give the sink what is new since the last call; gives the number of new records."""
         if opened := [path for path in self._new_journals() if self._open(path)]:
             self._sort(opened)
-        batch = _Batch()
+        batch = _Outgoing()
         signs: list[Ints] = []
         records = 0
         for journal in self._active():
@@ -225,7 +225,7 @@ class RunFacts:
             self._send(batch)
         return records
 
-    def _take(self, journal: FollowedJournal, found: Polled, batch: _Batch) -> None:
+    def _take(self, journal: FollowedJournal, found: Polled, batch: _Outgoing) -> None:
         """What one journal says: steps were taken by its track already."""
         if journal.track is not None:  # a controller's spans would belong to no attempt
             attempt = self._attempts.of(journal.identity.attempt)
@@ -241,7 +241,7 @@ class RunFacts:
                 batch.facts += self.controllers.take(journal, one)
         self.superseded = self.superseded or journal.is_wrong or self.controllers.is_wrong
 
-    def _send(self, batch: _Batch) -> None:
+    def _send(self, batch: _Outgoing) -> None:
         known = self._attempts.with_starts()
         for attempt, start_ns, next_ns in known:
             self._send_rows(attempt, start_ns, next_ns, batch)
@@ -265,7 +265,7 @@ class RunFacts:
         batch.send(self._sink)
 
     def _send_rows(
-        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Batch
+        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Outgoing
     ) -> None:
         """New restores, steps and spans of an attempt, and what they say of itself."""
         restores, pieces = attempt.steps.take()
@@ -288,7 +288,7 @@ class RunFacts:
         self.superseded |= attempt.first_step.is_wrong or attempt.steps.is_wrong
 
     def _send_fact(
-        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Batch
+        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Outgoing
     ) -> None:
         fact = self._attempts.fact(attempt, start_ns, next_ns, self._signs)
         if fact is not None and fact != attempt.fact:
