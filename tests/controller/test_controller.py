@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.controller.controller import DO, Controller
-from holdfast.controller.ports import Attention
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.order import DO as WANTED
+from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save import agree_events as news
 
@@ -22,7 +24,7 @@ class Ports:
 
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     answers: dict[str, Callable[[], ev.Event]] = field(default_factory=dict)
-    pages: list[ev.Event] = field(default_factory=list)
+    state: HostReport = field(default_factory=HostReport)
     controller: Controller | None = None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -40,10 +42,23 @@ class Ports:
     def now_ns(self) -> int:
         return 0
 
-    def progress(self) -> list[ev.Event]:
-        self.calls.append(("progress",))
-        told, self.pages = self.pages, []
-        return told
+    def order(self, order: HostOrder) -> None:
+        self.calls.append(("order", order.copy()))
+
+    def report(self) -> HostReport:
+        self.calls.append(("report",))
+        self.state.number += 1
+        return self.state
+
+    def rank_is_at(self, step: int) -> HostReport:
+        """Rank 0's page says so."""
+        self.state.ranks = (RankState(True, news.RankWords(step=step)),)
+        self.state.number += 1
+        return self.state
+
+    def orders(self) -> list[HostOrder]:
+        """What the host was given, one state after the other."""
+        return [args[0] for name, *args in self.calls if name == "order"]
 
     def names(self) -> list[str]:
         """What was called, with the kinds of events and actions."""
@@ -64,20 +79,28 @@ def controller_of(ports: Ports, ranks: int = 1) -> Controller:
 def running(ports: Ports) -> Controller:
     """One rank that has done step 5."""
     made = controller_of(ports)
-    for event in (
-        ev.Opened(0, 0),
-        ev.Chosen(0, RESUME, "nothing there"),
-        ev.Launched(1, 0),
-        ev.Joined(2, 0, 0),
-        ev.Heard(3, 0, news.Progress(3, 0, 5)),
-    ):
-        made.feed(event)
+    made.feed(ev.Opened(0, 0))
+    made.feed(ev.Chosen(0, RESUME, "nothing there"))
+    created(ports)
+    ports.state.begin(0, 0, 1)
+    ports.state.note(ev.Launched(0, 0))
+    made.hear(ports.rank_is_at(5))
+    assert made.machine.saving.fastest_step == 5
     ports.calls.clear()
     return made
 
 
+def created(ports: Ports) -> act.Launch:
+    """The attempt is on record."""
+    _, action, then = next(one for one in ports.calls if one[0] == "create_attempt")
+    then()
+    assert isinstance(action, act.Launch)
+    return action
+
+
 def test_every_action_of_the_machine_has_somebody_who_carries_it_out() -> None:
-    assert set(DO) == set(act.Action.__args__)
+    assert set(DO) | set(WANTED) == set(act.Action.__args__)
+    assert set(DO) & set(WANTED) == {act.Launch, act.CarryOut, act.Drain}  # and the store first
 
 
 def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
@@ -97,25 +120,29 @@ def test_an_input_is_written_down_before_it_is_decided_and_acted_on() -> None:
 
 
 def test_the_ranks_progress_is_read_right_before_an_order() -> None:
-    ports = Ports(pages=[ev.Heard(4, 0, news.Progress(4, 0, 7))])
+    ports = Ports()
     made = running(ports)
+    ports.rank_is_at(7)
     made.feed(ev.SaveAsked(4, "somebody"))
-    assert ports.names()[0] == "progress"
+    assert ports.names()[0] == "report"
     assert [name for name in ports.names() if name.startswith("event")] == [
         "event Heard",
         "event SaveAsked",
     ]
-    ordered = next(args[0].what for name, *args in ports.calls if name == "publish")
-    assert ordered.step == 8
+    (order,) = ports.orders()
+    (wanted,) = (one for one in order.wants.after(0) if isinstance(one, act.CarryOut))
+    assert isinstance(wanted.what, news.PublishOrder)
+    assert wanted.what.step == 8
 
 
-def test_the_link_is_told_how_closely_to_look_when_that_changes() -> None:
+def test_the_host_is_told_how_closely_to_look_when_that_changes() -> None:
     ports = Ports()
     made = running(ports)
     made.feed(ev.StopAsked(4, "Ctrl-C", None, notice=False))
     made.feed(ev.StopAsked(5, "SIGTERM", 10**12, notice=True))
-    told = [args[0] for name, *args in ports.calls if name == "attend"]
-    assert told == [Attention(is_saving=True, is_stopping=True)]
+    told = [order.attention for order in ports.orders()]
+    assert told[0] == Attention(is_saving=True, is_stopping=True)
+    assert len(set(told)) == 1
 
 
 def test_an_attempt_is_launched_once_it_is_on_record() -> None:
@@ -123,10 +150,10 @@ def test_an_attempt_is_launched_once_it_is_on_record() -> None:
     made = controller_of(ports)
     made.feed(ev.Opened(0, 0))
     made.feed(ev.Chosen(0, RESUME, "nothing there"))
-    assert "launch" not in ports.names()
-    _, action, created = next(one for one in ports.calls if one[0] == "create_attempt")
-    created()
-    assert ports.calls[-1] == ("launch", action)
+    assert ports.orders() == []
+    action = created(ports)
+    (order,) = ports.orders()
+    assert order.wants.after(0) == [action]
 
 
 def test_a_set_on_its_way_from_memory_is_protected_until_that_has_failed() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
 
+from virtual_link import LOST
 from virtual_loop import Delays, Source
 from virtual_ranks import Failure, Shape, VirtualRank
 from virtual_time import SECOND, Clock
@@ -158,7 +159,7 @@ class Script:
             elif key == "later":
                 self.shape = replace(self.shape, later_ns=tuple(map(ns, value.split(","))))
             elif key in DELAYS:
-                times = tuple(map(ns, value.split(",")))
+                times = tuple(LOST if one == "lost" else ns(one) for one in value.split(","))
                 self.delays = replace(self.delays, **{DELAYS[key]: times})
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
@@ -414,7 +415,7 @@ def _save_policy(text: str) -> saves.SavePolicy:
 DELAYS = {
     "store": "store_ns", "spawn": "spawn_ns", "reap": "reap_ns", "bell": "bell_ns",
     "words": "words_ns", "seals": "seal_ns", "looks": "looks_ns",
-    "look": "look_ns",
+    "look": "look_ns", "link": "link_ns",
 }  # fmt: skip
 COMMANDS: dict[str, Callable[..., None]] = {
     r"start elsewhere(?: noticed in (\S+))?": Script.start_elsewhere,

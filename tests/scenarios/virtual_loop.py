@@ -34,7 +34,8 @@ class Delays:
     `words_ns`: until a rank sees what was stored for it, by rank. `looks_ns`: between two looks at
     the ranks' pages, when a save is under way and else. `seal_ns` empty: as long as the shape says.
     `look_ns`: between what is put in the store and the look at the lease that follows, and between
-    that and what it is done for.
+    that and what it is done for. `link_ns`: a message between controller and host; all 0: none are
+    needed.
     """
 
     store_ns: tuple[int, ...] = (10 * MS,)
@@ -44,6 +45,7 @@ class Delays:
     words_ns: tuple[int, ...] = (0,)
     seal_ns: tuple[int, ...] = ()
     look_ns: tuple[int, ...] = (0,)
+    link_ns: tuple[int, ...] = (0,)
     looks_ns: tuple[int, int] = (2 * MS, 50 * MS)
 
 

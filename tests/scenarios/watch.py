@@ -122,8 +122,7 @@ class Watch:
             books.has_gone_back = True
         elif isinstance(event, STOPS):
             self._note_stop(books, event)
-        if world.live is not None:
-            books.reached = max(books.reached, world.live.step)
+        books.reached = max(books.reached, world.reached)
         if isinstance(event, ev.Heard):
             self._note_copies(books, event.news)
         elif isinstance(event, ev.RankExited):
@@ -136,7 +135,7 @@ class Watch:
             elif isinstance(action, act.Launch):
                 self._launched(books, action)
         seen = world.machine.high_water
-        if seen > max(books.reached, world.machine.resume.step) and world.live is not None:
+        if seen > max(books.reached, world.machine.resume.step):
             words = f"the machine believes in step {seen}, and all ranks have done {books.reached}"
             raise Broken(words)
 

@@ -7,12 +7,13 @@ waits and nothing is random, so a world that is told the same things does the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from virtual_keeper import VirtualKeeper
+from virtual_link import VirtualLink
 from virtual_loop import Delays, Inputs, Source, Taking
 from virtual_memory import Memory, Shard
 from virtual_ranks import Failure, Shape, VirtualRank
@@ -20,12 +21,13 @@ from virtual_store import Live, Store
 from virtual_time import MS, SECOND, Clock
 
 from holdfast.controller.controller import Controller
-from holdfast.controller.ports import Attention, Evidence
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankStack
 from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.ledger import facts
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Target, Wish, wishes_of
@@ -93,7 +95,7 @@ class Unwatched:
         return lambda *_, **__: None
 
 
-class World:
+class World(Host):
     """One run under one supervisor, in virtual time. `tell` hears every event and its answer.
 
     Several may share a clock and a store: a supervisor that is gone, and its successors. On the
@@ -113,6 +115,7 @@ class World:
         delays: Delays | None = None,
         watch: Watcher | None = None,
     ) -> None:
+        super().__init__()
         self.clock = clock or Clock()
         self.shape = shape
         self.policy = policy or RunPolicy(ranks=shape.ranks)
@@ -130,6 +133,7 @@ class World:
         self.watch: Any = watch or Unwatched()
         self.epoch = 0  # of the lease
         self.opened_ns = self.clock.now_ns
+        self.reached = 0  # the highest step that all ranks of one attempt have done
         self.held_ns = 0  # for so long it could do nothing: stalled, or asleep
         self.died_ns: int | None = None  # when the supervisor was killed, if it was
         self.live: Live | None = None  # the attempt that runs
@@ -149,20 +153,22 @@ class World:
         self.said: list[str] = []
         self._tell = tell
         self._launch: act.Launch | None = None
-        self._attention = Attention()
+        self._host_report = HostReport()
         self._next_progress_ns = 0
         self._seal_free_ns = 0
         self._polls = 0
         self._is_touched = True  # some page has changed since the last look
         self._rests: Rests | None = None
         self._timers = Timers(self.clock, self.heard, self.feed)
+        self._link = VirtualLink(self, self.delays.link_ns)
         self.controller = Controller(
             self.policy,
-            link=self,
+            link=self._link,
             store=VirtualKeeper(self),
             clock=self._timers,
             journal=self,
             say=lambda _, words: self.said.append(words),
+            grace_ns=grace_ns,
         )
 
     @property
@@ -249,7 +255,7 @@ class World:
     def _woken(self, late_ns: int) -> None:
         for rank in self.live.ranks if self.live else ():
             rank.pace.forget()
-        self.feed(ev.Suspended(self.now_ns, late_ns))
+        self._note(ev.Suspended(self.now_ns, late_ns))
 
     def run_for(self, ns: int) -> None:
         """Let so much time pass, or less if the run is over."""
@@ -311,7 +317,7 @@ class World:
             self._rests = self._rests._replace(since_ns=self._rests.since_ns + gap_ns)
         for rank in self.live.ranks if self.live else ():
             rank.pace.forget()
-        self.feed(ev.Suspended(self.now_ns, gap_ns))
+        self._note(ev.Suspended(self.now_ns, gap_ns))
         self._timers.slept()
 
     def kill_reaper(self) -> None:
@@ -360,10 +366,10 @@ class World:
             self.store.wishes += wishes_of(live.attempt, [(rank.rank, rank.how)])
         if live is None or not self.reaper_alive:
             return
-        reaped = lambda: self.heard.give(Source.REAPER, lambda: self._report(live, rank))  # noqa: E731
+        reaped = lambda: self.heard.give(Source.REAPER, lambda: self._reap(live, rank))  # noqa: E731
         self.clock.later(self.taking.next_ns("reap_ns"), reaped)
 
-    def _report(self, live: Live, rank: VirtualRank) -> None:
+    def _reap(self, live: Live, rank: VirtualRank) -> None:
         if live is not self.live or rank.how is None or not self.reaper_alive:
             return
         asked = self.machine.stop is not None
@@ -380,36 +386,38 @@ class World:
         if self.is_over:
             return
         self.controller.feed(event)
-        if self.finish is not None:
+        self._look_whether_it_is_over()
+
+    def _look_whether_it_is_over(self) -> None:
+        if self.finish is not None and not self.controller.is_acting:
             self.finished_ns = self.now_ns
             if not self.finish.keep_memory:
                 self.memory.lose()
 
-    def attend(self, how: Attention) -> None:
+    def attend(self) -> None:
         """The pages are looked at more often, or more seldom."""
-        self._attention = how
         if self._rests is not None and self._rests != (
             self._rests.since_ns,
             self._look_wait_ns,
-            how.is_saving,
+            self.attention.is_saving,
         ):
             self.touched()
 
     def _tell_words(self, *, with_progress: bool) -> None:
-        for event in self._read_words(with_progress=with_progress):
-            self.feed(event)
+        if self._read_words(with_progress=with_progress):
+            self._link.reported()
 
     def _hear(self, event: host.HostEvent) -> None:
         if self.is_over:
             return
         live = self.live
         if isinstance(event, LOSSES):
-            self._tell_words(with_progress=True)
+            self._read_words(with_progress=True)
         if isinstance(event, host.Empty):
             self.live = None
         for action in self.host.handle(event):
             if isinstance(action, host.Tell):
-                self.feed(action.event)
+                self._note(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()
             elif isinstance(action, host.KillTree) and live is not None:
@@ -467,25 +475,20 @@ class World:
     def _poll(self, number: int) -> None:
         if self.live is None or number != self._polls or self.is_over:
             return
-        with_progress = self._attention.is_saving or self.now_ns >= self._next_progress_ns
+        with_progress = self.attention.is_saving or self.now_ns >= self._next_progress_ns
         if with_progress:
             self._next_progress_ns = self.now_ns + PROGRESS_NS
         self._is_touched = False
         self._tell_words(with_progress=with_progress)
-        live = self.live
-        for rank in live.ranks if live else ():
-            if rank.sigterms > live.told_sigterms[rank.rank]:
-                live.told_sigterms[rank.rank] = rank.sigterms
-                self.notice(f"SIGTERM to rank {rank.rank}")
         wait_ns = self._look_wait_ns
         if self._is_touched:
             self._look_in(wait_ns, number)
         else:
-            self._rests = Rests(self.now_ns, wait_ns, self._attention.is_saving)
+            self._rests = Rests(self.now_ns, wait_ns, self.attention.is_saving)
 
     @property
     def _look_wait_ns(self) -> int:
-        hurried = self._attention.is_saving or self._attention.is_stopping
+        hurried = self.attention.is_saving or self.attention.is_stopping
         return self.delays.looks_ns[0 if hurried else 1]
 
     def _look_in(self, ns: int, number: int) -> None:
@@ -508,35 +511,56 @@ class World:
             self._next_progress_ns = since_ns + looks * wait_ns + PROGRESS_NS
         self._look_in(since_ns + times * wait_ns - self.now_ns, self._polls)
 
-    def progress(self) -> list[ev.Event]:
-        """What the pages tell up to now."""
-        return list(self._read_words(with_progress=True))
+    def report_now(self, *, with_progress: bool = False) -> HostReport:
+        """How the host stands now; with the ranks' progress up to now, or as it was last read."""
+        if with_progress:
+            self._read_words(with_progress=True)
+        report = self._host_report
+        report.number += 1
+        return report
 
-    def _read_words(self, *, with_progress: bool) -> Iterator[ev.Event]:
+    def hear(self, report: HostReport) -> None:
+        """The controller gets a report, as long as there is one."""
+        if not self.is_over:
+            self.controller.hear(report)
+            self._look_whether_it_is_over()
+
+    def _note(self, event: ev.Event) -> None:
+        """Something has happened on the host."""
+        self._host_report.note(event)
+        self._link.reported()
+
+    def _read_words(self, *, with_progress: bool) -> bool:
+        """Whether the pages say something new."""
         live = self.live
         if live is None:
-            return
-        for rank in live.ranks:
-            if rank.has_page and rank.rank not in live.joined:
-                live.joined.add(rank.rank)
-                self._store_words(rank)
-                yield ev.Joined(self.now_ns, live.attempt, rank.rank)
-            if rank.buffers != live.told_buffers[rank.rank]:
-                live.told_buffers[rank.rank] = rank.buffers
-                ready = ev.BuffersReady(self.now_ns, live.attempt, rank.rank, rank.buffers)
-                yield ready
-            before, words = live.told[rank.rank], rank.words
-            rank.pace.look(words.step, rank.step_ns, rank.spans_ns)
-            if words is before:
-                continue
-            if words.step < before.step or not (with_progress or words.loop_ended):
-                self._is_touched = self._is_touched or words.step > before.step
-                words = words._replace(step=before.step)
-            live.told[rank.rank] = words
-            if words.copied != before.copied:
-                yield ev.SaveTook(self.now_ns, live.attempt, rank.blocked_ns)
-            for item in news.changes(self.now_ns, rank.rank, before, words):
-                yield ev.Heard(self.now_ns, live.attempt, item)
+            return False
+        before = self._host_report.ranks
+        now = tuple(map(partial(self._as_told, live, with_progress), live.ranks, before))
+        self._host_report.ranks = now
+        return now != before
+
+    def _as_told(
+        self, live: Live, with_progress: bool, rank: VirtualRank, before: RankState
+    ) -> RankState:
+        """What the page says, as it is told."""
+        if not rank.has_page:
+            return before
+        if rank.rank not in live.joined:
+            live.joined.add(rank.rank)
+            self._store_words(rank)
+        words = rank.words
+        rank.pace.look(words.step, rank.step_ns, rank.spans_ns)
+        if words.step < before.words.step or not (with_progress or words.loop_ended):
+            self._is_touched = self._is_touched or words.step > before.words.step
+            words = words._replace(step=before.words.step)
+        return RankState(
+            has_session=True,
+            words=words,
+            blocked_ns=rank.blocked_ns if words.copied != before.words.copied else before.blocked_ns,
+            buffers=rank.buffers,
+            sigterms=rank.sigterms,
+        )
 
     def _store_words(self, rank: VirtualRank) -> None:
         live = self.live
@@ -562,6 +586,7 @@ class World:
                 )
             )
             live.step, live.step_start_ns = slowest, self.now_ns
+            self.reached = max(self.reached, slowest)
 
     def restored(self, rank: VirtualRank) -> None:
         """A rank has read its set: steps begin with the last; rank 0's reading is recorded."""
@@ -625,6 +650,10 @@ class World:
                     pass
                 case _:
                     raise AssertionError(told)
+        known = {one.attempt for one in found if isinstance(one, facts.AttemptFact)} | set(started)
+        for one in self.history:  # the supervisor died before it heard of their launch
+            if one.attempt not in known:
+                started.setdefault(one.attempt, one.start_ns)
         for number, start_ns in started.items():  # the next start closes it, as its ranks tell
             assert self.died_ns is not None, "an attempt has not ended"
             last = [one.end_ns or 0 for one in self.history if one.attempt == number]
@@ -637,21 +666,30 @@ class World:
     def launch(self, action: act.Launch) -> None:
         """Start the ranks."""
         self._launch = action
+        self._host_report.begin(action.attempt, action.resume.step, self.shape.ranks)
         self._hear(host.Start(self.now_ns, action.attempt, tuple(range(self.shape.ranks))))
 
-    def publish(self, action: act.CarryOut) -> None:
-        """Store an order or a verdict in the pages."""
-        what, live = action.what, self.live
-        if live is None:
-            return
-        if isinstance(what, news.PublishOrder):
-            live.order = pack(what.epoch, what.step, what.flags)
-        elif isinstance(what, news.PublishVerdict):
-            live.verdict = pack(what.epoch, what.step, what.flags)
-            if what.flags & Order.COMMITTED:
-                live.committed = max(live.committed, what.step)
+    def publish_order(self, order: news.PublishOrder, _: int | None) -> None:
+        """Store it in the pages."""
+        if self.live is not None:
+            self.live.order = pack(order.epoch, order.step, order.flags)
+            self._store_all_words(self.live)
+
+    def publish_verdict(self, verdict: news.PublishVerdict) -> None:
+        """Store it in the pages."""
+        if self.live is not None:
+            self.live.verdict = pack(verdict.epoch, verdict.step, verdict.flags)
+            if verdict.flags & Order.COMMITTED:
+                self.live.committed = max(self.live.committed, verdict.step)
+            self._store_all_words(self.live)
+
+    def _store_all_words(self, live: Live) -> None:
         for rank in live.ranks:
             self._store_words(rank)
+
+    def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
+        """The controller has heard of the others."""
+        self._host_report.forget_seals(is_wanted)
 
     def seal(self, action: act.Seal) -> None:
         shard, buffer = Shard(action.attempt, action.epoch, action.step), action.buffer
@@ -668,7 +706,7 @@ class World:
             else:
                 self.memory.seal(buffer, shard)
                 outcome = ev.Sealed(self.now_ns, *names)
-            self.heard.give(Source.MEMORY, lambda: self.feed(outcome))
+            self.heard.give(Source.MEMORY, lambda: self._note(outcome))
 
         self._seal_free_ns = max(self.now_ns, self._seal_free_ns) + self.taking.next_ns(
             "seal_ns", self.shape.seal_ns
@@ -685,11 +723,12 @@ class World:
         here = self.memory.sealed.get(action.buffer)
         if here is None and self.memory.has_vanished:
             gone = ev.DrainFailed(self.now_ns, action.attempt, action.epoch, action.step, "gone")
-            self.heard.give(Source.MEMORY, lambda: self.feed(gone))
+            self.heard.give(Source.MEMORY, lambda: self._note(gone))
             return
         assert here is not None, f"{action}: nothing is sealed there"
         assert (here.attempt, here.step) == (action.attempt, action.step), (here, action)
         assert action.epoch in (0, here.epoch)
+        self._host_report.begin_drain()
         self.memory.pin(action.buffer, "it is being drained")
         self._drain = action
         self.clock.later(LOOK_NS, lambda: self._draining(action))
@@ -701,7 +740,7 @@ class World:
         of = (action.attempt, action.epoch, action.step)
         if drain is not None and (drain.attempt, drain.epoch, drain.step) == of:
             self.clock.later(LOOK_NS, lambda: self._draining(action))
-            look = lambda: self.feed(ev.Draining(self.now_ns, *of, 0))  # noqa: E731
+            look = lambda: self._note(ev.Draining(self.now_ns, *of, 0))  # noqa: E731
             self.heard.give(Source.MEMORY, look)
 
     def abandon_drain(self, action: act.AbandonDrain) -> None:
@@ -709,7 +748,7 @@ class World:
         assert drain is not None, "nothing is drained"
         self.memory.unpin(drain.buffer, "it is being drained")
         of = (action.attempt, action.epoch, action.step)
-        self.feed(ev.DrainFailed(self.now_ns, *of, action.why))
+        self._note(ev.DrainFailed(self.now_ns, *of, action.why))
 
     def _drained(self, action: act.Drain, rank: int) -> None:
         if action is not self._drain or self.is_over:
@@ -735,7 +774,7 @@ class World:
                 if is_over:
                     self._drain = None
                     self.memory.unpin(action.buffer, "it is being drained")
-                self.feed(event)
+                self._note(event)
 
         self.heard.give(Source.MEMORY, hear)
 
@@ -743,8 +782,7 @@ class World:
         live = self.live
         if live is not None:
             live.committed = max(live.committed, step)
-            for rank in live.ranks:
-                self._store_words(rank)
+            self._store_all_words(live)
 
     def relay(self) -> None:
         for rank in self.live.ranks if self.live else ():
@@ -757,7 +795,7 @@ class World:
         for rank in self.live.ranks if self.live else ():
             rank.pace.look(rank.words.step, rank.step_ns, rank.spans_ns)
         looks = tuple(rank.look() for rank in self.live.ranks) if self.live else ()
-        self.feed(ev.Examined(self.now_ns, action.attempt, looks))
+        self._note(ev.Examined(self.now_ns, action.attempt, looks))
 
     def collect_stacks(self, action: act.CollectStacks) -> None:
         live = self.live
@@ -767,21 +805,13 @@ class World:
                 RankStack(rank.rank, rank.where, not rank.where and not rank.is_stopped, "virtual")
                 for rank in (live.ranks if live else ())
             )
-            self.feed(ev.StacksCollected(self.now_ns, action.attempt, stacks))
+            self._note(ev.StacksCollected(self.now_ns, action.attempt, stacks))
 
         if self.stacks_ns is not None:
             self.clock.later(self.stacks_ns, lambda: self.heard.give(Source.INBOX, collected))
 
     def stand_by(self, _: act.StandBy) -> None:
         """Processes that wait for the next attempt change its speed alone."""
-
-    def evidence(self, _: act.EndAttempt) -> Evidence:
-        """Nothing that anybody reads."""
-        return Evidence()
-
-    def drained_ranks(self, _: act.CommitDrained) -> int:
-        """All sets are of as many ranks."""
-        return self.shape.ranks
 
     # --- Notebook ---------------------------------------------------------------------------
 

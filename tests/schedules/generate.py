@@ -25,17 +25,26 @@ FAILURES = ("ValueError train.py:41", "OSError train.py:9")
 
 def schedule(seed: int) -> Lines:
     """The commands that follow from a seed."""
-    streams = (random.Random(seed), random.Random(f"store {seed}"), random.Random(f"copy {seed}"))
+    streams = (
+        random.Random(seed),
+        random.Random(f"store {seed}"),
+        random.Random(f"copy {seed}"),
+        random.Random(f"link {seed}"),
+    )
     return _Draw(*streams).lines()
 
 
 class _Draw:
     def __init__(
-        self, rng: random.Random, of_store: random.Random, of_copies: random.Random
+        self,
+        rng: random.Random,
+        of_store: random.Random,
+        of_copies: random.Random,
+        of_link: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
-        self._of_store, self._of_copies = of_store, of_copies
+        self._of_store, self._of_copies, self._of_link = of_store, of_copies, of_link
         self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._hangs = rng.random() < 0.3
@@ -95,6 +104,9 @@ class _Draw:
             words.append(f"keep={self._of_store.choice((1, 1, 2, 3))}")
         if self._of_store.random() < 0.3:
             words.append(f"look={','.join(self._of_store.sample(TIMES, 3))}")
+        if self._of_link.random() < 0.3:
+            takes = self._of_link.sample((*TIMES, "lost", "lost"), 4)
+            words.append(f"link={','.join(takes)}")
         if self._hangs:
             words.append(f"hang={one(('1s', '2s', '5s'))}")
             words += ["ready=yes"] if self._maybe(0.3) else []

@@ -1,15 +1,15 @@
 """The agent of one host: it carries out what the run's controller orders, and tells what it sees.
 
 It decides nothing about the run. It has the ranks' processes and pages, the buffers in memory with
-their seals and drains, and what is prepared for the next attempt. On one host the controller is in
-the same process, and calls it directly (`controller.ports.Link`).
+their seals and drains, and what is prepared for the next attempt. Orders and reports are registers
+(`core.hosts`); on one host the controller is in the same process, and gets them by a call.
 """
 
 from __future__ import annotations
 
 import selectors
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -24,10 +24,12 @@ from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.tree import RankCommand
 from holdfast.agent.upkeep import Upkeep
-from holdfast.controller.ports import Attention, Evidence
+from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import pack
 from holdfast.journal.clocks import now_ns
@@ -43,8 +45,8 @@ LONGEST_WAIT_NS = 250_000_000
 class Surroundings(Protocol):
     """What the agent tells, and to whom. All but `later` is called in the loop's thread."""
 
-    def tell(self, event: ev.Event) -> None:
-        """Something has happened on this host."""
+    def reported(self, report: HostReport) -> None:
+        """Something is new on this host."""
 
     def started(self, rank: int, cold: str) -> None:
         """A rank began as a standby that was woken; or, with a reason, without one."""
@@ -62,7 +64,7 @@ class Surroundings(Protocol):
         """How a rank's line without an end stands; from another thread."""
 
 
-class HostAgent:
+class HostAgent(Host):
     """One run's processes and memory on this host, for the loop's thread alone."""
 
     def __init__(
@@ -73,6 +75,7 @@ class HostAgent:
         upkeep: Upkeep,
         around: Surroundings,
     ) -> None:
+        super().__init__()
         self.attempt: LiveAttempt | None = None
         self.spared: Callable[[], list[int]] = list  # children of ours that are no attempt's
         self._folder = folder
@@ -82,7 +85,7 @@ class HostAgent:
         self._around = around
         self._host = host.HostMachine()
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
-        self._attention = Attention()
+        self._report = HostReport()
         self._next_poll_ns = self._next_progress_ns = 0
         self._launch: act.Launch | None = None
         self._ended: LiveAttempt | None = None  # whose story may still be asked for
@@ -98,7 +101,7 @@ class HostAgent:
             say=warn,
         )
         self.memory = Memory(
-            job.memory, selector, job.command, ranks, folder.ckpt_dir, feed=around.tell
+            job.memory, selector, job.command, ranks, folder.ckpt_dir, feed=self._tell
         )
 
     # --- what the loop does -----------------------------------------------------------------
@@ -114,7 +117,7 @@ class HostAgent:
         if gap_ns:
             if self.attempt is not None:
                 self.attempt.pages.suspended()
-            self._around.tell(ev.Suspended(now_ns(), gap_ns))
+            self._tell(ev.Suspended(now_ns(), gap_ns))
         return gap_ns > 0
 
     def turn(self) -> None:
@@ -124,7 +127,7 @@ class HostAgent:
         if attempt is not None:
             if attempt.rung():
                 self._next_poll_ns = 0
-            for event in attempt.read(asked_to_stop=self._attention.is_stopping):
+            for event in attempt.read(asked_to_stop=self.attention.is_stopping):
                 self._hear(event)
         self._next.turn([] if self.attempt is None else list(self.attempt.pids.values()))
 
@@ -134,17 +137,12 @@ class HostAgent:
         if attempt is None or now < self._next_poll_ns:
             return
         attempt.pages.heartbeat(now)
-        with_progress = self._attention.is_saving or now >= self._next_progress_ns
+        with_progress = self.attention.is_saving or now >= self._next_progress_ns
         if with_progress:
             self._next_progress_ns = now + PROGRESS_NS
-        for event in attempt.pages.poll(now, with_progress=with_progress):
-            if isinstance(event, ev.BuffersReady):
-                self.memory.expect()
-            self._around.tell(event)
-        for rank in attempt.pages.new_sigterms():
-            source, by_ns = f"SIGTERM to rank {rank}", now_ns() + self._job.grace_ns
-            self._around.tell(ev.StopAsked(now_ns(), source, by_ns, notice=True))
-        hurried = self._attention.is_saving or self._attention.is_stopping
+        if self._read(with_progress=with_progress):
+            self._send()
+        hurried = self.attention.is_saving or self.attention.is_stopping
         self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
 
     def close_attempt(self) -> None:
@@ -155,18 +153,50 @@ class HostAgent:
             attempt.close()
             self._upkeep.end(attempt.scratch)
 
+    # --- what is reported -------------------------------------------------------------------
+
+    def report(self) -> HostReport:
+        """How this host stands now, the ranks' plain progress included."""
+        self._read(with_progress=True)
+        return self._numbered()
+
+    def _read(self, *, with_progress: bool) -> bool:
+        """Whether the ranks' pages say something new."""
+        if self.attempt is None:
+            return False
+        ranks = self.attempt.pages.read(with_progress=with_progress)
+        if ranks == self._report.ranks:
+            return False
+        self._report.ranks = ranks
+        if any(rank.buffers for rank in ranks):
+            self.memory.expect()
+        return True
+
+    def _tell(self, event: ev.Event) -> None:
+        """Something has happened here."""
+        self._report.note(event)
+        self._send()
+
+    def _send(self) -> None:
+        self._around.reported(self._numbered())
+
+    def _numbered(self) -> HostReport:
+        self._report.number += 1
+        return self._report
+
+    # --- the attempt's processes ------------------------------------------------------------
+
     def _hear(self, event: host.HostEvent) -> None:
         attempt = self.attempt
-        if attempt is not None and isinstance(event, host.Died | host.ReaperLost):
+        if isinstance(event, host.Died | host.ReaperLost):
             # A dead rank's last words count: a set may have become durable just before.
-            for told in self.progress():
-                self._around.tell(told)
+            self._read(with_progress=True)
         if isinstance(event, host.Empty):
             self._next.has_ended()
             self.close_attempt()
         for action in self._host.handle(event):
             if isinstance(action, host.Tell):
-                self._around.tell(action.event)
+                self._tell(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()
             elif isinstance(action, host.KillTree) and attempt is not None:
@@ -213,36 +243,31 @@ class HostAgent:
     def _commands(self) -> Callable[..., list[RankCommand]]:
         return partial(self._job.rank_commands, self._folder, memory=self.memory.place)
 
-    # --- what the controller orders (`controller.ports.Link`) -------------------------------
+    # --- what the controller orders ---------------------------------------------------------
 
-    def attend(self, how: Attention) -> None:
-        """Look at the pages more often while somebody waits for an answer, or the run stops."""
-        self._attention = how
-
-    def progress(self) -> Iterator[ev.Event]:
-        """What the pages tell up to now."""
-        if self.attempt is not None:
-            yield from list(self.attempt.pages.poll(now_ns(), with_progress=True))
+    def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
+        """The controller has heard of the others."""
+        self._report.forget_seals(is_wanted)
 
     def launch(self, action: act.Launch) -> None:
         """Start the ranks."""
         self._launch = action
         ranks = tuple(range(self._job.policy.ranks))
+        self._report.begin(action.attempt, action.resume.step, len(ranks))
         self._hear(host.Start(now_ns(), action.attempt, ranks))
 
-    def publish(self, action: act.CarryOut) -> None:
-        """Store an order or a verdict in every page."""
-        what = action.what
-        if self.attempt is None:
-            return
-        if isinstance(what, news.PublishOrder):
-            packed = pack(what.epoch, what.step, what.flags)
-            self.attempt.pages.store_order(packed, action.deadline_ns)
-        elif isinstance(what, news.PublishVerdict):
-            self.attempt.pages.store_verdict(pack(what.epoch, what.step, what.flags))
+    def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
+        """Store it in every page."""
+        if self.attempt is not None:
+            self.attempt.pages.store_order(pack(order.epoch, order.step, order.flags), deadline_ns)
+
+    def publish_verdict(self, verdict: news.PublishVerdict) -> None:
+        """Store it in every page."""
+        if self.attempt is not None:
+            self.attempt.pages.store_verdict(pack(verdict.epoch, verdict.step, verdict.flags))
 
     def publish_committed(self, step: int) -> None:
-        """Store in every page what is durable."""
+        """Store it in every page."""
         if self.attempt is not None:
             self.attempt.pages.store_committed(step)
 
@@ -264,7 +289,7 @@ class HostAgent:
         if self.attempt is not None:
             looks, at_ns = look_at(self.attempt.pages, self.attempt.pids), now_ns()
             if not self.look_whether_we_slept():
-                self._around.tell(ev.Examined(at_ns, action.attempt, looks))
+                self._tell(ev.Examined(at_ns, action.attempt, looks))
 
     def collect_stacks(self, action: act.CollectStacks) -> None:
         """Ask each rank in a thread, in bounded time."""
@@ -276,7 +301,7 @@ class HostAgent:
             attempt.postmortem.stacks = {one.stack.rank: one for one in found}
             stacks = tuple(one.stack for one in found)
             self._around.later(
-                lambda: self._around.tell(ev.StacksCollected(now_ns(), action.attempt, stacks))
+                lambda: self._tell(ev.StacksCollected(now_ns(), action.attempt, stacks))
             )
 
         collect_beside(targets(attempt.pages, attempt.pids), done)
@@ -286,16 +311,14 @@ class HostAgent:
         self.memory.seal(action)
 
     def drain(self, action: act.Drain) -> None:
-        """In a process of the memory tier."""
+        """In a process of the memory tier; again for the same set: it is urgent now."""
+        if not self.memory.is_draining(action):
+            self._report.begin_drain()
         self.memory.drain(action)
 
     def abandon_drain(self, action: act.AbandonDrain) -> None:
         """Be it by force."""
         self.memory.abandon(action)
-
-    def drained_ranks(self, _: act.CommitDrained) -> int:
-        """Of a set from before: perhaps not as many as there are now."""
-        return self.memory.drained_ranks
 
     def evidence(self, action: act.EndAttempt) -> Evidence:
         """What is known of the end of the attempt that was the last here."""

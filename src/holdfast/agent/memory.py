@@ -124,14 +124,18 @@ class Memory:
             world_size=self._ranks,
         )
 
+    def is_draining(self, action: act.Drain) -> bool:
+        """Whether that set is on its way."""
+        known, of = self._draining, (action.attempt, action.epoch, action.step)
+        return known is not None and (known.attempt, known.epoch, known.step) == of
+
     def drain(self, action: act.Drain) -> None:
         """Drained for every rank, or DrainFailed, follows; again for the same: it is urgent now.
 
         Draining comes before, now and then.
         """
         of = (action.attempt, action.epoch, action.step)
-        known = self._draining
-        if known is not None and (known.attempt, known.epoch, known.step) == of:
+        if self.is_draining(action):
             self._drains.hurry()
             return
         self._draining = action

@@ -1,4 +1,4 @@
-"""The ranks' words: what each rank says through its mapped page, as events for the run's machine.
+"""The ranks' words: what each rank says through its mapped page, as the host reports it.
 
 A rank's page appears when its session starts; until then (and for commands that have no session at
 all) there is nothing to read. Orders given before a page appears are stored when it does.
@@ -6,15 +6,13 @@ all) there is nothing to read. Orders given before a page appears are stored whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.core import events as ev
 from holdfast.core.hang.deadline import Pace
+from holdfast.core.hosts.report import RankState
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import word
-from holdfast.core.save.asked import Asked
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import RankWords, WordsPage
@@ -38,9 +36,7 @@ class RankView:
     live: Path
     page: WordsPage | None = None
     words: RankWords | None = None
-    told: news.RankWords = field(default_factory=news.RankWords)
-    told_sigterms: int = 0
-    told_buffers: int = 0
+    told: RankState = field(default_factory=RankState)
     pace: Pace = field(default_factory=Pace)
 
 
@@ -52,23 +48,19 @@ class RankPages:
         # Also where that set is only in memory: a rank that has done no step since has nothing of
         # its own to save, and the run is not done before the controller has made the set durable.
         self.orders = Orders(committed=resume_step)
-        told = news.RankWords(step=resume_step)
+        told = RankState(words=news.RankWords(step=resume_step))
         self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
-        self._asked = Asked()
 
-    def poll(self, now_ns: int, *, with_progress: bool) -> Iterator[ev.Event]:
-        """Read all pages; events for what changed since the last call.
+    def read(self, *, with_progress: bool) -> tuple[RankState, ...]:
+        """All pages, as they are told to the controller.
 
         Without `with_progress` a rank that only took steps is left for a later call: answers are
         news at once, progress a few times a second.
         """
         for view in self.views:
-            if view.page is None:
-                if not self._open(view):
-                    continue
-                yield ev.Joined(now_ns, self.attempt, view.rank)
-            if view.page is not None:
-                yield from self._changes(now_ns, view, view.page.snapshot(), with_progress)
+            if view.page is not None or self._open(view):
+                self._read(view, with_progress)
+        return tuple(view.told for view in self.views)
 
     def _open(self, view: RankView) -> bool:
         if not view.live.exists():
@@ -80,51 +72,30 @@ class RankPages:
         self._store(view.page)
         return True
 
-    def _changes(
-        self, now_ns: int, view: RankView, words: RankWords, with_progress: bool
-    ) -> Iterator[ev.Event]:
-        view.words = words
+    def _read(self, view: RankView, with_progress: bool) -> None:
+        if view.page is None:
+            return
+        words = view.words = view.page.snapshot()
         view.pace.look(words.step, words.step_at_ns, words.spans_ns)
-        before = view.told
+        before = view.told.words
+        has_ended = words.phase in (Phase.LOOP_ENDED, Phase.FINISHED)
         # Until its first step the rank's word is 0, whatever it was restored from.
-        step = max(words.step, before.step) if with_progress else before.step
-        view.told = news.RankWords(
-            step=step,
-            loop_ended=before.loop_ended or words.phase in (Phase.LOOP_ENDED, Phase.FINISHED),
-            copied=words.copied,
-            durable=words.durable,
-            failed=words.failed,
-            taken=words.taken,
+        step = max(words.step, before.step) if with_progress or has_ended else before.step
+        view.told = RankState(
+            has_session=True,
+            words=news.RankWords(
+                step=step,
+                loop_ended=before.loop_ended or has_ended,
+                copied=words.copied,
+                durable=words.durable,
+                failed=words.failed,
+                taken=words.taken,
+            ),
+            blocked_ns=words.save_blocked_ns if words.copied != before.copied else view.told.blocked_ns,
+            buffers=words.buffers,
+            saves_asked=words.save_asked,
+            sigterms=words.sigterms,
         )
-        if words.phase in (Phase.LOOP_ENDED, Phase.FINISHED):
-            view.told = view.told._replace(step=max(words.step, before.step))
-        if words.copied != before.copied:
-            yield ev.SaveTook(now_ns, self.attempt, words.save_blocked_ns)
-        if words.buffers != view.told_buffers:  # before progress: a save may be due with it
-            view.told_buffers = words.buffers
-            yield ev.BuffersReady(now_ns, self.attempt, view.rank, words.buffers)
-        for item in news.changes(now_ns, view.rank, before, view.told):
-            yield ev.Heard(now_ns, self.attempt, item)
-        count = words.save_asked
-        if not self._asked.is_heard(view.rank, count) and self._asked.is_new(
-            view.rank, count, words.step, self._ordered_step()
-        ):
-            yield ev.SaveAsked(now_ns, f"rank {view.rank}'s script", in_step=True)
-
-    def _ordered_step(self) -> int:
-        """The newest step that is committed, or that the ranks have a durable order for."""
-        order, verdict = word.unpack(self.orders.order), word.unpack(self.orders.verdict)
-        is_active = word.is_durable(order.flags) and order.epoch != verdict.epoch
-        return max(order.step if is_active else 0, self.orders.committed)
-
-    def new_sigterms(self) -> list[int]:
-        """Ranks that have received a SIGTERM of their own since the last call."""
-        ranks = []
-        for view in self.views:
-            if view.words is not None and view.words.sigterms > view.told_sigterms:
-                view.told_sigterms = view.words.sigterms
-                ranks.append(view.rank)
-        return ranks
 
     def store_order(self, packed: int, deadline_ns: int | None) -> None:
         """Give every rank an order; the deadline first, so that it is there when it is needed."""

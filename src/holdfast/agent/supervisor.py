@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.host_agent import LONGEST_WAIT_NS, HostAgent
 from holdfast.agent.inbox import Inbox
 from holdfast.agent.job import Job
+from holdfast.agent.loopback import Loopback
 from holdfast.agent.signals import watch
 from holdfast.agent.tree import become_subreaper
 from holdfast.agent.upkeep import Upkeep
@@ -25,6 +26,7 @@ from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.controller.timers import Timers
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
 from holdfast.distribution import VERSION
@@ -91,11 +93,12 @@ class Supervisor:
         )
         self.controller = Controller(
             job.policy,
-            link=self.agent,
+            link=Loopback(self.agent),
             store=self._storekeeper,
             clock=self._timers,
             journal=journal,
             say=screen.say,
+            grace_ns=job.grace_ns,
         )
 
     @property
@@ -146,6 +149,10 @@ class Supervisor:
     def tell(self, event: ev.Event) -> None:
         """Something has happened; for the loop's thread."""
         self.controller.feed(event)
+
+    def reported(self, report: HostReport) -> None:
+        """Something is new on this host; for the loop's thread."""
+        self.controller.hear(report)
 
     def started(self, rank: int, cold: str) -> None:
         """A rank began, as a standby or cold: of interest for the story of a restart."""

@@ -10,13 +10,15 @@ scenario tests drive this very class; they differ in the ports (`controller.port
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.controller.ports import Attention, Clock, Link, Notebook, Store
+from holdfast.controller.ports import Clock, Link, Notebook, Store
 from holdfast.controller.restart_log import RestartLog
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import agree_events as news
 
@@ -33,8 +35,9 @@ class Controller:
         clock: Clock,
         journal: Notebook,
         say: Callable[[str, str], None],
+        grace_ns: int = 0,
     ) -> None:
-        """`say(level, words)`: tell the people watching."""
+        """`say(level, words)`: tell the people watching. `grace_ns`: what a SIGTERM leaves."""
         self.machine = RunMachine(policy)
         self.finish: act.Finish | None = None
         self.restarts = RestartLog(policy.ranks)
@@ -43,7 +46,10 @@ class Controller:
         self._clock = clock
         self._journal = journal
         self._say = say
-        self._attention = Attention()
+        self._ranks = policy.ranks
+        self._order = HostOrder()
+        self._sent = 0  # of the order's wants, the newest that the host was given
+        self._reader = ReportReader(grace_ns)
         self.is_acting = False  # on an event: what is fed meanwhile waits
         self._waiting: deque[ev.Event] = deque()
 
@@ -62,9 +68,23 @@ class Controller:
         finally:
             self.is_acting = False
 
+    def hear(self, report: HostReport) -> None:
+        """A host's state may have changed."""
+        for event in self._news(report):
+            self.feed(event)
+
+    def _news(self, report: HostReport) -> Iterable[ev.Event]:
+        return list(self._reader.read(report, self._clock.now_ns(), self._ordered_step))
+
+    @property
+    def _ordered_step(self) -> int:
+        """The newest step that is saved, or ordered to be."""
+        saving = self.machine.saving
+        return max(saving.ordered_step, saving.committed_step, self.machine.resume.step)
+
     def _take(self, event: ev.Event) -> None:
         if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
-            for told in self._link.progress():
+            for told in self._news(self._link.report()):
                 self._decide(told)
         self._decide(event)
 
@@ -76,25 +96,35 @@ class Controller:
             self._store.protect(None)
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
+        self._order.hear(event)
         for action in actions:
-            DO[type(action)](self, action)
-        self._attend()
+            DO.get(type(action), Controller._want)(self, action)
+        self._send()
         if self.machine.state is State.RUNNING and (told := self.restarts.take()):
             self._store.note_restart(*told)
 
-    def _attend(self) -> None:
-        machine = self.machine
-        how = Attention(machine.saving.is_active, machine.stop is not None)
-        if how != self._attention:
-            self._attention = how
-            self._link.attend(how)
+    def _send(self) -> None:
+        """Give the host what is new for it."""
+        order, machine = self._order, self.machine
+        attention = Attention(machine.saving.is_active, machine.stop is not None)
+        if order.wants.newest > self._sent or attention != order.attention:
+            order.number += 1
+            order.attention = attention
+            self._sent = order.wants.newest
+            self._link.order(order)
 
     # --- actions ----------------------------------------------------------------------------
+
+    def _want(self, action: act.Action) -> None:
+        """Of the host."""
+        self._order.want(action)
 
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
             self.restarts.recorded(self._clock.now_ns())
-            self._link.launch(action)
+            self._reader.begin(action.attempt, action.resume.step, self._ranks)
+            self._want(action)
+            self._send()
 
         self._store.create_attempt(action, created)
 
@@ -103,11 +133,11 @@ class Controller:
         if isinstance(what, news.Commit):
             self._store.commit(action.attempt, what.epoch, what.step)
         elif isinstance(what, news.PublishOrder | news.PublishVerdict):
-            self._link.publish(action)
+            self._want(action)
 
     def _drain(self, action: act.Drain) -> None:
         self._store.protect((action.attempt, action.step))
-        self._link.drain(action)
+        self._want(action)
 
     def _commit_drained(self, action: act.CommitDrained) -> None:
         self._store.commit_drained(action, self._link.drained_ranks(action))
@@ -119,21 +149,14 @@ class Controller:
         self.finish = action
 
 
+# All others are wanted of the host.
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.Choose: lambda self, action: self._store.look(action.wish),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
-    act.Seal: lambda self, action: self._link.seal(action),
     act.Drain: Controller._drain,
-    act.AbandonDrain: lambda self, action: self._link.abandon_drain(action),
     act.CommitDrained: Controller._commit_drained,
     act.MakeRoom: lambda self, what: self._store.make_room(what.attempt, what.step),
-    act.PublishCommitted: lambda self, action: self._link.publish_committed(action.step),
-    act.Relay: lambda self, _: self._link.relay(),
-    act.Kill: lambda self, _: self._link.kill(),
-    act.StandBy: lambda self, action: self._link.stand_by(action),
-    act.Examine: lambda self, action: self._link.examine(action),
-    act.CollectStacks: lambda self, action: self._link.collect_stacks(action),
     act.SetTimer: lambda self, action: self._clock.set(action.timer, action.at_ns),
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),
     act.Record: lambda self, action: self._journal.fact(action.fact),

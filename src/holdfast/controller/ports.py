@@ -6,24 +6,15 @@ answers by a value where it takes time: what comes of a call is fed to the contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.rollback import Wish
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """How closely the ranks are to be looked at.
-
-    `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop.
-    """
-
-    is_saving: bool = False
-    is_stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,46 +31,13 @@ class Evidence:
 
 
 class Link(Protocol):
-    """The hosts of a run. Each method returns at once."""
+    """The hosts of a run. Their reports are handed to `Controller.hear`."""
 
-    def attend(self, how: Attention) -> None:
-        """Look at the ranks like this from now on."""
+    def order(self, order: HostOrder) -> None:
+        """Have the host carry out what is new in it; returns at once."""
 
-    def progress(self) -> Iterable[ev.Event]:
-        """What the ranks' pages tell up to now, their plain progress included."""
-
-    def launch(self, action: act.Launch) -> None:
-        """Start the ranks of an attempt that is on record: Launched or LaunchFailed follows."""
-
-    def publish(self, action: act.CarryOut) -> None:
-        """Put an order or a verdict into the ranks' pages."""
-
-    def publish_committed(self, step: int) -> None:
-        """Put into the ranks' pages what is durable."""
-
-    def relay(self) -> None:
-        """Send SIGTERM to the ranks."""
-
-    def kill(self) -> None:
-        """End every process of the attempt: TreeGone or HostLost follows."""
-
-    def stand_by(self, action: act.StandBy) -> None:
-        """Have the processes that wait for the next attempt do what is wanted now."""
-
-    def examine(self, action: act.Examine) -> None:
-        """Look at every rank's words and process: Examined follows, unless that look came late."""
-
-    def collect_stacks(self, action: act.CollectStacks) -> None:
-        """Ask every rank where it stands: StacksCollected follows."""
-
-    def seal(self, action: act.Seal) -> None:
-        """Give a buffer its checksums and manifest: Sealed or SealFailed follows."""
-
-    def drain(self, action: act.Drain) -> None:
-        """Write a sealed set to the store: Draining now and then, Drained or DrainFailed."""
-
-    def abandon_drain(self, action: act.AbandonDrain) -> None:
-        """End that: DrainFailed follows."""
+    def report(self) -> HostReport:
+        """How the host stands now, the ranks' plain progress included."""
 
     def drained_ranks(self, action: act.CommitDrained) -> int:
         """Of how many ranks the set is that was drained last."""

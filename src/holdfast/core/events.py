@@ -124,11 +124,15 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """All ranks of the attempt run. `waited`: there were no hosts for it before."""
+    """All ranks of the attempt run. `waited`: there were no hosts for it before.
+
+    `began_ns`: when they did, where that was heard later; None: at `at_ns`.
+    """
 
     at_ns: int
     attempt: int
     waited: Waited | None = None
+    began_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from holdfast.controller.ports import Attention, Evidence
+from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
-from holdfast.core import events as ev
+from holdfast.core.hosts.order import Host, HostOrder
+from holdfast.core.hosts.report import HostReport
 
 NOTHING_KNOWN = Evidence()
+NOTHING_NEW = HostReport()
 
 
-class Idle:
+class Idle(Host):
     """Of `controller.ports.Link` and `Store`: what takes no time, and is heard of no more."""
 
-    def attend(self, how: Attention) -> None:
-        """Virtual ranks tell what they do when they do it."""
+    def order(self, order: HostOrder) -> None:
+        """It is there at once."""
+        self.obey(order)
 
-    def progress(self) -> tuple[ev.Event, ...]:
-        """It is told before it is asked for."""
-        return ()
+    def report(self) -> HostReport:
+        """What virtual ranks do is told when they do it, before it is asked for."""
+        return NOTHING_NEW
+
+    def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
+        """They are told once."""
 
     def publish_committed(self, step: int) -> None:
         """No rank waits for it."""

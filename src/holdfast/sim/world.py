@@ -79,6 +79,7 @@ class World(Idle):
         seed: int = 0,
         folds: bool = True,
     ) -> None:
+        super().__init__()
         self.scenario = scenario
         self.story = Story("simulated", scenario.fleet.chips)
         self.events = 0
@@ -151,6 +152,7 @@ class World(Idle):
             self._succeed(controller.finish)
 
     def _begin(self) -> Controller:
+        self.meet_controller()
         self._timers = Timers(self._clock, self._feed)
         return Controller(
             self._policy,
@@ -398,18 +400,18 @@ class World(Idle):
         committed = news.Committed(self.now_ns, epoch, step)
         self._feed(ev.Heard(self.now_ns, attempt, committed))
 
-    def publish(self, action: act.CarryOut) -> None:
+    def publish_verdict(self, verdict: news.PublishVerdict) -> None:
+        """The ranks see it at once."""
+        if self._life is not None and verdict.flags & Order.STOP:
+            self._break(self._life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
+
+    def publish_order(self, order: news.PublishOrder, _: int | None) -> None:
         """The ranks see it at once, and answer at the boundary."""
-        what, life = action.what, self._life
-        if life is None:
-            return
-        if isinstance(what, news.PublishVerdict):
-            if what.flags & Order.STOP:
-                self._break(life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
-        elif isinstance(what, news.PublishOrder):
-            life.order = what
+        life = self._life
+        if life is not None:
+            life.order = order
             if life.training is not None:  # else it finds the order when it comes to its first step
-                self._answer(life, life.training, what)
+                self._answer(life, life.training, order)
 
     def seal(self, action: act.Seal) -> None:
         """In memory."""

@@ -20,14 +20,15 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
     """The attempt runs; a stop that was asked meanwhile begins now."""
     run.state = State.RUNNING
     answer: list[act.Action] = []
+    began_ns = event.at_ns if event.began_ns is None else event.began_ns
     since_ns = run.ended_ns
     if event.waited is not None:
         if since_ns is not None:
             answer.append(records.wait(event.waited, since_ns))
         since_ns = event.waited.until_ns
     if since_ns is not None:
-        answer.append(records.back_off(since_ns, event.at_ns))
-    answer.append(records.attempt_start(run.attempt, event.at_ns, run.resume.step))
+        answer.append(records.back_off(since_ns, began_ns))
+    answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
     answer += run.hangs.begin(event.at_ns)
     if run.stopping.now is not None:
         run.state = State.DRAINING

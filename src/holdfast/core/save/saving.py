@@ -135,6 +135,13 @@ class Saving:
         return self.agreement.committed_step
 
     @property
+    def ordered_step(self) -> int:
+        """The step that the ranks have an order to make durable, still unanswered; 0: none."""
+        agreement = self.agreement
+        is_open = agreement.phase in UNDER_WAY and not agreement.in_memory
+        return agreement.step if is_open else 0
+
+    @property
     def fastest_step(self) -> int:
         """The largest boundary that any rank has published."""
         return self.agreement.ranks.extremes.greatest

@@ -1,0 +1,32 @@
+"""The link between a controller and the host agent in the same process: a message is a call."""
+
+from __future__ import annotations
+
+from holdfast.agent.host_agent import HostAgent
+from holdfast.controller.ports import Evidence
+from holdfast.core import actions as act
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
+
+
+class Loopback:
+    """A `controller.ports.Link`. Reports come through `Surroundings.reported`."""
+
+    def __init__(self, agent: HostAgent) -> None:
+        self._agent = agent
+
+    def order(self, order: HostOrder) -> None:
+        """The agent carries out what is new."""
+        self._agent.obey(order)
+
+    def report(self) -> HostReport:
+        """How the host stands now."""
+        return self._agent.report()
+
+    def drained_ranks(self, _: act.CommitDrained) -> int:
+        """Of a set from before: perhaps not as many as there are now."""
+        return self._agent.memory.drained_ranks
+
+    def evidence(self, action: act.EndAttempt) -> Evidence:
+        """What is known of the end of the attempt that was the last here."""
+        return self._agent.evidence(action)

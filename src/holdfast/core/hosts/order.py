@@ -1,0 +1,176 @@
+"""What is wanted of a host: the controller's side of the link, as a register."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts.register import Register
+from holdfast.core.save import agree_events as news
+
+# These are about one attempt: the launch of the next takes their place.
+OF_AN_ATTEMPT = (
+    act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.Examine,
+    act.CollectStacks,
+)  # fmt: skip
+SEAL = "seal"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How closely the ranks are to be looked at.
+
+    `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop.
+    """
+
+    is_saving: bool = False
+    is_stopping: bool = False
+
+
+@dataclass(slots=True)
+class HostOrder:
+    """All that is wanted of one host now. `wants`: actions, the oldest first.
+
+    `number`: of this state of it; a host passes over one that it has seen, or that was overtaken.
+    """
+
+    number: int = 0
+    attention: Attention = Attention()
+    wants: Register[act.Action] = field(default_factory=Register)
+
+    def want(self, action: act.Action) -> None:
+        """Have this done, too, or in place of what it supersedes."""
+        if isinstance(action, act.Launch):
+            self.wants.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
+        self.wants.put(_subject(action), action)
+
+    def hear(self, event: ev.Event) -> None:
+        """A seal that the host has answered is not wanted any more."""
+        if isinstance(event, ev.Sealed | ev.SealFailed):
+            self.wants.drop(seal_subject(event))
+
+    def copy(self) -> HostOrder:
+        """As it stands now."""
+        return HostOrder(self.number, self.attention, self.wants.copy())
+
+
+def _subject(action: act.Action) -> Hashable:
+    if isinstance(action, act.CarryOut):
+        return type(action.what).__name__
+    if isinstance(action, act.Seal):
+        return SEAL, action.attempt, action.epoch, action.step, action.buffer
+    if isinstance(action, act.AbandonDrain):
+        return act.Drain.__name__  # there is one drain at a time
+    return type(action).__name__
+
+
+def seal_subject(told: ev.Sealed | ev.SealFailed) -> Hashable:
+    """Which seal an answer is about."""
+    return SEAL, told.of_attempt, told.epoch, told.step, told.buffer
+
+
+class Host(ABC):
+    """Who obeys: the agent of a host, or a virtual one. Each method returns at once."""
+
+    def __init__(self) -> None:
+        self.attention = Attention()
+        self._seen = self._carried_out = 0
+
+    def meet_controller(self) -> None:
+        """Another one has taken over: its orders are numbered from the beginning."""
+        self._seen = self._carried_out = 0
+
+    def obey(self, order: HostOrder) -> None:
+        """Carry out what is new in the order; one that was seen before changes nothing."""
+        if order.number <= self._seen:
+            return
+        self._seen = order.number
+        new = order.wants.after(self._carried_out)
+        self._carried_out = order.wants.newest
+        self.forget_seals(order.wants.__contains__)
+        for action in new:
+            DO[type(action)](self, action)
+        if order.attention != self.attention:
+            self.attention = order.attention
+            self.attend()
+
+    @abstractmethod
+    def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
+        """The controller has heard of the seals that are not wanted any more."""
+
+    def attend(self) -> None:  # noqa: B027 - most look at `attention` when they need it
+        """`attention` has changed."""
+
+    @abstractmethod
+    def launch(self, action: act.Launch) -> None:
+        """Start the ranks of an attempt that is on record: Launched or LaunchFailed follows."""
+
+    @abstractmethod
+    def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
+        """Put an order into the ranks' pages, and until when they have time."""
+
+    @abstractmethod
+    def publish_verdict(self, verdict: news.PublishVerdict) -> None:
+        """Put a verdict into the ranks' pages."""
+
+    @abstractmethod
+    def publish_committed(self, step: int) -> None:
+        """Put into the ranks' pages what is durable."""
+
+    @abstractmethod
+    def relay(self) -> None:
+        """Send SIGTERM to the ranks."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End every process of the attempt: TreeGone or HostLost follows."""
+
+    @abstractmethod
+    def stand_by(self, action: act.StandBy) -> None:
+        """Have the processes that wait for the next attempt do what is wanted now."""
+
+    @abstractmethod
+    def examine(self, action: act.Examine) -> None:
+        """Look at every rank's words and process: Examined follows, unless that look came late."""
+
+    @abstractmethod
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Ask every rank where it stands: StacksCollected follows."""
+
+    @abstractmethod
+    def seal(self, action: act.Seal) -> None:
+        """Give a buffer its checksums and manifest: Sealed or SealFailed follows."""
+
+    @abstractmethod
+    def drain(self, action: act.Drain) -> None:
+        """Write a sealed set to the store: Draining now and then, Drained or DrainFailed."""
+
+    @abstractmethod
+    def abandon_drain(self, action: act.AbandonDrain) -> None:
+        """End that: DrainFailed follows."""
+
+
+def _publish(host: Host, action: act.CarryOut) -> None:
+    if isinstance(action.what, news.PublishOrder):
+        host.publish_order(action.what, action.deadline_ns)
+    elif isinstance(action.what, news.PublishVerdict):
+        host.publish_verdict(action.what)
+
+
+DO: dict[type[act.Action], Callable[[Host, Any], None]] = {
+    act.Launch: lambda host, action: host.launch(action),
+    act.CarryOut: _publish,
+    act.PublishCommitted: lambda host, action: host.publish_committed(action.step),
+    act.Relay: lambda host, _: host.relay(),
+    act.Kill: lambda host, _: host.kill(),
+    act.StandBy: lambda host, action: host.stand_by(action),
+    act.Examine: lambda host, action: host.examine(action),
+    act.CollectStacks: lambda host, action: host.collect_stacks(action),
+    act.Seal: lambda host, action: host.seal(action),
+    act.Drain: lambda host, action: host.drain(action),
+    act.AbandonDrain: lambda host, action: host.abandon_drain(action),
+}

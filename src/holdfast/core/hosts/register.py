@@ -1,0 +1,58 @@
+"""Registers: what the controller and a host know of each other is state, not a stream of messages.
+
+An order holds all that is wanted of a host, a report all that is true of it. The newest one holds,
+so one that is lost, doubled or overtaken does no harm. Each entry has a number, by which whoever
+reads the register finds what is new to it, and a subject: a newer entry takes the place of the one
+that has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Register(Generic[T]):
+    """Entries by subject, the oldest first. To put one in costs the same however many there are."""
+
+    def __init__(self) -> None:
+        self.newest = 0  # the number of the newest entry that there ever was
+        self._entries: dict[Hashable, tuple[int, T]] = {}
+
+    def put(self, subject: Hashable, entry: T) -> None:
+        """It is the newest one, and the only one of its subject."""
+        self.newest += 1
+        self._entries.pop(subject, None)
+        self._entries[subject] = self.newest, entry
+
+    def drop(self, subject: Hashable) -> None:
+        """It does not hold any more."""
+        self._entries.pop(subject, None)
+
+    def drop_where(self, is_over: Callable[[T], bool]) -> None:
+        """The same of all those."""
+        over = [subject for subject, (_, entry) in self._entries.items() if is_over(entry)]
+        for subject in over:
+            del self._entries[subject]
+
+    def after(self, number: int) -> list[T]:
+        """Those that are newer than the one that had this number, the oldest first."""
+        found: list[T] = []
+        for at, entry in reversed(self._entries.values()):
+            if at <= number:
+                break
+            found.append(entry)
+        found.reverse()
+        return found
+
+    def __contains__(self, subject: Hashable) -> bool:
+        return subject in self._entries
+
+    def copy(self) -> Register[T]:
+        """As it stands now, for a message that takes its time."""
+        other: Register[T] = Register()
+        other.newest = self.newest
+        other._entries = dict(self._entries)
+        return other

@@ -1,0 +1,293 @@
+"""Orders and reports over a link that loses, doubles and delays messages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.hosts.order import DO, Host, HostOrder
+from holdfast.core.hosts.register import Register
+from holdfast.core.hosts.report import HostReport, RankState, ReportReader
+from holdfast.core.hosts.standby import Standby
+from holdfast.core.save import agree_events as news
+from holdfast.core.save.word import Agreed
+
+RESUME = ev.Resume(None, 0, None)
+SEEDS = range(200)
+
+
+class Noting(Host):
+    """A host that notes what it carries out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[tuple[str, Any]] = []
+        self.kept: list[Hashable] = []
+
+    def forget_seals(self, is_wanted: Any) -> None:
+        self.kept = [subject for subject in self.kept if is_wanted(subject)]
+
+
+def _noting(name: str) -> Any:
+    def method(self: Noting, *args: Any) -> None:
+        self.done.append((name, args))
+
+    return method
+
+
+for _name in list(Host.__abstractmethods__ - {"forget_seals"}):
+    setattr(Noting, _name, _noting(_name))
+Noting.__abstractmethods__ = frozenset()
+
+
+def order(epoch: int) -> act.CarryOut:
+    return act.CarryOut(0, news.PublishOrder(epoch, epoch + 5, 0, "due"))
+
+
+def verdict(epoch: int) -> act.CarryOut:
+    return act.CarryOut(0, news.PublishVerdict(epoch, epoch + 5, 0, ""))
+
+
+def wanted(rng: random.Random, number: int) -> act.Action:
+    """Something that a controller may want next."""
+    return rng.choice(
+        (
+            order(number),
+            verdict(number),
+            act.PublishCommitted(number),
+            act.Seal(0, number, number, 0),
+            act.Drain(0, number, number, 0, "due"),
+            act.AbandonDrain(0, number, number, "late"),
+            act.Examine(0),
+            act.StandBy(1, rng.choice(list(Standby))),
+            act.Relay("no session"),
+        )
+    )
+
+
+class TestRegister:
+    def test_a_newer_entry_takes_the_place_of_its_subject(self) -> None:
+        register: Register[str] = Register()
+        for subject, entry in (("a", "1"), ("b", "2"), ("a", "3")):
+            register.put(subject, entry)
+        assert register.after(0) == ["2", "3"]
+        assert register.after(2) == ["3"]
+        assert register.after(register.newest) == []
+
+    def test_what_was_dropped_is_told_to_nobody_any_more(self) -> None:
+        register: Register[str] = Register()
+        register.put("a", "1")
+        register.put("b", "2")
+        register.drop("a")
+        register.drop("never there")
+        register.drop_where(lambda entry: entry == "3")
+        assert "a" not in register
+        assert register.after(0) == ["2"]
+
+    def test_a_copy_stays_as_it_is(self) -> None:
+        register: Register[str] = Register()
+        register.put("a", "1")
+        copy = register.copy()
+        register.put("b", "2")
+        assert copy.after(0) == ["1"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed: int) -> None:
+    """Each want in force is carried out once, in order, and nothing twice."""
+    rng = random.Random(seed)
+    given, host = HostOrder(), Noting()
+    given.want(act.Launch(0, RESUME))
+    sent: list[HostOrder] = []
+    for number in range(1, 40):
+        given.number = number
+        given.want(wanted(rng, number))
+        sent.append(given.copy())
+        if rng.random() < 0.6:
+            host.obey(rng.choice(sent[-4:]))  # late, overtaken, doubled, or the first to come
+    host.obey(given)
+    host.obey(sent[0])
+    host.obey(given)
+    told = [args for name, args in host.done if name == "seal"]
+    assert len(told) == len(set(told))
+    in_force = Noting()
+    in_force.obey(given)
+    last = dict(host.done)
+    for name, args in in_force.done:
+        assert (name, args) in host.done
+        if name not in ("seal", "drain", "abandon_drain"):
+            assert last[name] == args
+
+
+def test_a_launch_takes_the_place_of_all_that_was_about_the_attempt_before() -> None:
+    given = HostOrder()
+    seal, prepare = act.Seal(0, 1, 5, 0), act.StandBy(1, Standby.READY)
+    for action in (act.Launch(0, RESUME), order(1), verdict(1), seal, act.Kill("lost"), prepare):
+        given.want(action)
+    again = act.Launch(1, RESUME)
+    given.want(again)
+    assert given.wants.after(0) == [seal, prepare, again]
+
+
+def test_a_seal_is_wanted_until_it_is_answered() -> None:
+    given = HostOrder()
+    given.want(act.Seal(0, 1, 5, 0))
+    given.hear(ev.Sealed(0, 0, 1, 6, 0))
+    assert given.wants.after(0)
+    given.hear(ev.SealFailed(0, 0, 1, 5, 0, "no space left"))
+    assert given.wants.after(0) == []
+
+
+def test_an_abandoned_drain_is_not_begun_any_more() -> None:
+    given, host = HostOrder(number=1), Noting()
+    given.want(act.Drain(0, 1, 5, 0, "due"))
+    given.want(act.AbandonDrain(0, 1, 5, "late"))
+    host.obey(given)
+    assert [name for name, _ in host.done] == ["abandon_drain"]
+
+
+def test_another_controller_numbers_its_orders_anew() -> None:
+    host = Noting()
+    for _ in range(2):
+        given = HostOrder(number=1)
+        given.want(act.Relay("no session"))
+        host.obey(given)
+        host.meet_controller()
+    assert [name for name, _ in host.done] == ["relay", "relay"]
+
+
+def test_everything_that_can_be_wanted_has_a_method() -> None:
+    assert {kind.__name__ for kind in DO} >= {"Launch", "Kill", "Seal", "Drain"}
+
+
+# --- reports --------------------------------------------------------------------------------
+
+
+def state(**words: Any) -> RankState:
+    return RankState(True, news.RankWords(**words))
+
+
+def happens(rng: random.Random, report: HostReport, step: int) -> None:
+    """Something that a host may have to tell next."""
+    rank = rng.randrange(len(report.ranks))
+    match rng.choice(("step", "step", "step", "seal", "exit", "look", "asked")):
+        case "step":
+            before = report.ranks[rank]
+            snap = Agreed(step, 0, step) if rng.random() < 0.3 else before.words.snap
+            words = before.words._replace(step=max(step, before.words.step), snap=snap)
+            now = before._replace(has_session=True, words=words)
+            report.ranks = (*report.ranks[:rank], now, *report.ranks[rank + 1 :])
+        case "asked":
+            before = report.ranks[rank]
+            now = before._replace(has_session=True, saves_asked=before.saves_asked + 1)
+            report.ranks = (*report.ranks[:rank], now, *report.ranks[rank + 1 :])
+        case "seal":
+            report.note(ev.Sealed(step, 0, step, step, 0))
+        case "exit":
+            report.note(ev.RankExited(step, 0, rank, step, Exit(signal=9)))
+        case "look":
+            report.note(ev.Examined(step, 0, ()))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
+    """Facts are told once and in order; of the pages the newest counts."""
+    rng = random.Random(seed)
+    report, reader = HostReport(), ReportReader(0)
+    report.begin(0, 3, 2)
+    reader.begin(0, 3, 2)
+    report.note(ev.Launched(1, 0))
+    told: list[ev.Event] = []
+    sent: list[HostReport] = []
+    for step in range(4, 40):
+        happens(rng, report, step)
+        report.number += 1
+        sent.append(report.copy())
+        if rng.random() < 0.5:
+            told += reader.read(rng.choice(sent[-4:]), step, 0)
+    told += reader.read(report, 40, 0)
+    told += reader.read(sent[0], 41, 0)
+    assert type(told[0]) is ev.Launched
+    sealed = [one.step for one in told if isinstance(one, ev.Sealed)]
+    assert sealed == sorted(
+        {one.step for one in report.facts.after(0) if isinstance(one, ev.Sealed)}
+    )
+    for rank, now in enumerate(report.ranks):
+        steps = [
+            one.news.step
+            for one in told
+            if isinstance(one, ev.Heard)
+            and isinstance(one.news, news.Progress)
+            and one.news.rank == rank
+        ]
+        assert steps == sorted(set(steps))
+        assert max(steps, default=3) == now.words.step
+    joined = [one.rank for one in told if isinstance(one, ev.Joined)]
+    assert sorted(joined) == [rank for rank, now in enumerate(report.ranks) if now.has_session]
+
+
+def read(report: HostReport, reader: ReportReader, at_ns: int = 0) -> list[ev.Event]:
+    report.number += 1
+    return list(reader.read(report, at_ns, 0))
+
+
+def begun(grace_ns: int = 0) -> tuple[HostReport, ReportReader]:
+    report, reader = HostReport(), ReportReader(grace_ns)
+    report.begin(0, 0, 1)
+    reader.begin(0, 0, 1)
+    return report, reader
+
+
+def test_a_dead_ranks_last_words_are_told_before_its_end() -> None:
+    report, reader = begun()
+    report.note(ev.Launched(0, 0))
+    read(report, reader)
+    report.ranks = (state(step=7, durable=Agreed(1, 0, 7)),)
+    report.note(ev.RankExited(0, 0, 0, 0, Exit(signal=9)))
+    report.note(ev.TreeGone(0, 0))
+    kinds = [type(one).__name__ for one in read(report, reader)]
+    assert kinds == ["Joined", "Heard", "Heard", "RankExited", "TreeGone"]
+
+
+def test_what_is_heard_late_is_decided_on_as_of_now() -> None:
+    """A save that is due is ordered ahead of where the ranks are now."""
+    report, reader = begun()
+    report.note(ev.Launched(5, 0))
+    report.note(ev.Sealed(6, 0, 1, 3, 0))
+    looked = ev.Examined(7, 0, ())
+    report.note(looked)
+    assert read(report, reader, 100) == [
+        ev.Launched(100, 0, began_ns=5),
+        ev.Sealed(100, 0, 1, 3, 0),
+        looked,  # which is judged by the time at which the ranks were looked at
+    ]
+
+
+def test_another_attempts_pages_say_nothing_of_this_one() -> None:
+    report, reader = begun()
+    report.ranks = (state(step=9),)
+    reader.begin(1, 2, 1)
+    assert read(report, reader) == []
+    report.begin(1, 2, 1)
+    assert read(report, reader) == []
+
+
+def test_a_rank_that_was_told_to_stop_tells_for_how_long_there_is_time() -> None:
+    report, reader = begun(grace_ns=30)
+    report.ranks = (RankState(True, sigterms=1),)
+    assert read(report, reader, 5)[-1] == ev.StopAsked(5, "SIGTERM to rank 0", 35, notice=True)
+    assert read(report, reader, 6) == []
+
+
+def test_seals_that_were_heard_of_are_forgotten() -> None:
+    report, reader = begun()
+    report.note(ev.Sealed(0, 0, 1, 3, 0))
+    read(report, reader)
+    report.forget_seals(lambda _: False)
+    assert report.facts.after(0) == []

@@ -1,0 +1,95 @@
+"""The link between a virtual controller and a virtual host: a call, or messages that go astray.
+
+A message is a copy of the order or of the report as it stood when it was sent. It may come late, be
+overtaken or get lost; the newest is sent again now and then, as long as there is somebody to hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from virtual_loop import Source
+from virtual_time import MS
+
+from holdfast.controller.ports import Evidence
+from holdfast.core import actions as act
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
+
+if TYPE_CHECKING:
+    from world import World
+
+AGAIN_NS = 500 * MS
+LOST = -1
+
+
+class VirtualLink:
+    """A `controller.ports.Link`. `link_ns`: how long each message takes, in turn, or LOST."""
+
+    def __init__(self, world: World, link_ns: tuple[int, ...]) -> None:
+        self._world = world
+        self._is_a_call = not any(link_ns)
+        self._takes = {way: cycle(link_ns or (0,)) for way in (HostOrder, HostReport)}
+        self._order: HostOrder | None = None
+        self._is_told = False
+
+    def order(self, order: HostOrder) -> None:
+        """Have the host carry it out."""
+        if self._is_a_call:
+            self._world.obey(order)
+            return
+        is_first, self._order = self._order is None, order
+        self._send_order()
+        if is_first:
+            self._world.clock.later(AGAIN_NS, self._again)
+
+    def reported(self) -> None:
+        """Something is new on the host."""
+        if self._is_a_call:
+            self._world.hear(self._world.report_now())
+        else:
+            self._is_told = True
+            self._send_report()
+
+    def report(self) -> HostReport:
+        """How the host stands; over a wire: no more than has come."""
+        if self._is_a_call:
+            return self._world.report_now(with_progress=True)
+        return HostReport()
+
+    def drained_ranks(self, _: act.CommitDrained) -> int:
+        """All sets are of as many ranks."""
+        return self._world.shape.ranks
+
+    def evidence(self, _: act.EndAttempt) -> Evidence:
+        """Nothing that anybody reads."""
+        return Evidence()
+
+    def _again(self) -> None:
+        if self._world.is_over:
+            return
+        self._send_order()
+        if self._is_told:
+            self._send_report()
+        self._world.clock.later(AGAIN_NS, self._again)
+
+    def _send_order(self) -> None:
+        if self._order is not None:
+            order = self._order.copy()
+            self._deliver(HostOrder, lambda: self._world.obey(order))
+
+    def _send_report(self) -> None:
+        report = self._world.report_now().copy()
+        hear = lambda: self._world.hear(report)  # noqa: E731
+        self._deliver(HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
+
+    def _deliver(self, way: type, message: Callable[[], None]) -> None:
+        takes_ns = next(self._takes[way])
+        if takes_ns == LOST:
+            return
+        if takes_ns:
+            self._world.clock.later(takes_ns, lambda: None if self._world.is_over else message())
+        else:
+            message()
