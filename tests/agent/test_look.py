@@ -13,8 +13,6 @@ import pytest
 
 from holdfast.agent.look import LATE_NS, LONGEST_QUEUE, Wakefulness, look_at, process_state
 from holdfast.agent.ranks import RankPages
-from holdfast.core import events as ev
-from holdfast.core.save.word import Order, pack
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.writer import JournalWriter
 
@@ -58,13 +56,13 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     paths = {rank: tmp_path / f"rank-{rank:05d}.hfj" for rank in (0, 1)}
     writer = JournalWriter.create(paths[0], Identity("r", 0, "i", 0, "host", 0, "boot"))
     pages = RankPages(0, 5, paths)
-    list(pages.poll(1, with_progress=True))
+    pages.read(with_progress=True)
     writer.words.store(Word.PHASE, Phase.TRAINING)
     writer.words.store(Word.WATERMARK, 5)
     writer.begin_step(6, None)
     for step in (6, 7, 8):
         writer.record_step(step)
-        list(pages.poll(1, with_progress=True))
+        pages.read(with_progress=True)
     first, second = look_at(pages, {0: 1, 1: 0})
     assert (first.doing, first.step, first.samples, first.span) == ("training", 8, 2, "")
     assert first.step_ns == writer.words.load(Word.STEP_AT)
@@ -89,32 +87,3 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     assert (look_at(pages, {})[0].span, look_at(pages, {})[0].span_ns) == ("compile", 99)
     pages.close()
     writer.close()
-
-
-def test_a_save_that_every_rank_asks_for_is_told_once(tmp_path: Path) -> None:
-    """However late the others are heard: also when they have gone on, and when it is over."""
-    paths = {rank: tmp_path / f"rank-{rank:05d}.hfj" for rank in (0, 1, 2)}
-    writers = [
-        JournalWriter.create(path, Identity("r", 0, "i", 0, "host", rank, "boot"))
-        for rank, path in paths.items()
-    ]
-    pages = RankPages(0, 0, paths)
-
-    def asked(*ranks: int) -> list[str]:
-        for rank in ranks:
-            writers[rank].words.increment(Word.SAVE_ASKED)
-        told = list(pages.poll(1, with_progress=True))
-        return [one.source for one in told if isinstance(one, ev.SaveAsked)]
-
-    assert asked() == []
-    assert asked(0) == ["rank 0's script"]
-    pages.store_order(pack(1, 1, Order.DURABLE), None)
-    writers[1].record_step(1)
-    assert asked(1) == []
-    pages.store_verdict(pack(1, 1, Order.COMMITTED))
-    assert asked(2) == []
-    assert asked(2) == ["rank 2's script"]  # another one
-    assert asked(2) == ["rank 2's script"]  # and it alone asks again
-    pages.close()
-    for writer in writers:
-        writer.close()

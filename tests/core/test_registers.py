@@ -291,3 +291,27 @@ def test_seals_that_were_heard_of_are_forgotten() -> None:
     read(report, reader)
     report.forget_seals(lambda _: False)
     assert report.facts.after(0) == []
+
+
+def test_a_save_that_every_rank_asks_for_is_told_once() -> None:
+    """However late the others are heard: also when they have gone on, and when it is over."""
+    report, reader = HostReport(), ReportReader(0)
+    report.begin(0, 0, 3)
+    reader.begin(0, 0, 3)
+    report.ranks = (state(), state(step=1), state())
+
+    def asked(*ranks: int, ordered_step: int) -> list[str]:
+        report.ranks = tuple(
+            one._replace(saves_asked=one.saves_asked + (rank in ranks))
+            for rank, one in enumerate(report.ranks)
+        )
+        report.number += 1
+        told = list(reader.read(report, 1, ordered_step))
+        return [one.source for one in told if isinstance(one, ev.SaveAsked)]
+
+    assert asked(ordered_step=0) == []
+    assert asked(0, ordered_step=0) == ["rank 0's script"]
+    assert asked(1, ordered_step=1) == []
+    assert asked(2, ordered_step=1) == []
+    assert asked(2, ordered_step=1) == ["rank 2's script"]  # another one
+    assert asked(2, ordered_step=1) == ["rank 2's script"]  # and it alone asks again
