@@ -121,7 +121,7 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
     last = dict(host.done)
     for name, args in in_force.done:
         assert (name, args) in host.done
-        if name not in ("seal", "drain", "abandon_drain"):
+        if name not in ("seal", "drain", "hurry", "abandon_drain"):
             assert last[name] == args
 
 
@@ -150,6 +150,32 @@ def test_an_abandoned_drain_is_not_begun_any_more() -> None:
     given.want(act.AbandonDrain(0, 1, 5, "late"))
     host.obey(given)
     assert [name for name, _ in host.done] == ["abandon_drain"]
+
+
+def test_a_drain_that_becomes_urgent_is_not_begun_again() -> None:
+    """It may have ended by the time at which the host hears of that."""
+    given, host = HostOrder(number=1), Noting()
+    given.want(act.Drain(0, 1, 5, 0, "due"))
+    host.obey(given)
+    given.want(act.Drain(0, 1, 5, 0, "somebody waits", urgent=True))
+    given.number += 1
+    host.obey(given)
+    assert [name for name, _ in host.done] == ["drain", "hurry"]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_drain_that_is_over_is_begun_again_if_it_is_wanted_again(has_failed: bool) -> None:
+    given, host = HostOrder(number=1), Noting()
+    given.want(act.Drain(0, 1, 5, 0, "due"))
+    host.obey(given)
+    if has_failed:
+        given.hear(ev.DrainFailed(0, 0, 1, 5, "no space left"))
+    else:
+        given.drain_is_over()
+    given.want(act.Drain(0, 1, 5, 0, "again"))
+    given.number += 1
+    host.obey(given)
+    assert [name for name, _ in host.done] == ["drain", "drain"]
 
 
 def test_another_controller_numbers_its_orders_anew() -> None:

@@ -26,7 +26,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankStack
 from holdfast.core.hosts import machine as host
-from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.ledger import facts
 from holdfast.core.run.machine import RunMachine, RunPolicy
@@ -714,11 +714,6 @@ class World(Host):
         self.clock.later(self._seal_free_ns - self.now_ns, sealed)
 
     def drain(self, action: act.Drain) -> None:
-        if action.urgent and "it is being drained" in self.memory.busy.get(action.buffer, []):
-            if self.drain_starves:
-                self._drain = action
-                self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
-            return  # it goes on, faster
         assert all("it is being drained" not in why for why in self.memory.busy.values()), "two"
         here = self.memory.sealed.get(action.buffer)
         if here is None and self.memory.has_vanished:
@@ -735,6 +730,12 @@ class World(Host):
         if not self.drain_starves or action.urgent:
             self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
 
+    def hurry(self, action: Hurry) -> None:
+        """It goes on, faster; one that had no turn gets one."""
+        drain = self._drain
+        if drain is not None and drain.step == action.step and self.drain_starves:
+            self.clock.later(self.shape.drain_ns, lambda: self._drained(drain, 0))
+
     def _draining(self, action: act.Drain) -> None:
         drain = self._drain
         of = (action.attempt, action.epoch, action.step)
@@ -745,7 +746,8 @@ class World(Host):
 
     def abandon_drain(self, action: act.AbandonDrain) -> None:
         drain, self._drain = self._drain, None
-        assert drain is not None, "nothing is drained"
+        if drain is None:
+            return  # it was over before this came
         self.memory.unpin(drain.buffer, "it is being drained")
         of = (action.attempt, action.epoch, action.step)
         self._note(ev.DrainFailed(self.now_ns, *of, action.why))

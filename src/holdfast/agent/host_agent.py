@@ -28,7 +28,7 @@ from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
-from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import pack
@@ -311,10 +311,13 @@ class HostAgent(Host):
         self.memory.seal(action)
 
     def drain(self, action: act.Drain) -> None:
-        """In a process of the memory tier; again for the same set: it is urgent now."""
-        if not self.memory.is_draining(action):
-            self._report.begin_drain()
+        """In a process of the memory tier."""
+        self._report.begin_drain()
         self.memory.drain(action)
+
+    def hurry(self, action: Hurry) -> None:
+        """Tell that process."""
+        self.memory.hurry(action)
 
     def abandon_drain(self, action: act.AbandonDrain) -> None:
         """Be it by force."""

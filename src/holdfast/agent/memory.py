@@ -15,6 +15,7 @@ from holdfast.agent.drain import Drains, Outcome
 from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.order import Hurry
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.buffers import buffer_name
@@ -124,20 +125,9 @@ class Memory:
             world_size=self._ranks,
         )
 
-    def is_draining(self, action: act.Drain) -> bool:
-        """Whether that set is on its way."""
-        known, of = self._draining, (action.attempt, action.epoch, action.step)
-        return known is not None and (known.attempt, known.epoch, known.step) == of
-
     def drain(self, action: act.Drain) -> None:
-        """Drained for every rank, or DrainFailed, follows; again for the same: it is urgent now.
-
-        Draining comes before, now and then.
-        """
+        """Drained for every rank, or DrainFailed, follows; before that Draining, now and then."""
         of = (action.attempt, action.epoch, action.step)
-        if self.is_draining(action):
-            self._drains.hurry()
-            return
         self._draining = action
         self._drain_began_ns = now_ns()
         self._look_later(self._drain_began_ns)
@@ -160,6 +150,12 @@ class Memory:
             step=action.step,
             urgent=action.urgent,
         )
+
+    def hurry(self, action: Hurry) -> None:
+        """The drain of that set goes on at full speed, if it is under way."""
+        known, of = self._draining, (action.attempt, action.epoch, action.step)
+        if known is not None and (known.attempt, known.epoch, known.step) == of:
+            self._drains.hurry()
 
     def abandon(self, action: act.AbandonDrain) -> None:
         """End the drain under way, be it by force; DrainFailed follows at once."""

@@ -140,6 +140,7 @@ class Controller:
         self._want(action)
 
     def _commit_drained(self, action: act.CommitDrained) -> None:
+        self._order.drain_is_over()
         self._store.commit_drained(action, self._link.drained_ranks(action))
 
     def _end_attempt(self, action: act.EndAttempt) -> None:

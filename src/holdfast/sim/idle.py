@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
-from holdfast.core.hosts.order import Host, HostOrder
+from holdfast.core.hosts.order import Host, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport
 
 NOTHING_KNOWN = Evidence()
@@ -24,6 +24,9 @@ class Idle(Host):
     def report(self) -> HostReport:
         """What virtual ranks do is told when they do it, before it is asked for."""
         return NOTHING_NEW
+
+    def hurry(self, action: Hurry) -> None:
+        """A drain takes as long as it takes."""
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """They are told once."""

@@ -17,7 +17,19 @@ OF_AN_ATTEMPT = (
     act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.Examine,
     act.CollectStacks,
 )  # fmt: skip
-SEAL = "seal"
+SEAL, DRAIN, HURRY = "seal", "drain", "hurry"
+
+
+@dataclass(frozen=True, slots=True)
+class Hurry:
+    """The drain of that set is urgent by now. It must not begin anew where it has just ended."""
+
+    attempt: int
+    epoch: int
+    step: int
+
+
+Want = act.Action | Hurry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +52,37 @@ class HostOrder:
 
     number: int = 0
     attention: Attention = Attention()
-    wants: Register[act.Action] = field(default_factory=Register)
+    wants: Register[Want] = field(default_factory=Register)
+    _drain: act.Drain | None = None  # that is under way, by all that was heard
 
     def want(self, action: act.Action) -> None:
         """Have this done, too, or in place of what it supersedes."""
         if isinstance(action, act.Launch):
             self.wants.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
+        if isinstance(action, act.Drain):
+            of, known = (action.attempt, action.epoch, action.step), self._drain
+            if known is not None and of == (known.attempt, known.epoch, known.step):
+                self.wants.put(HURRY, Hurry(*of))
+                return
+            self._drain = action
         self.wants.put(_subject(action), action)
 
     def hear(self, event: ev.Event) -> None:
-        """A seal that the host has answered is not wanted any more."""
+        """What the host has answered is not wanted any more."""
         if isinstance(event, ev.Sealed | ev.SealFailed):
             self.wants.drop(seal_subject(event))
+        elif isinstance(event, ev.DrainFailed):
+            self.drain_is_over()
+
+    def drain_is_over(self) -> None:
+        """It failed, or every rank's shard is durable."""
+        self._drain = None
+        self.wants.drop(DRAIN)
+        self.wants.drop(HURRY)
 
     def copy(self) -> HostOrder:
         """As it stands now."""
-        return HostOrder(self.number, self.attention, self.wants.copy())
+        return HostOrder(self.number, self.attention, self.wants.copy(), self._drain)
 
 
 def _subject(action: act.Action) -> Hashable:
@@ -63,8 +90,8 @@ def _subject(action: act.Action) -> Hashable:
         return type(action.what).__name__
     if isinstance(action, act.Seal):
         return SEAL, action.attempt, action.epoch, action.step, action.buffer
-    if isinstance(action, act.AbandonDrain):
-        return act.Drain.__name__  # there is one drain at a time
+    if isinstance(action, act.Drain | act.AbandonDrain):
+        return DRAIN  # there is one drain at a time
     return type(action).__name__
 
 
@@ -150,8 +177,12 @@ class Host(ABC):
         """Write a sealed set to the store: Draining now and then, Drained or DrainFailed."""
 
     @abstractmethod
+    def hurry(self, action: Hurry) -> None:
+        """Have that drain go on at full speed, if it is under way still."""
+
+    @abstractmethod
     def abandon_drain(self, action: act.AbandonDrain) -> None:
-        """End that: DrainFailed follows."""
+        """End that, if it is under way still: DrainFailed follows."""
 
 
 def _publish(host: Host, action: act.CarryOut) -> None:
@@ -161,7 +192,7 @@ def _publish(host: Host, action: act.CarryOut) -> None:
         host.publish_verdict(action.what)
 
 
-DO: dict[type[act.Action], Callable[[Host, Any], None]] = {
+DO: dict[type[Want], Callable[[Host, Any], None]] = {
     act.Launch: lambda host, action: host.launch(action),
     act.CarryOut: _publish,
     act.PublishCommitted: lambda host, action: host.publish_committed(action.step),
@@ -172,5 +203,6 @@ DO: dict[type[act.Action], Callable[[Host, Any], None]] = {
     act.CollectStacks: lambda host, action: host.collect_stacks(action),
     act.Seal: lambda host, action: host.seal(action),
     act.Drain: lambda host, action: host.drain(action),
+    Hurry: lambda host, action: host.hurry(action),
     act.AbandonDrain: lambda host, action: host.abandon_drain(action),
 }
