@@ -320,7 +320,7 @@ def test_while_nobody_knows_whose_the_run_is_nothing_is_told(
 
     kept = Kept(run, Looked(acquire(run), [nothing, gone, gone, gone]), last=1)
     if is_from_memory:
-        kept.keeper.commit_drained(act.CommitDrained(0, 1, LAST + 10), 2)
+        kept.keeper.commit_drained(act.CommitDrained(0, 1, LAST + 10))
         assert isinstance(kept.next(), ev.DrainCommitted)
     else:
         kept.keeper.commit(0, 1, LAST + 10)

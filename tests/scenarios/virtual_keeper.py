@@ -102,9 +102,9 @@ class VirtualKeeper:
 
         self._in_order(lambda is_ours: self._write_manifest(attempt, step, is_ours, told))
 
-    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+    def commit_drained(self, action: act.CommitDrained) -> None:
         """Of a set that came from memory."""
-        assert world_size == self._world.shape.ranks
+        assert action.of_ranks is None
         names = (action.attempt, action.epoch, action.step)
 
         def told(why: str) -> None:

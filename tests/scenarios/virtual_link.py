@@ -59,10 +59,6 @@ class VirtualLink:
             return self._world.report_now(with_progress=True)
         return HostReport()
 
-    def drained_ranks(self, _: act.CommitDrained) -> int:
-        """All sets are of as many ranks."""
-        return self._world.shape.ranks
-
     def evidence(self, _: act.EndAttempt) -> Evidence:
         """Nothing that anybody reads."""
         return Evidence()

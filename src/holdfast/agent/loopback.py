@@ -23,10 +23,6 @@ class Loopback:
         """How the host stands now."""
         return self._agent.report()
 
-    def drained_ranks(self, _: act.CommitDrained) -> int:
-        """Of a set from before: perhaps not as many as there are now."""
-        return self._agent.memory.drained_ranks
-
     def evidence(self, action: act.EndAttempt) -> Evidence:
         """What is known of the end of the attempt that was the last here."""
         return self._agent.evidence(action)

@@ -75,7 +75,6 @@ class Memory:
         self._drains = Drains(selector, command.environment)
         self._draining: act.Drain | None = None
         self._drain_began_ns = self._next_look_ns = self._next_claim_ns = 0
-        self.drained_ranks = ranks
 
     @property
     def place(self) -> MemoryPlace:
@@ -137,10 +136,11 @@ class Memory:
             if outcome.why is not None:
                 self._feed(ev.DrainFailed(now_ns(), *of, outcome.why))
                 return
-            self.drained_ranks = outcome.ranks  # of a set from before: perhaps not as many as ours
+            # Of a set from before: perhaps not as many as ours.
+            of_ranks = outcome.ranks if outcome.ranks != self._ranks else None
             for rank in range(self._ranks):
                 attempt, epoch, step = of
-                self._feed(ev.Drained(now_ns(), attempt, rank, epoch, step))
+                self._feed(ev.Drained(now_ns(), attempt, rank, epoch, step, of_ranks))
 
         self._drains.drain(
             self._buffer(action.buffer),

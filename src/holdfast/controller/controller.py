@@ -141,7 +141,7 @@ class Controller:
 
     def _commit_drained(self, action: act.CommitDrained) -> None:
         self._order.drain_is_over()
-        self._store.commit_drained(action, self._link.drained_ranks(action))
+        self._store.commit_drained(action)
 
     def _end_attempt(self, action: act.EndAttempt) -> None:
         self._store.end_attempt(action, self._link.evidence(action))

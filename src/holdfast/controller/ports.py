@@ -39,9 +39,6 @@ class Link(Protocol):
     def report(self) -> HostReport:
         """How the host stands now, the ranks' plain progress included."""
 
-    def drained_ranks(self, action: act.CommitDrained) -> int:
-        """Of how many ranks the set is that was drained last."""
-
     def evidence(self, action: act.EndAttempt) -> Evidence:
         """What is known of the end of that attempt."""
 
@@ -58,7 +55,7 @@ class Store(Protocol):
     def commit(self, attempt: int, epoch: int, step: int) -> None:
         """Write a manifest: Committed or CommitFailed follows, as the news of a save."""
 
-    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+    def commit_drained(self, action: act.CommitDrained) -> None:
         """The same for a set from memory: DrainCommitted or DrainCommitFailed follows."""
 
     def protect(self, of: tuple[int, int] | None) -> None:

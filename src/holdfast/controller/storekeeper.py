@@ -161,7 +161,7 @@ class Storekeeper:
         """Leave alone the set that is being written from memory; None: none is any more."""
         self._draining = None if of is None else set_name(*of)
 
-    def commit_drained(self, action: act.CommitDrained, world_size: int) -> None:
+    def commit_drained(self, action: act.CommitDrained) -> None:
         """The same for a set that was taken from memory to the store."""
         of = (action.attempt, action.epoch, action.step)
 
@@ -169,7 +169,7 @@ class Storekeeper:
             at_ns = now_ns()
             return ev.DrainCommitFailed(at_ns, *of, why) if why else ev.DrainCommitted(at_ns, *of)
 
-        self._commit(action.attempt, action.step, world_size, told)
+        self._commit(action.attempt, action.step, action.of_ranks or self._facts.ranks, told)
 
     def _commit(
         self, attempt: int, step: int, world_size: int, told: Callable[[str], ev.Event]

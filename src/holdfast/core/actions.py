@@ -90,11 +90,15 @@ class AbandonDrain:
 
 @dataclass(frozen=True, slots=True)
 class CommitDrained:
-    """Every rank's shard is durable: write the manifest; DrainCommitted or DrainCommitFailed."""
+    """Every rank's shard is durable: write the manifest; DrainCommitted or DrainCommitFailed.
+
+    `of_ranks`: how many shards there are; None: one for each rank that there is now.
+    """
 
     attempt: int
     epoch: int
     step: int
+    of_ranks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

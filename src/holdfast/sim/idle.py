@@ -46,10 +46,6 @@ class Idle(Host):
     def collect_stacks(self, action: act.CollectStacks) -> None:
         """Nobody reads them."""
 
-    def drained_ranks(self, _: act.CommitDrained) -> int:
-        """The ranks step together, as one."""
-        return 1
-
     def evidence(self, _: act.EndAttempt) -> Evidence:
         """Nobody reads it."""
         return NOTHING_KNOWN

@@ -425,7 +425,7 @@ class World(Idle):
         """It ends at once."""
         self._tiers.abandon(action)
 
-    def commit_drained(self, action: act.CommitDrained, _: int) -> None:
+    def commit_drained(self, action: act.CommitDrained) -> None:
         """The manifest is written at once."""
         self._tiers.commit(action)
 

@@ -80,7 +80,7 @@ class Drains:
         self.durable.add(event.rank)
         if not self.is_committing:
             return ()
-        return (act.CommitDrained(event.of_attempt, event.epoch, event.step),)
+        return (act.CommitDrained(event.of_attempt, event.epoch, event.step, event.of_ranks),)
 
     def ended(
         self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed

@@ -58,13 +58,18 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """One rank's shard of a set in memory is durable, its receipt written."""
+    """One rank's shard of a set in memory is durable, its receipt written.
+
+    `of_ranks`: how many shards the set has, where it was made by another number of ranks than run
+    now; None: as many as these.
+    """
 
     at_ns: int
     of_attempt: int
     rank: int
     epoch: int
     step: int
+    of_ranks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
