@@ -205,8 +205,8 @@ def happens(rng: random.Random, report: HostReport, step: int) -> None:
     match rng.choice(("step", "step", "step", "seal", "exit", "look", "asked")):
         case "step":
             before = report.ranks[rank]
-            snap = Agreed(step, 0, step) if rng.random() < 0.3 else before.words.snap
-            words = before.words._replace(step=max(step, before.words.step), snap=snap)
+            copied = Agreed(step, 0, step) if rng.random() < 0.3 else before.words.copied
+            words = before.words._replace(step=max(step, before.words.step), copied=copied)
             now = before._replace(has_session=True, words=words)
             report.ranks = (*report.ranks[:rank], now, *report.ranks[rank + 1 :])
         case "asked":

@@ -557,7 +557,9 @@ class World(Host):
         return RankState(
             has_session=True,
             words=words,
-            blocked_ns=rank.blocked_ns if words.copied != before.words.copied else before.blocked_ns,
+            blocked_ns=rank.blocked_ns
+            if words.copied != before.words.copied
+            else before.blocked_ns,
             buffers=rank.buffers,
             sigterms=rank.sigterms,
         )

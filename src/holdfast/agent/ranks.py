@@ -91,7 +91,9 @@ class RankPages:
                 failed=words.failed,
                 taken=words.taken,
             ),
-            blocked_ns=words.save_blocked_ns if words.copied != before.copied else view.told.blocked_ns,
+            blocked_ns=words.save_blocked_ns
+            if words.copied != before.copied
+            else view.told.blocked_ns,
             buffers=words.buffers,
             saves_asked=words.save_asked,
             sigterms=words.sigterms,
