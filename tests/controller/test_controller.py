@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.controller.controller import DO, Controller
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.messages import decode_order, encode_order
 from holdfast.core.hosts.order import DO as WANTED
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
@@ -43,7 +44,7 @@ class Ports:
         return 0
 
     def order(self, order: HostOrder) -> None:
-        self.calls.append(("order", order.copy()))
+        self.calls.append(("order", decode_order(encode_order(order))))
 
     def report(self) -> HostReport:
         self.calls.append(("report",))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 from collections.abc import Hashable
 from typing import Any
@@ -10,15 +12,30 @@ import pytest
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.exits import Exit
-from holdfast.core.hosts.order import DO, Host, HostOrder
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
+from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, ReportReader
 from holdfast.core.hosts.standby import Standby
+from holdfast.core.run.rollback import Rollback
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Agreed
 
 RESUME = ev.Resume(None, 0, None)
+
+
+def sent_order(order: HostOrder) -> HostOrder:
+    """As it stood, and comes out of a wire."""
+    return decode_order(json.loads(json.dumps(encode_order(order))))
+
+
+def sent_report(report: HostReport) -> HostReport:
+    """As it stood, and comes out of a wire."""
+    return decode_report(json.loads(json.dumps(encode_report(report))))
+
+
 SEEDS = range(200)
 
 
@@ -90,13 +107,6 @@ class TestRegister:
         assert "a" not in register
         assert register.after(0) == ["2"]
 
-    def test_a_copy_stays_as_it_is(self) -> None:
-        register: Register[str] = Register()
-        register.put("a", "1")
-        copy = register.copy()
-        register.put("b", "2")
-        assert copy.after(0) == ["1"]
-
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed: int) -> None:
@@ -108,7 +118,7 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
     for number in range(1, 40):
         given.number = number
         given.want(wanted(rng, number))
-        sent.append(given.copy())
+        sent.append(sent_order(given))
         if rng.random() < 0.6:
             host.obey(rng.choice(sent[-4:]))  # late, overtaken, doubled, or the first to come
     host.obey(given)
@@ -234,7 +244,7 @@ def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
     for step in range(4, 40):
         happens(rng, report, step)
         report.number += 1
-        sent.append(report.copy())
+        sent.append(sent_report(report))
         if rng.random() < 0.5:
             told += reader.read(rng.choice(sent[-4:]), step, 0)
     told += reader.read(report, 40, 0)
@@ -341,3 +351,96 @@ def test_a_save_that_every_rank_asks_for_is_told_once() -> None:
     assert asked(2, ordered_step=1) == []
     assert asked(2, ordered_step=1) == ["rank 2's script"]  # another one
     assert asked(2, ordered_step=1) == ["rank 2's script"]  # and it alone asks again
+
+
+# --- on a wire ------------------------------------------------------------------------------
+
+
+def some_order() -> HostOrder:
+    given = HostOrder(7, Attention(is_saving=True))
+    rollback = Rollback(("r1",), 5, "holdfast rollback")
+    for action in (
+        act.Launch(0, ev.Resume("0000-0005", 5, 0, 1, 2, 4), rollback),
+        act.CarryOut(0, news.PublishOrder(1, 9, 3, "due"), 10**12),
+        verdict(1),
+        act.PublishCommitted(9),
+        act.Relay("no session"),
+        act.Kill("a rank was lost"),
+        act.StandBy(1, Standby.WOKEN),
+        act.Examine(0),
+        act.CollectStacks(0),
+        act.Seal(0, 1, 9, 2),
+        act.Drain(0, 1, 9, 2, "due"),
+        act.Drain(0, 1, 9, 2, "now", urgent=True),
+    ):
+        given.want(action)
+    return given
+
+
+def some_report() -> HostReport:
+    report = HostReport(3)
+    report.begin(0, 5, 2)
+    report.ranks = (state(step=9, copied=Agreed(1, 0, 9), loop_ended=True), RankState())
+    told = RankReport("ValueError", "no", "train.py:7", "Traceback")
+    for fact in (
+        ev.Launched(1, 0, ev.Waited("boot", 5), began_ns=1),
+        ev.LaunchFailed(1, 0, 78, "no such file", True),
+        ev.RankExited(2, 0, 1, 2, Exit(code=1, report=told)),
+        ev.TreeGone(3, 0),
+        ev.HostLost(4, 0, "stuck"),
+        ev.Suspended(5, 10**9),
+        ev.Examined(6, 0, (RankLook(0, "training", 9),)),
+        ev.StacksCollected(7, 0, (RankStack(0, "train.py:7"),)),
+        ev.Sealed(8, 0, 1, 9, 2),
+        ev.SealFailed(8, 0, 1, 8, 1, "no space left"),
+        ev.Draining(9, 0, 1, 9, 1000),
+        ev.Drained(9, 0, 1, 1, 9, of_ranks=4),
+        ev.DrainFailed(9, 0, 1, 9, "no space left"),
+    ):
+        report.note(fact)
+    return report
+
+
+def test_what_comes_out_of_a_wire_is_what_went_in() -> None:
+    order, report = some_order(), some_report()
+    assert len(order.wants.numbered()) == 12
+    assert len(report.facts.numbered()) == 13
+    there, back = sent_order(order), sent_report(report)
+    assert (there.number, there.attention) == (order.number, order.attention)
+    assert there.wants.numbered() == order.wants.numbered()
+    assert there.wants.newest == order.wants.newest
+    assert (back.number, back.attempt, back.ranks) == (report.number, report.attempt, report.ranks)
+    assert back.facts.numbered() == report.facts.numbered()
+    assert encode_order(there) == encode_order(order)
+    assert encode_report(back) == encode_report(report)
+
+
+def spoilt(rng: random.Random, data: Any) -> Any:
+    """The same with one thing changed, somewhere in it."""
+    if isinstance(data, dict) and data and rng.random() < 0.9:
+        key = rng.choice(list(data))
+        return {**data, key: spoilt(rng, data[key])}
+    if isinstance(data, list) and data and rng.random() < 0.9:
+        place = rng.randrange(len(data))
+        return [*data[:place], spoilt(rng, data[place]), *data[place + 1 :]]
+    return rng.choice((None, "", "Launch", -1, 2**70, 1.5, [], {}, True, [[]], {"part": "Launch"}))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_spoilt_message_is_refused_or_is_another_message(seed: int) -> None:
+    rng = random.Random(seed)
+    for encoded, decode in (
+        (encode_order(some_order()), decode_order),
+        (encode_report(some_report()), decode_report),
+    ):
+        for _ in range(5):
+            with contextlib.suppress(ValueError):
+                decode(spoilt(rng, encoded))
+
+
+@pytest.mark.parametrize("data", [None, 7, "order", [], {}, {"number": 1}])
+def test_what_is_no_message_is_refused(data: object) -> None:
+    with pytest.raises(ValueError):
+        decode_order(data)
+    with pytest.raises(ValueError):
+        decode_report(data)

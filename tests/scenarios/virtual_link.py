@@ -1,11 +1,12 @@
 """The link between a virtual controller and a virtual host: a call, or messages that go astray.
 
-A message is a copy of the order or of the report as it stood when it was sent. It may come late, be
+A message is the order or the report as it stood when it was sent, as text. It may come late, be
 overtaken or get lost; the newest is sent again now and then, as long as there is somebody to hear.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from virtual_time import MS
 
 from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
+from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
 
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 
 AGAIN_NS = 500 * MS
 LOST = -1
+
+
+def sent_order(order: HostOrder) -> HostOrder:
+    """As it comes out of a wire."""
+    return decode_order(json.loads(json.dumps(encode_order(order))))
+
+
+def sent_report(report: HostReport) -> HostReport:
+    """As it comes out of a wire."""
+    return decode_report(json.loads(json.dumps(encode_report(report))))
 
 
 class VirtualLink:
@@ -73,11 +85,11 @@ class VirtualLink:
 
     def _send_order(self) -> None:
         if self._order is not None:
-            order = self._order.copy()
+            order = sent_order(self._order)
             self._deliver(HostOrder, lambda: self._world.obey(order))
 
     def _send_report(self) -> None:
-        report = self._world.report_now().copy()
+        report = sent_report(self._world.report_now())
         hear = lambda: self._world.hear(report)  # noqa: E731
         self._deliver(HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
 

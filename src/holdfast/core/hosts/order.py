@@ -62,10 +62,11 @@ class HostOrder:
         if isinstance(action, act.Drain):
             of, known = (action.attempt, action.epoch, action.step), self._drain
             if known is not None and of == (known.attempt, known.epoch, known.step):
-                self.wants.put(HURRY, Hurry(*of))
+                hurry = Hurry(*of)
+                self.wants.put(subject_of_want(hurry), hurry)
                 return
             self._drain = action
-        self.wants.put(_subject(action), action)
+        self.wants.put(subject_of_want(action), action)
 
     def hear(self, event: ev.Event) -> None:
         """What the host has answered is not wanted any more."""
@@ -80,16 +81,15 @@ class HostOrder:
         self.wants.drop(DRAIN)
         self.wants.drop(HURRY)
 
-    def copy(self) -> HostOrder:
-        """As it stands now."""
-        return HostOrder(self.number, self.attention, self.wants.copy(), self._drain)
 
-
-def _subject(action: act.Action) -> Hashable:
+def subject_of_want(action: Want) -> Hashable:
+    """What a newer want takes the place of an older one by."""
     if isinstance(action, act.CarryOut):
         return type(action.what).__name__
     if isinstance(action, act.Seal):
         return SEAL, action.attempt, action.epoch, action.step, action.buffer
+    if isinstance(action, Hurry):
+        return HURRY
     if isinstance(action, act.Drain | act.AbandonDrain):
         return DRAIN  # there is one drain at a time
     return type(action).__name__

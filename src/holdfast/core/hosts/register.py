@@ -50,9 +50,6 @@ class Register(Generic[T]):
     def __contains__(self, subject: Hashable) -> bool:
         return subject in self._entries
 
-    def copy(self) -> Register[T]:
-        """As it stands now, for a message that takes its time."""
-        other: Register[T] = Register()
-        other.newest = self.newest
-        other._entries = dict(self._entries)
-        return other
+    def numbered(self) -> list[tuple[int, T]]:
+        """All of them with their numbers, the oldest first."""
+        return list(self._entries.values())

@@ -55,7 +55,7 @@ class HostReport:
 
     def note(self, event: ev.Event) -> None:
         """Something has happened on the host."""
-        self.facts.put(_subject(event), event)
+        self.facts.put(subject_of_fact(event), event)
 
     def begin(self, attempt: int, resume_step: int, ranks: int) -> None:
         """Another attempt begins: what was true of the one before is of no use any more."""
@@ -74,16 +74,13 @@ class HostReport:
             )
         )
 
-    def copy(self) -> HostReport:
-        """As it stands now."""
-        return HostReport(self.number, self.attempt, self.ranks, self.facts.copy())
-
 
 def _before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...]:
     return (RankState(words=news.RankWords(step=resume_step)),) * ranks
 
 
-def _subject(event: ev.Event) -> Hashable:
+def subject_of_fact(event: ev.Event) -> Hashable:
+    """What a newer fact takes the place of an older one by."""
     if isinstance(event, ev.RankExited | ev.Drained):
         return type(event).__name__, event.rank
     if isinstance(event, ev.Sealed | ev.SealFailed):

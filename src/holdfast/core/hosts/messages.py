@@ -1,0 +1,98 @@
+"""Orders and reports as plain data, for a wire; read back with suspicion.
+
+The receiver of an order gets what is wanted; what the controller remembers beside it stays with the
+controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.hosts.order import Attention, HostOrder, Hurry, Want, subject_of_want
+from holdfast.core.hosts.register import Register
+from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
+from holdfast.core.plain_json import Parts
+from holdfast.core.run.rollback import Rollback, Wish
+from holdfast.core.save import agree_events as news
+
+T = TypeVar("T")
+
+_FORM = Parts(
+    "part",
+    (
+        act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
+        act.Examine, act.CollectStacks, act.Seal, act.Drain, act.AbandonDrain, Hurry, Attention,
+        news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
+        ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
+        ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Draining, ev.Drained,
+        ev.DrainFailed, ev.Waited, Exit, RankReport, RankLook, RankStack,
+    ),
+)  # fmt: skip
+
+
+def encode_order(order: HostOrder) -> dict[str, Any]:
+    """What a host is sent."""
+    return {
+        "number": order.number,
+        "attention": _FORM.write(order.attention),
+        "wants": _entries(order.wants),
+    }
+
+
+def decode_order(data: object) -> HostOrder:
+    """Raises ValueError for what is no order, or one of a newer version."""
+    fields = _mapping(data)
+    wants: Register[Want] = _register(fields.get("wants"), Want, subject_of_want)
+    attention: Attention = _FORM.read(Attention, fields.get("attention"))
+    return HostOrder(_FORM.read(int, fields.get("number")), attention, wants)
+
+
+def encode_report(report: HostReport) -> dict[str, Any]:
+    """What a controller is sent."""
+    return {
+        "number": report.number,
+        "attempt": report.attempt,
+        "ranks": _FORM.write(report.ranks),
+        "facts": _entries(report.facts),
+    }
+
+
+def decode_report(data: object) -> HostReport:
+    """Raises ValueError for what is no report, or one of a newer version."""
+    fields = _mapping(data)
+    number, attempt = (_FORM.read(int, fields.get(name)) for name in ("number", "attempt"))
+    ranks: tuple[RankState, ...] = _FORM.read(tuple[RankState, ...], fields.get("ranks"))
+    facts = _register(fields.get("facts"), ev.Event, subject_of_fact)
+    return HostReport(number, attempt, ranks, facts)
+
+
+def _entries(register: Register[Any]) -> dict[str, Any]:
+    entries = [[number, _FORM.write(entry)] for number, entry in register.numbered()]
+    return {"newest": register.newest, "entries": entries}
+
+
+def _register(data: object, kind: Any, subject: Callable[[T], Hashable]) -> Register[T]:
+    fields = _mapping(data)
+    pairs = _FORM.read(list[tuple[int, kind]], fields.get("entries"))
+    register: Register[T] = Register()
+    for number, entry in pairs:
+        if number <= register.newest:
+            raise ValueError(f"entry {number} comes after entry {register.newest}")
+        register.newest = number - 1
+        register.put(subject(entry), entry)
+    newest: int = _FORM.read(int, fields.get("newest"))
+    if newest < register.newest:
+        raise ValueError(f"the newest entry is {newest}, and entry {register.newest} is there")
+    register.newest = newest
+    return register
+
+
+def _mapping(data: object) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{data!r} is no message")
+    return data
