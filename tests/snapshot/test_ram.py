@@ -264,12 +264,12 @@ def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
         import os, sys
         from pathlib import Path
         import numpy as np
-        from holdfast.snapshot.ram import Buffers
+        from holdfast.snapshot.ram import BufferFiles
         from holdfast.snapshot.seal import seal_buffer
 
         folder = Path(sys.argv[1])
         tree = {"state": {"w": np.ones(5_000_000, np.float32)}}
-        buffers = Buffers(folder, wanted=2, rank=0, world_size=1, local_world_size=1)
+        buffers = BufferFiles(folder, wanted=2, rank=0, world_size=1, local_world_size=1)
         assert buffers.prepare(buffers.measure(tree)) == ""
         buffers.capture(0, tree, attempt=0, step=1)
         start = buffers._files[0].memory.ctypes.data

@@ -32,7 +32,7 @@ TRAINER = """
     import os, signal, sys
     from pathlib import Path
     import numpy as np
-    from holdfast.snapshot.ram import Buffers
+    from holdfast.snapshot.ram import BufferFiles
 
     def say(*words):
         # In one write: a line that a kill cuts off would run into the next one.
@@ -46,7 +46,7 @@ TRAINER = """
             os.waitpid(life, 0)
             say("died")
             continue
-        buffers = Buffers(Path(sys.argv[1]), wanted=3, rank=0, world_size=1, local_world_size=1)
+        buffers = BufferFiles(Path(sys.argv[1]), wanted=3, rank=0, world_size=1, local_world_size=1)
         tree = {"state": {"w": np.zeros(5_000_000, np.float32), "s": "", "n": 0}}
         buffers.prepare(buffers.measure(tree))
         say("ready", os.getpid())
@@ -182,7 +182,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         from pathlib import Path
         import numpy as np
         from holdfast.errors import StoreUnavailable
-        from holdfast.snapshot.ram import Buffers
+        from holdfast.snapshot.ram import BufferFiles
         from holdfast.snapshot.ram_folder import claim_ram
         from holdfast.snapshot.seal import seal_buffer
         from holdfast.snapshot.verify import verify
@@ -190,7 +190,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         base = Path(sys.argv[1])
         folder = claim_ram(base, "run").path
         tree = {"state": {"w": np.ones(2_500_000, np.float32)}}
-        buffers = Buffers(folder, wanted=3, rank=0, world_size=1, local_world_size=1)
+        buffers = BufferFiles(folder, wanted=3, rank=0, world_size=1, local_world_size=1)
         why = buffers.prepare(buffers.measure(tree))
         print(buffers.ready, "ready", flush=True)
         print(why, file=sys.stderr)
@@ -199,7 +199,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         big = {"state": {"w": np.ones(9_000_000, np.float32)}}
         if buffers.ready == 1:
             (base / "filler").write_bytes(bytes(os.statvfs(base).f_bavail * 4096))
-            again = Buffers(folder, wanted=3, rank=0, world_size=1, local_world_size=1)
+            again = BufferFiles(folder, wanted=3, rank=0, world_size=1, local_world_size=1)
             why = again.prepare(buffers.measure(big))
             assert "no buffer of" in why and again.ready == 0, why
             verify(folder / "buffer-0")
