@@ -310,6 +310,17 @@ def test_a_crash_loop_waits_for_the_first_step_of_a_later_attempt() -> None:
     assert result.disruptions[0].waterfall_ns == {"startup": 23, "reschedule": 12, "step": 5}
 
 
+def test_a_run_that_ended_before_its_attempts_last_activity_has_no_time_after_it() -> None:
+    (result,) = ask(run(3), attempt(0, 9, "failed"), span(4, 4)).disruptions
+    assert (result.at_ns, result.waterfall_ns) == (9, {})
+
+
+def test_a_step_that_a_later_attempt_completed_before_the_request_ends_no_wait() -> None:
+    facts = (run(20, 6), attempt(0, 1, "failed"), attempt(2, 20, "done", 1))
+    (result,) = ask(*facts, step(1, 3, 4, 1), span(2, 9, "startup", 1)).disruptions
+    assert (result.resumed_ns, result.waterfall_ns) == (4, {})
+
+
 # --- Windows -------------------------------------------------------------------------------------
 
 
@@ -343,3 +354,9 @@ def test_no_moment_counts_twice_even_if_attempts_overlap() -> None:
         StepsFact(1, 7, 10, 50, 90),
     )
     assert result == {"step": 60 + 30, "other": 10}
+
+
+def test_an_attempt_inside_another_has_no_time_of_its_own() -> None:
+    span_outside = span(0, 20, "save", 1)
+    attempts = (attempt(0, 10, "done", 0), attempt(5, 6, "done", 1))
+    assert kinds(run(30), *attempts, span_outside) == {"startup": 10, "other": 20}

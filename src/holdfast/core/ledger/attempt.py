@@ -185,19 +185,16 @@ class AttemptView:
     def time_between(
         self, start_ns: int, end_ns: int, kept_until: tuple[int, ...]
     ) -> dict[int | str, int]:
-        """Wall nanoseconds between two moments of the attempt, by kind.
+        """Wall nanoseconds from one moment of the attempt to a later one, by kind.
 
         `kept_until` holds, for each part, when its last kept step ended. Kinds of spans come as
         the ledger's numbers, all others by name.
         """
-        a, b = max(start_ns, self.start_ns), min(end_ns, self.stop_ns)
-        if a >= b:
-            return {}
-        key = (a, b, kept_until)
+        key = (start_ns, end_ns, kept_until)
         if self._memo is None:
             self._memo = {}
         if key not in self._memo:
-            self._memo[key] = self._time_between(a, b, kept_until)
+            self._memo[key] = self._time_between(*key)
         return self._memo[key]
 
     def _time_between(self, a: int, b: int, kept_until: tuple[int, ...]) -> dict[int | str, int]:

@@ -47,7 +47,10 @@ def _left_over(cuts: Iterable[Cut], taken: Sequence[Cut]) -> list[Cut]:
 def time_of(
     cuts: Iterable[Cut], start_ns: int, end_ns: int, kept_until: Sequence[int]
 ) -> dict[int | str, int]:
-    """Nanoseconds between two moments by kind; `kept_until` as of `AttemptView.time_between`."""
+    """Nanoseconds from one moment to a later one, by kind.
+
+    `kept_until` as of `AttemptView.time_between`.
+    """
     time: dict[int | str, int] = {}
     for begin_ns, finish_ns, kind, part in cuts:
         if finish_ns <= start_ns:

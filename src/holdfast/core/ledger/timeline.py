@@ -176,12 +176,15 @@ class TimeLine:
 
         `cuts`: as of `AttemptView.cuts`.
         """
-        a, b = max(a, self._gaps.in_order[i].start_ns), min(b, self._end_ns)
         view, kept_until = self._views[i], self._kept_until[i]
+        a = max(a, view.start_ns, self._gaps.in_order[i].start_ns)
+        b = min(b, view.stop_ns, self._end_ns)
+        if a >= b:  # the run had ended by then, or another attempt had this time
+            return {}
         if cuts is None:
             time = view.time_between(a, b, kept_until)
         else:
-            time = time_of(cuts, max(a, view.start_ns), min(b, view.stop_ns), kept_until)
+            time = time_of(cuts, a, b, kept_until)
         named: dict[str, int] = {}
         for kind, ns in time.items():
             name = kind if isinstance(kind, str) else self._kinds[kind]
