@@ -13,7 +13,7 @@ Set = tuple[int, int]  # the attempt that wrote it, and the step
 
 
 class Tiers:
-    """The newest set of each tier; they are of one lineage, since every start is from the newest.
+    """The newest set of each tier that is on the lineage.
 
     Seals take no time, and manifests neither: what the edges do there is short.
     """
@@ -26,6 +26,7 @@ class Tiers:
         self._feed = feed
         self._write_ns = write_ns
         self._peers = peers
+        self._attempt, self._resumed = 0, 0  # the newest attempt, and the step that it starts from
         self._durable: Set | None = None
         self._memory: Set | None = None
         self._buffer = 0
@@ -39,9 +40,14 @@ class Tiers:
         chain = tuple([(attempt, None) for attempt in attempts])
         return Seen("", max(attempts, default=-1), chain, stored, sealed)
 
+    def launched(self, action: act.Launch) -> None:
+        """What is beyond the set that the attempt starts from is on no lineage any more."""
+        self._attempt, self._resumed = action.attempt, action.resume.step
+
     def committed(self, attempt: int, step: int) -> None:
-        """A set is durable."""
-        if self._durable is None or self._durable[1] < step:
+        """A set is durable; one that comes too late for the choice counts no more."""
+        is_on_lineage = attempt == self._attempt or step <= self._resumed
+        if is_on_lineage and (self._durable is None or self._durable[1] < step):
             self._durable = attempt, step
 
     def lose_memory(self, *, together: bool = False) -> None:

@@ -269,6 +269,7 @@ class World(Idle):
     def launch(self, action: act.Launch) -> None:
         """As soon as there are hosts."""
         self._launch = action
+        self._tiers.launched(action)
         self._ordered_ns = self.now_ns
         self._wait_for_hosts()
 
