@@ -17,6 +17,8 @@ from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
+from holdfast.core.hosts.messages import decode_report, encode_report
+from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import word
 from holdfast.errors import JournalError
@@ -141,9 +143,12 @@ def _page(data: bytes) -> bytes:
 
 
 def _read_words(data: bytes, place: Path) -> None:
-    """A rank's page as its agent reads it, again and again, and what the machine makes of it."""
+    """A rank's page as its agent reports it, again and again, and what the machine makes of it."""
     path = place / "rank-00000.hfj"
     pages = RankPages(0, 0, {0: path})
+    report, reader = HostReport(), ReportReader(grace_ns=0)
+    report.begin(0, 0, 1)
+    reader.begin(0, 0, 1)
     machine = RunMachine(RunPolicy(ranks=1))
     begin = [
         ev.Opened(1, 0),
@@ -155,12 +160,14 @@ def _read_words(data: bytes, place: Path) -> None:
     cut = len(data) // 20 * 10
     for turn, part in enumerate((data[:cut], data[cut:])):
         put(path, _page(part))
-        for event in pages.poll(10 + turn, with_progress=True):
+        report.ranks = pages.read(with_progress=True)
+        report.number += 1
+        told = decode_report(json.loads(json.dumps(encode_report(report))))
+        for event in reader.read(told, 10 + turn, 0):
             for action in machine.handle(event):
                 for said in (action, getattr(action, "what", None)):
                     if hasattr(said, "epoch") and hasattr(said, "flags"):
                         word.pack(said.epoch, said.step, said.flags)
-        pages.new_sigterms()
         pages.phase(0)
     for event in (ev.SaveAsked(20, "a test"), ev.StopAsked(21, "a test", 10**10, notice=True)):
         for action in machine.handle(event):
