@@ -205,7 +205,7 @@ def restart_of(store: Path, told: list[ev.Event], ranks: int, killed: int, at_ns
     ends = {
         "detected": first(ev.RankExited, old),
         "gone": first(ev.TreeGone, old),
-        "chosen": first(ev.Chosen),
+        "chosen": first(ev.SetsSeen),
         "launched": first(ev.Launched, new),
         "script": max(track.began_ns for track in tracks),
         "join": max(track.restoring_ns for track in tracks),
