@@ -83,7 +83,7 @@ class Controller:
         return max(saving.ordered_step, saving.committed_step, self.machine.resume.step)
 
     def _take(self, event: ev.Event) -> None:
-        if ev.wants_progress(event, is_stopping=self.machine.stop is not None):
+        if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
             for told in self._news(self._link.report()):
                 self._decide(told)
         self._decide(event)
@@ -105,13 +105,15 @@ class Controller:
 
     def _send(self) -> None:
         """Give the host what is new for it."""
-        order, machine = self._order, self.machine
-        attention = Attention(machine.saving.is_active, machine.stop is not None)
-        if order.wants.newest > self._sent or attention != order.attention:
-            order.number += 1
-            order.attention = attention
-            self._sent = order.wants.newest
-            self._link.order(order)
+        order, machine, before = self._order, self.machine, self._order.attention
+        is_saving, is_stopping = machine.saving.is_active, machine.stop is not None
+        if is_saving is not before.is_saving or is_stopping is not before.is_stopping:
+            order.attention = Attention(is_saving, is_stopping)
+        elif order.wants.newest == self._sent:
+            return
+        order.number += 1
+        self._sent = order.wants.newest
+        self._link.order(order)
 
     # --- actions ----------------------------------------------------------------------------
 

@@ -70,9 +70,10 @@ class HostOrder:
 
     def hear(self, event: ev.Event) -> None:
         """What the host has answered is not wanted any more."""
-        if isinstance(event, ev.Sealed | ev.SealFailed):
-            self.wants.drop(seal_subject(event))
-        elif isinstance(event, ev.DrainFailed):
+        kind = type(event)
+        if kind is ev.Sealed or kind is ev.SealFailed:
+            self.wants.drop(seal_subject(event))  # type: ignore[arg-type]
+        elif kind is ev.DrainFailed:
             self.drain_is_over()
 
     def drain_is_over(self) -> None:

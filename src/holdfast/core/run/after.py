@@ -89,22 +89,26 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
 
 def stand_by(run: Course, answer: Iterable[act.Action], at_ns: int) -> tuple[act.Action, ...]:
     """What the next attempt's processes are to do, if that changes with this answer to an event."""
-    wanted = _wanted_standby(run, any(type(action) is act.Kill for action in answer), at_ns)
+    wanted = _wanted_standby(run, answer, at_ns)
     if wanted is run.standby:
         return ()
     run.standby = wanted
     return (act.StandBy(run.attempt + 1, wanted),)
 
 
-def _wanted_standby(run: Course, is_killed: bool, at_ns: int) -> Standby:
-    if run.stop is not None or run.state in (State.KEEPING, State.OVER):
+def _wanted_standby(run: Course, answer: Iterable[act.Action], at_ns: int) -> Standby:
+    state = run.state
+    if run.stop is not None or state is State.KEEPING or state is State.OVER:
         return Standby.NONE
-    if is_killed and restarts_at_once(run, at_ns):
-        return Standby.WOKEN
-    if run.state is State.RUNNING:
+    if state is State.RUNNING:
+        if run.standby is Standby.READY:  # for the rest of the attempt
+            return Standby.READY
         is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
         return Standby.READY if is_well_on else Standby.AS_IS
-    return run.standby if run.state is State.DRAINING else Standby.AS_IS
+    if state is not State.DRAINING:
+        return Standby.AS_IS
+    is_killed = any(type(action) is act.Kill for action in answer)
+    return Standby.WOKEN if is_killed and restarts_at_once(run, at_ns) else run.standby
 
 
 def restarts_at_once(run: Course, at_ns: int) -> bool:
