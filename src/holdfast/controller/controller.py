@@ -123,7 +123,9 @@ class Controller:
 
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
-            self.restarts.recorded(self._clock.now_ns())
+            at_ns = self._clock.now_ns()
+            self.restarts.recorded(at_ns)
+            self.feed(ev.OnRecord(at_ns, action.attempt))
             self._reader.begin(action.attempt, action.resume.step, self._ranks)
             self._want(action)
             self._send()

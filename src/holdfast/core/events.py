@@ -115,6 +115,14 @@ class ChoiceFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class OnRecord:
+    """The attempt is in the store, and its ranks are being started."""
+
+    at_ns: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Waited:
     """For hosts, until `until_ns`; `kind` is queue, provision, pull or boot."""
 
@@ -275,6 +283,7 @@ Event = (
     | SetsSeen
     | Chosen
     | ChoiceFailed
+    | OnRecord
     | Launched
     | LaunchFailed
     | Joined

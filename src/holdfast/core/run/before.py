@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.exits import ExitCause
+from holdfast.core import exits
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.course import Course
 from holdfast.core.run.ending import Ending
@@ -21,7 +21,7 @@ def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
     run.failures = tuple(
         restart.Failure(
             one.attempt,
-            ExitCause.USER_ERROR,
+            exits.ExitCause.USER_ERROR,
             one.signature,
             completed_before=0,
             completed_after=0,
@@ -105,6 +105,7 @@ def _launch(run: Course, at_ns: int, resume: ev.Resume, words: str) -> list[act.
     run.absence.over()
     run.state = State.LAUNCHING
     run.attempt = run.next_attempt
+    run.is_on_record = False
     run.next_attempt += 1
     run.resume = resume
     run.ending = Ending()
@@ -137,6 +138,12 @@ def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:
         run.judge_by(())
 
 
+def on_record(run: Course, _: ev.OnRecord) -> list[act.Action]:
+    """Whatever becomes of it from now on, its end has to be recorded too."""
+    run.is_on_record = True
+    return []
+
+
 def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
     """Starting again cannot help; over as soon as nothing is left."""
     run.state = State.DRAINING
@@ -145,12 +152,17 @@ def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
 
 
 def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Action]:
-    """Told to stop now, and the store has not put the attempt on record: nobody waits for it.
+    """Told to stop now, and the store, or the host, takes its time: nobody waits for it.
 
-    Should its ranks be there after all, they end with the supervisor.
+    Should the ranks be there after all, they end with the supervisor.
     """
     now = run.stopping.now
     if event.timer != Timer.LEAVE or now is None:
         return []
-    words = f"{now.source}; the run store does not answer"
-    return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)
+    if not run.is_on_record:
+        words = f"{now.source}; the run store does not answer"
+        return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)
+    words = f"{now.source}; its processes had not started yet"
+    cause = exits.HISTORY_CAUSE[exits.ExitCause.STOPPED]
+    end = act.EndAttempt(run.attempt, cause, words, None, is_incident=False)
+    return [end, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]

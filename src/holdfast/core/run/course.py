@@ -54,6 +54,7 @@ class Course:
     attempt: int = -1
     resume: ev.Resume = ev.SCRATCH
     high_water_at_launch: int = 0
+    is_on_record: bool = False
     launch_failure: ev.LaunchFailed | None = None
     saves_wake_ns: int | None = None  # what the saves' timer is set to
     is_relayed: bool = False  # it was told to stop by a signal, for want of sessions

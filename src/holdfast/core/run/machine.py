@@ -159,6 +159,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.Heard): saves.on_heard,
     (State.LAUNCHING, ev.SaveTook): saves.on_save_took,
     (State.LAUNCHING, ev.BuffersReady): saves.on_buffers_ready,
+    (State.LAUNCHING, ev.OnRecord): before.on_record,
     (State.LAUNCHING, ev.Launched): during.on_launched,
     (State.LAUNCHING, ev.LaunchFailed): before.on_launch_failed,
     (State.LAUNCHING, ev.StopAsked): stops.on_stop_asked,
@@ -220,6 +221,7 @@ TABLE.update(
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
 LATE: frozenset[type[ev.Event]] = frozenset(
     {
+        ev.OnRecord,
         ev.Joined,
         ev.Heard,
         ev.SaveTook,

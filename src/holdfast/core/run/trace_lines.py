@@ -11,7 +11,8 @@ from holdfast.core.run.state import SECOND_NS, Timer
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Order, buffer_of, with_buffer
 
-QUIET = (ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Draining)  # told if something follows
+# Told if something follows.
+QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Draining)
 
 
 def seconds(at_ns: int) -> str:
@@ -93,7 +94,7 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name}: {', '.join(stacks)}"
         case ev.RollbackAsked():
             return f"{name} {way_back(event.wish)}"
-        case ev.Launched() | ev.TreeGone() | ev.HostLost():
+        case ev.OnRecord() | ev.Launched() | ev.TreeGone() | ev.HostLost():
             return f"{name} {event.attempt}"
     return name
 
