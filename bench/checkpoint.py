@@ -173,7 +173,7 @@ def holdfast_save(clock: Clock, folder: Path, state: Any) -> Callable[[int], Non
 
 
 def holdfast_memory(clock: Clock, ram: Path, state: Any) -> Callable[[int], None]:
-    """A copy into a buffer, sealed as the drain process does it, and read as the next life does."""
+    """A copy into a buffer, sealed as the flush process does it, and read as the next life does."""
     buffers = BufferFiles(ram, wanted=3, rank=0, world_size=1, local_world_size=1)
     tree = {"state": state}
     why = buffers.prepare(buffers.measure(tree))  # a thread of the session does this

@@ -4,7 +4,7 @@
 
 An agreed save is all that the run's machine is told of one: it is asked for, each rank publishes
 the ordered step, has copied it, has made it durable; the manifest is written. With a memory tier
-the set is sealed and drained instead. Where copies end later, each rank publishes the next step
+the set is sealed and flushed instead. Where copies end later, each rank publishes the next step
 between taking the ordered one and having copied it. A report is one rank's next step while nothing
 is under way, when the policies are asked whether a save is due.
 
@@ -88,9 +88,9 @@ class Told:
             done = self.heard(news.Committed(self.now_ns, *of))
             told = [*copied, *written, done]
         else:
-            drained = [ev.Drained(self.now_ns, 0, n, *of) for n in range(self.ranks)]
+            flushed = [ev.Flushed(self.now_ns, 0, n, *of) for n in range(self.ranks)]
             sealed = ev.Sealed(self.now_ns, 0, *of, buffer)
-            told = [*copied, sealed, *drained, ev.DrainCommitted(self.now_ns, 0, *of)]
+            told = [*copied, sealed, *flushed, ev.FlushCommitted(self.now_ns, 0, *of)]
         handle, answers = self.machine.handle, ()
         began_s = time.process_time()
         for event in told:

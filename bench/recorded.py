@@ -178,8 +178,8 @@ class _Recording:
         told("Sealed", buffer=step % 3)
         if step % self.plan.disk_every:
             return
-        told("Drained", rank=0)
-        told("DrainCommitted")
+        told("Flushed", rank=0)
+        told("FlushCommitted")
         self.fact("saves", memory=step // self.plan.memory_every, memory_blocked_ns=step,
                   disk=step // self.plan.disk_every, drains=1, drained_ns=S)  # fmt: skip
         words = "saving every 10 steps to memory, every 2 min to disk, because a copy blocks 3 ms"

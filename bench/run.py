@@ -22,7 +22,7 @@ PARTS = {
     "restart.py": ([], ["--kills", "3", "lm:2", "torch_lm:2"]),
     "compile.py": ([], ["--rounds", "2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
-    "drain.py": ([], ["--gib", "0.25", "--rounds", "3"]),
+    "flush.py": ([], ["--gib", "0.25", "--rounds", "3"]),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src" / "holdfast"
 # Names that still mean two things or more. This list only becomes shorter.
 KNOWN = frozenset({
-    "Announced", "Announcement", "Cause", "Clock", "Course", "Drains", "Ending", "Entry",
+    "Announced", "Announcement", "Cause", "Clock", "Course", "Flushes", "Ending", "Entry",
     "Fault", "Heard", "Holder", "Kept", "Launch", "Life", "Look", "MakeRoom", "MemoryTier",
     "Noticed", "OpenSpan", "Outcome", "Pace", "Phase", "Plan", "Progress", "RankWords",
     "Recorded", "Release", "SaveAsked", "Saves", "Seal", "Seen", "Sink", "Standby", "StopAsked",

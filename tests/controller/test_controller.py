@@ -101,7 +101,7 @@ def created(ports: Ports) -> act.Launch:
 
 def test_every_action_of_the_machine_has_somebody_who_carries_it_out() -> None:
     assert set(DO) | set(WANTED) == {*act.Action.__args__, Hurry}
-    assert set(DO) & set(WANTED) == {act.Launch, act.CarryOut, act.Drain}  # and the store first
+    assert set(DO) & set(WANTED) == {act.Launch, act.CarryOut, act.Flush}  # and the store first
 
 
 def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
@@ -160,7 +160,7 @@ def test_an_attempt_is_launched_once_it_is_on_record() -> None:
 def test_a_set_on_its_way_from_memory_is_protected_until_that_has_failed() -> None:
     ports = Ports()
     made = running(ports)
-    DO[act.Drain](made, act.Drain(0, 1, 5, 0, "due"))
+    DO[act.Flush](made, act.Flush(0, 1, 5, 0, "due"))
     assert ("protect", (0, 5)) in ports.calls
-    made.feed(ev.DrainFailed(6, 0, 1, 5, "no space left"))
+    made.feed(ev.FlushFailed(6, 0, 1, 5, "no space left"))
     assert ("protect", None) in ports.calls

@@ -120,7 +120,7 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
     begun = next(action.resume.step for action in actions if isinstance(action, act.Launch))
     commits = [a.what.step for a in actions if isinstance(a, act.CarryOut) and _is_commit(a)]
     # A whole set that lacks its manifest alone is completed before a choice.
-    commits += [a.step for a in actions if isinstance(a, act.CommitDrained | act.Drain)]
+    commits += [a.step for a in actions if isinstance(a, act.CommitFlushed | act.Flush)]
     sets = {int(path.parent.name[5:]) for path in store.glob("night/ckpt/*/manifest.json")}
     assert sets <= {begun, *commits}
 
@@ -146,7 +146,7 @@ def test_a_hang_is_judged_again(store: Path, tmp_path: Path) -> None:
 def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path) -> None:
     """So the comparison can fail: with this one the run would have ended at the first failure.
 
-    Without a memory tier: the end would wait for drains that this night knows nothing of.
+    Without a memory tier: the end would wait for flushes that this night knows nothing of.
     """
     finish(start(tmp_path, 5000, "--memory", "off", CRASH_ONCE=str(tmp_path / "crashed")), 0)
     (journal,) = journals(store)

@@ -44,7 +44,7 @@ def write(folder: RunFolder, step: int, *ranks: int, attempt: int = 0) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """The last step is durable; of an older one, whose drain was cut off, one rank's shard is."""
+    """The last step is durable; of an older one, whose flush was cut off, one rank's shard is."""
     folder = RunStore(tmp_path).create("r")
     write(folder, LAST, 0, 1)
     write(folder, CUT_OFF, 0)
@@ -100,19 +100,19 @@ def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None
     assert left(folder) == (1, 1)
 
 
-@pytest.mark.parametrize("is_draining", [False, True])
+@pytest.mark.parametrize("is_flushing", [False, True])
 def test_shards_of_a_save_that_failed_go_with_the_next_one(
-    folder: RunFolder, is_draining: bool
+    folder: RunFolder, is_flushing: bool
 ) -> None:
     """One rank had no room for its shard. A newer set is being written."""
     write(folder, LAST + 10, 0, 1)
     write(folder, LAST + 20, 0)
     keeper, said = keeper_of(folder, acquire(folder))
-    keeper.protect((0, CUT_OFF) if is_draining else None)
+    keeper.protect((0, CUT_OFF) if is_flushing else None)
     keeper.commit(0, 1, LAST + 10)
     assert keeper.close(LIMIT_S, is_done=False)
     assert said == []
-    assert left(folder) == (2, 2 if is_draining else 1)
+    assert left(folder) == (2, 2 if is_flushing else 1)
 
 
 def test_room_is_made_of_what_was_not_completed_before_a_step_that_does_not_fit(
@@ -320,8 +320,8 @@ def test_while_nobody_knows_whose_the_run_is_nothing_is_told(
 
     kept = Kept(run, Looked(acquire(run), [nothing, gone, gone, gone]), last=1)
     if is_from_memory:
-        kept.keeper.commit_drained(act.CommitDrained(0, 1, LAST + 10))
-        assert isinstance(kept.next(), ev.DrainCommitted)
+        kept.keeper.commit_flushed(act.CommitFlushed(0, 1, LAST + 10))
+        assert isinstance(kept.next(), ev.FlushCommitted)
     else:
         kept.keeper.commit(0, 1, LAST + 10)
         told = kept.next()

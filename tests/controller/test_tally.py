@@ -13,9 +13,9 @@ def test_saves_are_counted_and_priced() -> None:
     assert not tally.event(ev.Sealed(12, 0, 1, 7, 0))
     assert not tally.event(ev.SaveTook(20, 0, 2))
     assert not tally.event(ev.Sealed(22, 0, 2, 8, 1))
-    tally.action(act.Drain(0, 2, 8, 1, "due"), 30)
-    tally.action(act.Drain(0, 2, 8, 1, "a stop", urgent=True), 35)  # the same, hurried
-    assert tally.event(ev.DrainCommitted(50, 0, 2, 8))
+    tally.action(act.Flush(0, 2, 8, 1, "due"), 30)
+    tally.action(act.Flush(0, 2, 8, 1, "a stop", urgent=True), 35)  # the same, hurried
+    assert tally.event(ev.FlushCommitted(50, 0, 2, 8))
     assert tally.event(ev.Heard(60, 0, news.Committed(60, 3, 9)))
     assert tally.event(ev.TreeGone(70, 0))
     assert tally.fact == {
@@ -28,10 +28,10 @@ def test_saves_are_counted_and_priced() -> None:
     }
 
 
-def test_a_drain_that_failed_has_no_price() -> None:
+def test_a_flush_that_failed_has_no_price() -> None:
     tally = Tally()
-    tally.action(act.Drain(0, 2, 8, 1, "due"), 30)
-    tally.event(ev.DrainFailed(40, 0, 2, 8, "the disk is full"))
-    tally.action(act.Drain(0, 2, 8, 1, "due"), 100)
-    tally.event(ev.DrainCommitted(110, 0, 2, 8))
+    tally.action(act.Flush(0, 2, 8, 1, "due"), 30)
+    tally.event(ev.FlushFailed(40, 0, 2, 8, "the disk is full"))
+    tally.action(act.Flush(0, 2, 8, 1, "due"), 100)
+    tally.event(ev.FlushCommitted(110, 0, 2, 8))
     assert tally.fact["drained_ns"] == 10

@@ -9,7 +9,7 @@ limit may pass too early (a false NACK), a rank may die, the deadline may come, 
 With a hold, the last step's save is tried again whenever nothing else can happen.
 
 With buffers copies go into memory, by the real rules of `core.save.buffers`. A copy takes time: a
-rank that dies in it leaves half of one. Seals and drains happen whenever they like, and read what
+rank that dies in it leaves half of one. Seals and flushes happen whenever they like, and read what
 the ranks have left there; a rank whose order comes late may be writing at that very moment.
 
 With gaps a copy that may end later does: the rank says that it has taken the step and goes on, and
@@ -85,7 +85,7 @@ GONE = ("saved", "finished", "unsaved", "dead")
 
 
 class Control(NamedTuple):
-    """What the controller knows: `drained` is on its way from memory to the disk.
+    """What the controller knows: `flushed` is on its way from memory to the disk.
 
     `told`: of each rank that it was heard to copy into a buffer, (epoch, buffer), and not heard to
     have ended that.
@@ -94,7 +94,7 @@ class Control(NamedTuple):
     agreement: Agreement
     buffers: Buffers
     told: tuple[tuple[int, int] | None, ...]
-    drained: Kept | None = None
+    flushed: Kept | None = None
 
     @property
     def phase(self) -> Phase:
@@ -102,7 +102,7 @@ class Control(NamedTuple):
 
     @property
     def pinned(self) -> tuple[int, ...]:
-        return () if self.drained is None else (self.drained.buffer,)
+        return () if self.flushed is None else (self.flushed.buffer,)
 
 
 class Rest(NamedTuple):
@@ -114,7 +114,7 @@ class Rest(NamedTuple):
     fails: int
     deadline: bool
     copies: int = 0  # saves to memory that may still be asked,
-    drains: int = 0  # and how many may be drained
+    flushes: int = 0  # and how many may be flushed
     repeats: int = 0  # of what the controller was told
     is_stop_ordered: bool = False  # when it was asked for: something was to be saved
 
@@ -150,7 +150,7 @@ class House:
         polls: bool = False,
         buffers: int = 0,
         copies: int = 0,
-        drains: int = 0,
+        flushes: int = 0,
         repeats: int = 0,
         late: bool = False,
         hold: bool = False,
@@ -182,7 +182,9 @@ class House:
         for number in range(ranks):
             agree.step(agreement, ev.Progress(0, number, 1))
         control = Control(agreement, Buffers(buffers), (None,) * ranks)
-        rest = Rest((), saves, stops, false_nacks, deaths, fails, deadline, copies, drains, repeats)
+        rest = Rest(
+            (), saves, stops, false_nacks, deaths, fails, deadline, copies, flushes, repeats
+        )
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
             self.start = self._hear(self.start, rest, self._save)
@@ -472,7 +474,7 @@ class House:
             yield "the deadline", self._hear(world, less, ev.Tick(DEADLINE_NS)), False
 
     def _moves_in_memory(self, world: World) -> Iterator[Move]:
-        """Seals and drains, which know nothing of the ranks but what lies in the buffers."""
+        """Seals and flushes, which know nothing of the ranks but what lies in the buffers."""
         rest = world.rest
         control = self._controls[world.control]
         if control.buffers.sealing:
@@ -483,43 +485,43 @@ class House:
                 less = rest._replace(fails=rest.fails - 1)
                 yield f"{kept.step} is not sealed", self._not_sealed(world, less, kept), False
         newest = control.buffers.newest
-        if control.drained is not None:
-            yield f"{control.drained.step} is drained", self._drained(world), True
+        if control.flushed is not None:
+            yield f"{control.flushed.step} is flushed", self._flushed(world), True
             if rest.fails:
                 less = rest._replace(fails=rest.fails - 1)
                 yield (
-                    f"{control.drained.step} is not drained",
-                    self._not_drained(world, less),
+                    f"{control.flushed.step} is not flushed",
+                    self._not_flushed(world, less),
                     False,
                 )
-        elif newest is not None and newest.step > control.agreement.committed_step and rest.drains:
-            less = rest._replace(drains=rest.drains - 1)
-            begun = self._replace_control(world, control._replace(drained=newest))
-            yield f"a drain of {newest.step}", begun._replace(rest=less), False
+        elif newest is not None and newest.step > control.agreement.committed_step and rest.flushes:
+            less = rest._replace(flushes=rest.flushes - 1)
+            begun = self._replace_control(world, control._replace(flushed=newest))
+            yield f"a flush of {newest.step}", begun._replace(rest=less), False
 
     def _sealed(self, world: World, kept: Kept) -> World:
-        """What somebody waits for is drained, as soon as the drain under way is over."""
+        """What somebody waits for is flushed, as soon as the flush under way is over."""
         control = self._controls[world.control]
         control = control._replace(buffers=control.buffers.over(kept, is_sealed=True))
         world = self._replace_control(world, control)
         if not _is_awaited(control.agreement, kept):
             return world
-        if control.drained is not None and control.drained.step != kept.step:
-            world = self._drained(world)
+        if control.flushed is not None and control.flushed.step != kept.step:
+            world = self._flushed(world)
             control = self._controls[world.control]
         if control.agreement.committed_step >= kept.step:
             done = ev.Committed(0, control.agreement.epoch, kept.step)
             return self._hear(world, world.rest, done)
-        return self._replace_control(world, control._replace(drained=control.drained or kept))
+        return self._replace_control(world, control._replace(flushed=control.flushed or kept))
 
-    def _drained(self, world: World) -> World:
+    def _flushed(self, world: World) -> World:
         control, rest = self._controls[world.control], world.rest
-        kept = control.drained
+        kept = control.flushed
         assert kept is not None
-        self._check_kept(world, kept, "drained")
+        self._check_kept(world, kept, "flushed")
         made = (kept.epoch, kept.step)
         rest = rest._replace(commits=(*rest.commits, made))
-        world = self._replace_control(world, control._replace(drained=None))
+        world = self._replace_control(world, control._replace(flushed=None))
         if _is_awaited(control.agreement, kept) and not control.buffers.sealing:
             return self._hear(world, rest, ev.Committed(0, control.agreement.epoch, kept.step))
         return self._hear(world, rest, ev.DurableBeside(0, kept.step))
@@ -533,12 +535,12 @@ class House:
             return after._replace(rest=rest)
         return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
 
-    def _not_drained(self, world: World, rest: Rest) -> World:
+    def _not_flushed(self, world: World, rest: Rest) -> World:
         """It is in memory still; what waits for it hears of that, as `save.keeping` tells it."""
         control = self._controls[world.control]
-        kept, newest = control.drained, control.buffers.newest
+        kept, newest = control.flushed, control.buffers.newest
         assert kept is not None
-        after = self._replace_control(world, control._replace(drained=None))
+        after = self._replace_control(world, control._replace(flushed=None))
         if not _is_awaited(control.agreement, kept) or control.buffers.sealing:
             return after._replace(rest=rest)
         is_sealed = newest is not None and newest.step == kept.step
@@ -577,7 +579,7 @@ class House:
                     buffers = buffers if buffer is None else buffers.ordered(buffer)
                     if buffers.in_all > 1 and buffers.newest != newest:
                         raise Broken(f"the newest set is given away: {newest}")
-            control_id = self._control_id(Control(agreement, buffers, told, known.drained))
+            control_id = self._control_id(Control(agreement, buffers, told, known.flushed))
             if isinstance(event, ev.DurableBeside):  # PublishCommitted
                 stores.append(("committed", agreement.committed_step))
             for action in actions:

@@ -121,27 +121,27 @@ WALKS = [
     (2, 1, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
     (2, 1, {"stops": 1, "deaths": 1, "deadline": True, "polls": True}),
     (3, 1, {"stops": 1, "delays": False, "polls": True}),
-    (1, 2, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (1, 2, {"buffers": 3, "copies": 2, "flushes": 1, "stops": 1, "fails": 1}),
     (2, 3, {"buffers": 2, "copies": 2}),
-    (2, 2, {"buffers": 3, "copies": 2, "drains": 1, "delays": False}),
-    (2, 2, {"buffers": 1, "copies": 2, "drains": 1, "delays": False}),
-    (1, 3, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1}),
+    (2, 2, {"buffers": 3, "copies": 2, "flushes": 1, "delays": False}),
+    (2, 2, {"buffers": 1, "copies": 2, "flushes": 1, "delays": False}),
+    (1, 3, {"buffers": 2, "copies": 1, "flushes": 1, "stops": 1}),
     (1, 2, {"fails": 4, "hold": True, "stops": 1, "saves": 1}),
     (2, 1, {"fails": 3, "hold": True, "delays": False}),
-    (1, 2, {"buffers": 2, "copies": 1, "drains": 1, "fails": 3, "hold": True}),
+    (1, 2, {"buffers": 2, "copies": 1, "flushes": 1, "fails": 3, "hold": True}),
     (2, 1, {"buffers": 2, "copies": 1, "fails": 1, "hold": True, "delays": False}),
     (1, 3, {"buffers": 2, "copies": 1, "saves": 1, "fails": 1, "hold": True}),
-    (2, 2, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "delays": False}),
+    (2, 2, {"buffers": 2, "copies": 1, "flushes": 1, "stops": 1, "delays": False}),
     (2, 1, {"buffers": 2, "copies": 1, "saves": 1}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1}),
-    (2, 1, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "polls": True}),
+    (2, 1, {"buffers": 2, "copies": 1, "flushes": 1, "stops": 1, "polls": True}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
     (1, 2, {"saves": 1, "stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (2, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (3, 1, {"stops": 1, "late": True, "repeats": 1, "delays": False}),
     # With gaps copies that may end after their boundary do.
     (1, 3, {"gaps": True, "buffers": 2, "copies": 2, "stops": 1}),
-    (1, 2, {"gaps": True, "buffers": 2, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (1, 2, {"gaps": True, "buffers": 2, "copies": 2, "flushes": 1, "stops": 1, "fails": 1}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 1}),
     (2, 2, {"gaps": True, "buffers": 1, "copies": 2, "delays": False}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 2, "delays": False}),
@@ -167,12 +167,12 @@ LARGER_WALKS = [
     (2, 2, {"saves": 1, "stops": 1, "delays": False, "polls": True}),
     (2, 1, {"stops": 1, "fails": 2, "false_nacks": 1, "polls": True}),
     (3, 1, {"stops": 1, "polls": True}),
-    (1, 3, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (1, 3, {"buffers": 3, "copies": 2, "flushes": 1, "stops": 1, "fails": 1}),
     (2, 2, {"buffers": 2, "copies": 1, "stops": 1}),
     (2, 2, {"buffers": 2, "copies": 1, "saves": 1, "delays": False}),
-    (2, 2, {"buffers": 3, "copies": 2, "drains": 1, "stops": 1, "delays": False}),
-    (2, 2, {"buffers": 2, "copies": 1, "drains": 1, "stops": 1, "deaths": 1, "delays": False}),
-    (2, 1, {"buffers": 3, "copies": 1, "drains": 1, "stops": 1, "fails": 1, "delays": False}),
+    (2, 2, {"buffers": 3, "copies": 2, "flushes": 1, "stops": 1, "delays": False}),
+    (2, 2, {"buffers": 2, "copies": 1, "flushes": 1, "stops": 1, "deaths": 1, "delays": False}),
+    (2, 1, {"buffers": 3, "copies": 1, "flushes": 1, "stops": 1, "fails": 1, "delays": False}),
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "false_nacks": 1, "deaths": 1, "fails": 1}),
     (3, 1, {"buffers": 2, "copies": 1, "stops": 1, "delays": False}),
     (2, 2, {"stops": 1, "deaths": 1, "deadline": True, "late": True, "repeats": 2}),
@@ -180,13 +180,13 @@ LARGER_WALKS = [
     (2, 1, {"buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1, "delays": False}),
     (3, 1, {"stops": 1, "deaths": 1, "late": True, "repeats": 1}),
     (3, 2, {"stops": 1, "late": True}),
-    (1, 2, {"gaps": True, "buffers": 3, "copies": 2, "drains": 1, "stops": 1, "fails": 1}),
+    (1, 2, {"gaps": True, "buffers": 3, "copies": 2, "flushes": 1, "stops": 1, "fails": 1}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 2, "fails": 1, "delays": False}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "delays": False}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
     (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "saves": 1, "fails": 1, "delays": False}),
     (2, 3, {"gaps": True, "buffers": 2, "copies": 3, "delays": False}),
-    (2, 2, {"gaps": True, "buffers": 3, "copies": 2, "drains": 1, "delays": False}),
+    (2, 2, {"gaps": True, "buffers": 3, "copies": 2, "flushes": 1, "delays": False}),
     (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1}),
     (3, 2, {"gaps": True, "buffers": 2, "copies": 1, "delays": False}),
 ]
@@ -306,11 +306,11 @@ def test_finds_a_buffer_that_is_overwritten_while_it_is_sealed(monkeypatch):
         walk(2, 2, buffers=2, copies=2, delays=False)
 
 
-def test_finds_a_buffer_that_is_overwritten_while_it_is_drained(monkeypatch):
+def test_finds_a_buffer_that_is_overwritten_while_it_is_flushed(monkeypatch):
     free = Buffers.free
     monkeypatch.setattr(Buffers, "free", lambda buffers, pinned=(): free(buffers))
     with pytest.raises(Broken, match="overwrites what is being read"):
-        walk(2, 3, buffers=2, copies=3, drains=1, delays=False)
+        walk(2, 3, buffers=2, copies=3, flushes=1, delays=False)
 
 
 def test_finds_the_newest_set_overwritten(monkeypatch):

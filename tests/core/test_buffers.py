@@ -1,4 +1,4 @@
-"""Buffers and drains, whatever happens to them: what must be there is never given away."""
+"""Buffers and flushes, whatever happens to them: what must be there is never given away."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.buffers import Buffers, Kept
-from holdfast.core.save.drains import Drains, Wanted
+from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.tiers import MemoryTier
 
 A = Kept(0, 1, 10, 0)
@@ -53,7 +53,7 @@ def test_the_newest_sealed_set_is_kept_and_so_is_what_waits_for_its_seal() -> No
     assert copied.over(C, is_sealed=False).free() == (0, 2)
 
 
-def test_a_drain_takes_one_more_and_with_two_buffers_it_pauses_the_saves() -> None:
+def test_a_flush_takes_one_more_and_with_two_buffers_it_pauses_the_saves() -> None:
     two = sealed(Buffers(2), A, B)
     assert two.free(pinned=(0,)) == ()
     assert two.free(pinned=(1,)) == (0,)
@@ -83,48 +83,48 @@ def test_an_attempt_keeps_what_it_starts_from_and_nothing_else() -> None:
     assert three().ordered(2).copied(C).begin(None)._replace(in_all=3).free() == (0, 1)
 
 
-# --- drains -------------------------------------------------------------------------------------
+# --- flushes -------------------------------------------------------------------------------------
 
 
-def committed(kept: Kept) -> ev.DrainCommitted:
-    return ev.DrainCommitted(9, kept.attempt, kept.epoch, kept.step)
+def committed(kept: Kept) -> ev.FlushCommitted:
+    return ev.FlushCommitted(9, kept.attempt, kept.epoch, kept.step)
 
 
-def test_one_drain_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
-    drains = Drains(1)
-    actions = drains.want(Wanted(A, "every 10 steps"))
-    assert actions == (act.Drain(0, 1, 10, 0, "every 10 steps", False),)
-    assert drains.want(Wanted(B, "later")) == ()
-    drains.want(Wanted(C, "SIGTERM", is_urgent=True))
-    assert drains.pinned == (0, 2)
-    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (act.CommitDrained(0, 1, 10),)
-    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == (), "it is told again"
-    over, actions = drains.ended(committed(A))
+def test_one_flush_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
+    flushes = Flushes(1)
+    actions = flushes.want(Wanted(A, "every 10 steps"))
+    assert actions == (act.Flush(0, 1, 10, 0, "every 10 steps", False),)
+    assert flushes.want(Wanted(B, "later")) == ()
+    flushes.want(Wanted(C, "SIGTERM", is_urgent=True))
+    assert flushes.pinned == (0, 2)
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == (act.CommitFlushed(0, 1, 10),)
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == (), "it is told again"
+    over, actions = flushes.ended(committed(A))
     assert over is not None
     assert (over.kept, over.why_not) == (A, "")
-    assert actions == (act.Drain(0, 3, 30, 2, "SIGTERM", True),)
+    assert actions == (act.Flush(0, 3, 30, 2, "SIGTERM", True),)
 
 
-def test_a_drain_that_becomes_urgent_is_hurried_once() -> None:
-    drains = Drains(1)
-    drains.want(Wanted(A, "every 10 steps"))
-    actions = drains.want(Wanted(A, "SIGTERM", is_urgent=True))
-    assert actions == (act.Drain(0, 1, 10, 0, "SIGTERM", True),)
-    assert drains.want(Wanted(A, "SIGTERM", is_urgent=True)) == ()
+def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
+    flushes = Flushes(1)
+    flushes.want(Wanted(A, "every 10 steps"))
+    actions = flushes.want(Wanted(A, "SIGTERM", is_urgent=True))
+    assert actions == (act.Flush(0, 1, 10, 0, "SIGTERM", True),)
+    assert flushes.want(Wanted(A, "SIGTERM", is_urgent=True)) == ()
     elsewhere = Kept(0, 7, 10, 2)  # a copy of the same step: what is under way will do
-    assert drains.want(Wanted(elsewhere, "the last step", is_urgent=True)) == ()
+    assert flushes.want(Wanted(elsewhere, "the last step", is_urgent=True)) == ()
 
 
-def test_news_of_another_drain_changes_nothing() -> None:
-    drains = Drains(2)
-    drains.want(Wanted(B, "now"))
-    before = replace(drains)
-    assert drains.drained(ev.Drained(5, 0, 0, 1, 10)) == ()
-    assert drains.ended(committed(A)) == (None, ())
-    assert drains == before
+def test_news_of_another_flush_changes_nothing() -> None:
+    flushes = Flushes(2)
+    flushes.want(Wanted(B, "now"))
+    before = replace(flushes)
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == ()
+    assert flushes.ended(committed(A)) == (None, ())
+    assert flushes == before
 
 
-def test_a_drain_that_fails_is_tried_later_and_later() -> None:
+def test_a_flush_that_fails_is_tried_later_and_later() -> None:
     tier = MemoryTier(1)
     tier.begin(0, 0, ev.Resume(None, 0, None))
     tier.has(0, 3)
@@ -133,17 +133,17 @@ def test_a_drain_that_fails_is_tried_later_and_later() -> None:
     assert tier.seal_over(ev.Sealed(2, 0, 1, 10, 0))
     at_ns, waits = 10**9, []
     for _ in range(8):
-        kept = tier.may_drain(at_ns, 0)
+        kept = tier.may_flush(at_ns, 0)
         assert kept is not None
-        tier.drain(at_ns, Wanted(kept, "due"))
-        assert tier.may_drain(at_ns, 0) is None
-        tier.drain_over(ev.DrainFailed(at_ns, 0, 1, 10, "disk full"))
+        tier.flush(at_ns, Wanted(kept, "due"))
+        assert tier.may_flush(at_ns, 0) is None
+        tier.flush_over(ev.FlushFailed(at_ns, 0, 1, 10, "disk full"))
         failed_ns = at_ns
-        while tier.may_drain(at_ns, 0) is None:
+        while tier.may_flush(at_ns, 0) is None:
             at_ns += 10**9
         waits.append((at_ns - failed_ns) // 10**9)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert tier.may_drain(at_ns, 10) is None  # durable by now
+    assert tier.may_flush(at_ns, 10) is None  # durable by now
 
 
 class Shaken:
@@ -155,7 +155,7 @@ class Shaken:
         for rank in range(ranks):
             self.tier.has(rank, count)
         self.count, self.step, self.at_ns = count, 0, 0
-        self.drains: list[act.Drain] = []
+        self.flushes: list[act.Flush] = []
 
     def do(self, what: str, choice: int) -> None:
         tier = self.tier
@@ -163,7 +163,7 @@ class Shaken:
         match what:
             case "save" if tier.free:
                 newest, buffer = tier.newest, tier.free[0]
-                assert buffer not in tier.drains.pinned
+                assert buffer not in tier.flushes.pinned
                 assert all(buffer != kept.buffer for kept in tier.buffers.sealing)
                 tier.ordered(buffer)
                 assert self.count == 1 or tier.newest == newest, "the newest set was given away"
@@ -180,25 +180,25 @@ class Shaken:
                 assert counts == (event is None)
                 if counts:
                     assert tier.newest == kept, "seals come in order"
-            case "drain" if tier.newest is not None:
+            case "flush" if tier.newest is not None:
                 wanted = Wanted(tier.newest, "due", is_urgent=choice > 2)
-                self.note(tier.drain(self.at_ns, wanted))
-            case "drained" if tier.drains.under_way is not None:
-                kept = tier.drains.under_way.kept
+                self.note(tier.flush(self.at_ns, wanted))
+            case "flushed" if tier.flushes.under_way is not None:
+                kept = tier.flushes.under_way.kept
                 names = (kept.attempt, kept.epoch, kept.step)
-                done = ev.DrainCommitted(self.at_ns, *names)
-                failed = ev.DrainFailed(self.at_ns, *names, "no")
-                over, actions = tier.drain_over(failed if choice == 0 else done)
+                done = ev.FlushCommitted(self.at_ns, *names)
+                failed = ev.FlushFailed(self.at_ns, *names, "no")
+                over, actions = tier.flush_over(failed if choice == 0 else done)
                 assert over is not None
-                self.drains.clear()
+                self.flushes.clear()
                 self.note(actions)
 
     def note(self, actions: tuple[act.Action, ...]) -> None:
-        self.drains += [action for action in actions if isinstance(action, act.Drain)]
-        assert len({(one.attempt, one.step) for one in self.drains}) <= 1, "two drains at a time"
+        self.flushes += [action for action in actions if isinstance(action, act.Flush)]
+        assert len({(one.attempt, one.step) for one in self.flushes}) <= 1, "two flushes at a time"
 
 
-things = st.tuples(st.sampled_from(["save", "save", "seal", "drain", "drained"]), st.integers(0, 5))
+things = st.tuples(st.sampled_from(["save", "save", "seal", "flush", "flushed"]), st.integers(0, 5))
 
 
 @given(ranks=st.integers(1, 3), count=st.integers(1, 3), happening=st.lists(things, max_size=60))

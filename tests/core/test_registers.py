@@ -79,8 +79,8 @@ def wanted(rng: random.Random, number: int) -> act.Action:
             verdict(number),
             act.PublishCommitted(number),
             act.Seal(0, number, number, 0),
-            act.Drain(0, number, number, 0, "due"),
-            act.AbandonDrain(0, number, number, "late"),
+            act.Flush(0, number, number, 0, "due"),
+            act.AbandonFlush(0, number, number, "late"),
             act.Examine(0),
             act.StandBy(1, rng.choice(list(Standby))),
             act.Relay("no session"),
@@ -131,7 +131,7 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
     last = dict(host.done)
     for name, args in in_force.done:
         assert (name, args) in host.done
-        if name not in ("seal", "drain", "hurry", "abandon_drain"):
+        if name not in ("seal", "flush", "hurry", "abandon_flush"):
             assert last[name] == args
 
 
@@ -154,38 +154,38 @@ def test_a_seal_is_wanted_until_it_is_answered() -> None:
     assert given.wants.after(0) == []
 
 
-def test_an_abandoned_drain_is_not_begun_any_more() -> None:
+def test_an_abandoned_flush_is_not_begun_any_more() -> None:
     given, host = HostOrder(number=1), Noting()
-    given.want(act.Drain(0, 1, 5, 0, "due"))
-    given.want(act.AbandonDrain(0, 1, 5, "late"))
+    given.want(act.Flush(0, 1, 5, 0, "due"))
+    given.want(act.AbandonFlush(0, 1, 5, "late"))
     host.obey(given)
-    assert [name for name, _ in host.done] == ["abandon_drain"]
+    assert [name for name, _ in host.done] == ["abandon_flush"]
 
 
-def test_a_drain_that_becomes_urgent_is_not_begun_again() -> None:
+def test_a_flush_that_becomes_urgent_is_not_begun_again() -> None:
     """It may have ended by the time at which the host hears of that."""
     given, host = HostOrder(number=1), Noting()
-    given.want(act.Drain(0, 1, 5, 0, "due"))
+    given.want(act.Flush(0, 1, 5, 0, "due"))
     host.obey(given)
-    given.want(act.Drain(0, 1, 5, 0, "somebody waits", urgent=True))
+    given.want(act.Flush(0, 1, 5, 0, "somebody waits", urgent=True))
     given.number += 1
     host.obey(given)
-    assert [name for name, _ in host.done] == ["drain", "hurry"]
+    assert [name for name, _ in host.done] == ["flush", "hurry"]
 
 
 @pytest.mark.parametrize("has_failed", [False, True])
-def test_a_drain_that_is_over_is_begun_again_if_it_is_wanted_again(has_failed: bool) -> None:
+def test_a_flush_that_is_over_is_begun_again_if_it_is_wanted_again(has_failed: bool) -> None:
     given, host = HostOrder(number=1), Noting()
-    given.want(act.Drain(0, 1, 5, 0, "due"))
+    given.want(act.Flush(0, 1, 5, 0, "due"))
     host.obey(given)
     if has_failed:
-        given.hear(ev.DrainFailed(0, 0, 1, 5, "no space left"))
+        given.hear(ev.FlushFailed(0, 0, 1, 5, "no space left"))
     else:
-        given.drain_is_over()
-    given.want(act.Drain(0, 1, 5, 0, "again"))
+        given.flush_is_over()
+    given.want(act.Flush(0, 1, 5, 0, "again"))
     given.number += 1
     host.obey(given)
-    assert [name for name, _ in host.done] == ["drain", "drain"]
+    assert [name for name, _ in host.done] == ["flush", "flush"]
 
 
 def test_another_controller_numbers_its_orders_anew() -> None:
@@ -199,7 +199,7 @@ def test_another_controller_numbers_its_orders_anew() -> None:
 
 
 def test_everything_that_can_be_wanted_has_a_method() -> None:
-    assert {kind.__name__ for kind in DO} >= {"Launch", "Kill", "Seal", "Drain"}
+    assert {kind.__name__ for kind in DO} >= {"Launch", "Kill", "Seal", "Flush"}
 
 
 # --- reports --------------------------------------------------------------------------------
@@ -370,8 +370,8 @@ def some_order() -> HostOrder:
         act.Examine(0),
         act.CollectStacks(0),
         act.Seal(0, 1, 9, 2),
-        act.Drain(0, 1, 9, 2, "due"),
-        act.Drain(0, 1, 9, 2, "now", urgent=True),
+        act.Flush(0, 1, 9, 2, "due"),
+        act.Flush(0, 1, 9, 2, "now", urgent=True),
     ):
         given.want(action)
     return given
@@ -393,9 +393,9 @@ def some_report() -> HostReport:
         ev.StacksCollected(7, 0, (RankStack(0, "train.py:7"),)),
         ev.Sealed(8, 0, 1, 9, 2),
         ev.SealFailed(8, 0, 1, 8, 1, "no space left"),
-        ev.Draining(9, 0, 1, 9, 1000),
-        ev.Drained(9, 0, 1, 1, 9, of_ranks=4),
-        ev.DrainFailed(9, 0, 1, 9, "no space left"),
+        ev.Flushing(9, 0, 1, 9, 1000),
+        ev.Flushed(9, 0, 1, 1, 9, of_ranks=4),
+        ev.FlushFailed(9, 0, 1, 9, "no space left"),
     ):
         report.note(fact)
     return report

@@ -208,7 +208,7 @@ def test_progress_is_counted_anew_after_a_rollback() -> None:
     run.opened()
     run.runs(SCRATCH, 10_000)
     run.feed(ev.RollbackAsked, person(400))
-    assert run.machine.state is State.DRAINING
+    assert run.machine.state is State.KILLING
     run.ends(Exit(signal=9))
     assert run.machine.failures == ()
     for reached in (500, 600):
@@ -267,7 +267,7 @@ def test_a_wish_while_ranks_are_started_ends_them_when_they_run() -> None:
     run.feed(ev.Chosen, SCRATCH, "words")
     run.feed(ev.RollbackAsked, person(0))
     run.feed(ev.Launched, 0)
-    assert run.machine.state is State.DRAINING
+    assert run.machine.state is State.KILLING
     run.ends(Exit(signal=9))
     assert run.choices[-1].wish == person(0)
 

@@ -71,11 +71,11 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.BuffersReady: ev.BuffersReady(8, 0, 0, 3),
     ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
     ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
-    ev.Draining: ev.Draining(8, 0, 1, 1, 1000),
-    ev.Drained: ev.Drained(8, 0, 0, 1, 1),
-    ev.DrainFailed: ev.DrainFailed(8, 0, 1, 1, "disk full"),
-    ev.DrainCommitted: ev.DrainCommitted(8, 0, 1, 1),
-    ev.DrainCommitFailed: ev.DrainCommitFailed(8, 0, 1, 1, "disk full"),
+    ev.Flushing: ev.Flushing(8, 0, 1, 1, 1000),
+    ev.Flushed: ev.Flushed(8, 0, 0, 1, 1),
+    ev.FlushFailed: ev.FlushFailed(8, 0, 1, 1, "disk full"),
+    ev.FlushCommitted: ev.FlushCommitted(8, 0, 1, 1),
+    ev.FlushCommitFailed: ev.FlushCommitFailed(8, 0, 1, 1, "disk full"),
 }
 
 
@@ -87,7 +87,7 @@ def in_state(state: State) -> RunMachine:
         State.CHOOSING: (SAMPLES[ev.Opened],),
         State.LAUNCHING: (SAMPLES[ev.Chosen],),
         State.RUNNING: (SAMPLES[ev.Launched],),
-        State.DRAINING: (rank_exit(0, code=1),),
+        State.KILLING: (rank_exit(0, code=1),),
         State.WAITING: (rank_exit(1, signal=9), SAMPLES[ev.TreeGone]),
     }
     if state is State.KEEPING:
@@ -410,7 +410,7 @@ def test_a_set_that_becomes_durable_while_its_writers_die_is_committed() -> None
     for rank in (0, 1):
         hear(news.Snapped(6, rank, 1, 2))
     run.handle(rank_exit(0, at_ns=7, signal=9))
-    assert run.state is State.DRAINING
+    assert run.state is State.KILLING
     assert hear(news.Progress(8, 1, 3)) == ()
     assert hear(news.Durable(8, 0, 1, 2)) == ()
     assert only(hear(news.Durable(8, 1, 1, 2)), act.CarryOut).what == news.Commit(1, 2)

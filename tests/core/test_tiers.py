@@ -92,13 +92,13 @@ def test_behind_a_memory_tier_only_what_takes_the_memory_along_counts() -> None:
 
 def test_a_measured_slowdown_replaces_the_assumed_one() -> None:
     def interval_s(slowdown_ppm: int | None) -> float:
-        drain = view(
+        flush = view(
             tier=Tier.DURABLE,
             save_blocked_ns=0,
             save_total_ns=SECOND,
             slowdown_ppm=slowdown_ppm,
         )
-        return Optimal().interval_s(drain)
+        return Optimal().interval_s(flush)
 
     assert interval_s(50_000) == interval_s(None)
     assert interval_s(200_000) == pytest.approx(2 * interval_s(None), rel=0.01)
@@ -114,7 +114,7 @@ def test_a_prior_that_says_nothing_is_refused() -> None:
 
 
 class Trained:
-    """One rank that answers every order, with a drain and a seal that take their time."""
+    """One rank that answers every order, with a flush and a seal that take their time."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ def test_a_durable_save_at_a_certain_step_is_copied_at_that_step() -> None:
     steps = [step for step, _ in run.copied]
     assert {20, 40, 60, 80, 100} <= set(steps)
     assert {7, 14, 21, 28} <= set(steps)
-    assert run.saving.drain_due(run.at_ns, 100) == (True, "every 20 steps")
+    assert run.saving.flush_due(run.at_ns, 100) == (True, "every 20 steps")
 
 
 def test_no_copy_is_asked_of_the_ranks_where_a_set_in_memory_will_do() -> None:
@@ -231,7 +231,7 @@ def test_nothing_is_ordered_into_what_ranks_still_read() -> None:
 # --- the pace -------------------------------------------------------------------------------------
 
 
-def test_what_drains_cost_the_steps_is_measured() -> None:
+def test_what_flushes_cost_the_steps_is_measured() -> None:
     pace = Pace()
     at_ns = step = 0
     assert pace.slowdown_ppm is None

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.real
 
 SELDOM = ("--save-every", FAR)
 EVERY = 4  # steps, to disk where it is wanted there
-SELDOM_ENOUGH = 60  # the same, where a drain is to last
+SELDOM_ENOUGH = 60  # the same, where a flush is to last
 IN_MEMORY = ("--snapshot-every", 1, *SELDOM)
 
 
@@ -90,9 +90,9 @@ def start(house: House, *options: object, ranks: int = 1, **env: object) -> Proc
     return house.run("--ranks", ranks, *IN_MEMORY, *options, steps=FAR, **env)
 
 
-def drainers_of(supervisor: Process) -> list[int]:
-    """The pids of the drain processes."""
-    return [pid for pid in children(supervisor.pid) if "agent.drainer" in command_line(pid)]
+def flushers_of(supervisor: Process) -> list[int]:
+    """The pids of the flush processes."""
+    return [pid for pid in children(supervisor.pid) if "agent.flusher" in command_line(pid)]
 
 
 @pytest.mark.parametrize(
@@ -314,10 +314,10 @@ def test_two_runs_share_a_host(house: House) -> None:
         house.finishes(name=name)
 
 
-def test_the_drain_processes_end_with_the_supervisor(house: House) -> None:
+def test_the_flush_processes_end_with_the_supervisor(house: House) -> None:
     run = start(house)
     train(house, run)
-    pids = drainers_of(run)
+    pids = flushers_of(run)
     assert pids
     kill(run.pid)
     run.wait(-signal.SIGKILL)
@@ -326,10 +326,10 @@ def test_the_drain_processes_end_with_the_supervisor(house: House) -> None:
     house.run(steps=newest(house) + 1).wait(EXIT_DONE)
 
 
-def test_a_killed_drain_process_is_started_again(house: House) -> None:
+def test_a_killed_flush_process_is_started_again(house: House) -> None:
     run = start(house)
     step = train(house, run)
-    for pid in drainers_of(run):
+    for pid in flushers_of(run):
         kill(pid)
     train(house, run, step + 1)
     run.send(signal.SIGTERM)
@@ -339,8 +339,8 @@ def test_a_killed_drain_process_is_started_again(house: House) -> None:
     house.finishes()
 
 
-def held_drain(house: House) -> tuple[Process, int, int]:
-    """A run with a drain under way that does not end, the drain process, and the next step.
+def held_flush(house: House) -> tuple[Process, int, int]:
+    """A run with a flush under way that does not end, the flush process, and the next step.
 
     One is due as long as it does not end; the one after it is far away, or it would be hurried.
     """
@@ -353,12 +353,12 @@ def held_drain(house: House) -> tuple[Process, int, int]:
 
 
 def giving_way(supervisor: Process) -> list[int]:
-    """The drain process that gives way to the training; the other one seals."""
-    return [pid for pid in drainers_of(supervisor) if command_line(pid).split()[-1] != "0"]
+    """The flush process that gives way to the training; the other one seals."""
+    return [pid for pid in flushers_of(supervisor) if command_line(pid).split()[-1] != "0"]
 
 
-def test_a_drain_is_finished_though_its_trainer_is_dead(house: House) -> None:
-    run, pid, step = held_drain(house)
+def test_a_flush_is_finished_though_its_trainer_is_dead(house: House) -> None:
+    run, pid, step = held_flush(house)
     before = house.saved_step()
     kill(ranks_of(run)[0])
     run.saw(r"^(?:\[\d\] )?from [1-9]")
@@ -373,9 +373,9 @@ def test_a_drain_is_finished_though_its_trainer_is_dead(house: House) -> None:
     house.finishes()
 
 
-def test_a_drain_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: House) -> None:
+def test_a_flush_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: House) -> None:
     """On a host that is busy all the time, what gives way to the training waits for ever."""
-    run, pid, step = held_drain(house)
+    run, pid, step = held_flush(house)
     before = house.saved_step()
     while house.saved_step() == before:
         house.allow(step)
@@ -389,8 +389,8 @@ def test_a_drain_that_gets_nowhere_is_hurried_when_the_next_one_is_due(house: Ho
     house.finishes()
 
 
-def test_a_drain_that_was_cut_off_with_its_supervisor_is_done_anew(house: House) -> None:
-    run, pid, step = held_drain(house)
+def test_a_flush_that_was_cut_off_with_its_supervisor_is_done_anew(house: House) -> None:
+    run, pid, step = held_flush(house)
     kill(run.pid)
     run.wait(-signal.SIGKILL)
     house.eventually(lambda: not is_alive(pid))

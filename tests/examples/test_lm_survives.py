@@ -131,7 +131,7 @@ def a_step() -> int:
 def test_sigkill_of_the_rank(store: Path, tmp_path: Path, reference: dict[str, object]) -> None:
     command = training(tmp_path)
     supervised = [*HOLDFAST, "run", "--name", "lm", "--save-every", "7", "--", *command]
-    memory = store.parent / "memory"  # a set there will do: drains give way on a busy machine
+    memory = store.parent / "memory"  # a set there will do: flushes give way on a busy machine
     with started(supervised) as process:
         output = strike_at(
             process,

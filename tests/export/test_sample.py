@@ -55,7 +55,7 @@ def test_tiers_are_told_by_what_the_supervisor_heard(run: UnderWay) -> None:
     at = run.at_ns
     for ago, step in ((6, 5), (4, 15), (2, 25)):
         run.told("Sealed", at_ns=at - ago * S, of_attempt=0, epoch=1, step=step, buffer=0)
-    run.told("DrainCommitted", at_ns=at - 5 * S, of_attempt=0, epoch=1, step=5)
+    run.told("FlushCommitted", at_ns=at - 5 * S, of_attempt=0, epoch=1, step=5)
     run.told("Heard", at_ns=at - S, attempt=0, news={"event": "Committed", "epoch": 2, "step": 20})
     sample = sample_now(run)
     assert (sample.tiers[MEMORY].step, sample.tiers[MEMORY].interval_s) == (25, 2.0)
@@ -106,6 +106,7 @@ def test_without_readings_only_what_a_summary_holds_is_told(run: UnderWay) -> No
     ("payload", "told"),
     [
         ({"event": "Sealed", "at_ns": 5, "step": 7}, SavedSet(MEMORY, 7, 15)),
+        ({"event": "FlushCommitted", "at_ns": 5, "step": 7}, SavedSet(DISK, 7, 15)),
         ({"event": "DrainCommitted", "at_ns": 5, "step": 7}, SavedSet(DISK, 7, 15)),
         ({"event": "Heard", "at_ns": 5, "news": {"event": "Committed", "step": 7}},
          SavedSet(DISK, 7, 15)),

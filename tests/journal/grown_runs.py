@@ -179,7 +179,7 @@ class GrownRun:
         if self._maybe(60):
             controller.append(self._now, Kind.SEEN, 0, 0, 0, 0)
             self._now += self.random.choice([0, 1, 25, 70]) * S
-        saved = {"event": "DrainCommitted", "step": self._done, "at_ns": self._now}
+        saved = {"event": "FlushCommitted", "step": self._done, "at_ns": self._now}
         controller.note(NoteType.INPUT, saved)
         self._note()
 

@@ -102,7 +102,7 @@ class Host:
             step_ns=(round(story.step_s * SECOND),),
             copy_ns=20 * MS,
             write_ns=round(story.write_s * SECOND),
-            drain_ns=round(story.write_s * SECOND / story.ranks),
+            flush_ns=round(story.write_s * SECOND / story.ranks),
             buffers=story.buffers,
         )
         self.watch = Commits()

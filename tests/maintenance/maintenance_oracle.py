@@ -94,7 +94,7 @@ def need_s(host: Host) -> float:
     shape, story = host.shape, host.story
     write_s = story.write_s + 0.1
     if shape.buffers:
-        write_s = 2 * (shape.drain_ns * shape.ranks + shape.seal_ns) / SECOND + 0.2
+        write_s = 2 * (shape.flush_ns * shape.ranks + shape.seal_ns) / SECOND + 0.2
     one_s = 2 * story.step_s + shape.copy_ns / SECOND + write_s
     under_way_s = story.step_s + write_s  # a periodic save that has begun
     return one_s + under_way_s + max(1.0, (one_s + under_way_s) / 2) + LEAVING_S

@@ -313,7 +313,7 @@ class Script:
         is_fenced = store.is_fenced  # for ever: somebody else has the run
         store.recover()
         store.is_fenced = is_fenced
-        world.seals_fail = world.drain_starves = False
+        world.seals_fail = world.flush_starves = False
         world.failures.clear()
         for rank in world.live.ranks if world.live else ():
             if rank.is_stopped:
@@ -354,9 +354,9 @@ class Script:
         """Whether sets in memory can be sealed."""
         self.live.seals_fail = how == "fail"
 
-    def drain_starves(self) -> None:
-        """The host is so busy that a drain which gives way gets nowhere."""
-        self.live.drain_starves = True
+    def flush_starves(self) -> None:
+        """The host is so busy that a flush which gives way gets nowhere."""
+        self.live.flush_starves = True
 
     def host_sticks(self) -> None:
         """From now on processes survive SIGKILL."""
@@ -457,7 +457,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"memory bad": Script.memory_is_bad,
     r"memory vanishes, made again in (\S+)": Script.memory_vanishes,
     r"seals (fail|work)": Script.seals,
-    r"host busy": Script.drain_starves,
+    r"host busy": Script.flush_starves,
     r"host stuck": Script.host_sticks,
     r"reaper killed": lambda script: script.live.kill_reaper(),
     r"status": Script.status,

@@ -28,7 +28,7 @@ shapes = st.builds(
     step_ns=st.sampled_from([500 * MS, 900 * MS]).map(lambda ns: (ns,)),
     copy_ns=st.sampled_from([1 * MS, 50 * MS]),
     write_ns=st.sampled_from([100 * MS, 4 * SECOND]),
-    drain_ns=st.sampled_from([100 * MS, 3 * SECOND]),
+    flush_ns=st.sampled_from([100 * MS, 3 * SECOND]),
     buffers=st.sampled_from([0, 0, 3]),
 )
 told = st.tuples(

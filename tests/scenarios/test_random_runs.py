@@ -67,7 +67,7 @@ shapes = st.builds(
     on_sigterm=st.sampled_from(["exit 143", "exit 0", "exit 1", "ignore"]),
     buffers=st.sampled_from([0, 0, 1, 2, 3, 3, 3]),
     seal_ns=times,
-    drain_ns=times,
+    flush_ns=times,
 )
 saves_in_memory = st.sampled_from(
     [saves.Never(), saves.EverySteps(1), saves.EverySteps(5), saves.IN_MEMORY]
@@ -213,7 +213,7 @@ class Watched:
         assert code in (0, 1, 69, 75, 78)
         if self.finish_by_ns is not None:
             assert world.finished_ns <= self.finish_by_ns, "a stop took too long"
-        if self.stopped_while in (State.RUNNING, State.DRAINING, State.WAITING):
+        if self.stopped_while in (State.RUNNING, State.KILLING, State.WAITING):
             assert code in (0, 75) or world.machine.attempt == -1 or self.ended_by_launch()
         if code == 0 and world.machine.saving.joined:
             assert any(one.step == world.shape.until for one in world.store.sets) or (
@@ -316,7 +316,7 @@ def test_whatever_happens(
         write_ns=times,
         buffers=st.sampled_from([0, 1, 2, 3]),
         seal_ns=times,
-        drain_ns=times,
+        flush_ns=times,
     ),
     policy=policies,
     at_ns=st.integers(0, 8 * SECOND),

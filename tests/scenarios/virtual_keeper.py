@@ -102,14 +102,14 @@ class VirtualKeeper:
 
         self._in_order(lambda is_ours: self._write_manifest(attempt, step, is_ours, told))
 
-    def commit_drained(self, action: act.CommitDrained) -> None:
+    def commit_flushed(self, action: act.CommitFlushed) -> None:
         """Of a set that came from memory."""
         assert action.of_ranks is None
         names = (action.attempt, action.epoch, action.step)
 
         def told(why: str) -> None:
-            failed = ev.DrainCommitFailed(self._world.now_ns, *names, why)
-            self._tell(failed if why else ev.DrainCommitted(self._world.now_ns, *names))
+            failed = ev.FlushCommitFailed(self._world.now_ns, *names, why)
+            self._tell(failed if why else ev.FlushCommitted(self._world.now_ns, *names))
 
         self._in_order(
             lambda is_ours: self._write_manifest(action.attempt, action.step, is_ours, told)

@@ -21,7 +21,7 @@ class Source(IntEnum):
     """What a turn of the loop reads, in this order."""
 
     INBOX = 0  # signals, requests, and what the store's worker has done
-    MEMORY = 1  # seals and drains
+    MEMORY = 1  # seals and flushes
     REAPER = 2
     TIMER = 3
     WORDS = 4  # the pages of the ranks

@@ -1,7 +1,7 @@
-"""The memory of the host on which virtual ranks run: buffers, what is sealed in them, and drains.
+"""The memory of the host on which virtual ranks run: buffers, what is sealed in them, and flushes.
 
 It outlives ranks and supervisors, not the host. Whoever breaks the rule of the buffers is told at
-once: nothing is overwritten that is being sealed, drained or read, nor the newest sealed set.
+once: nothing is overwritten that is being sealed, flushed or read, nor the newest sealed set.
 """
 
 from __future__ import annotations

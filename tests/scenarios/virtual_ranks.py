@@ -42,7 +42,7 @@ class Shape:
     leave_ns: int = 20 * MS
     buffers: int = 0  # of the memory tier; 0: there is none
     seal_ns: int = 5 * MS
-    drain_ns: int = 300 * MS  # a rank's shard
+    flush_ns: int = 300 * MS  # a rank's shard
     later_ns: tuple[int, ...] = (0,)  # how long after its boundary a copy ends that may; in turns
     failing: int = 0  # each so-many-th copy of a rank into a buffer fails; 0: none does
     together: bool = True  # a step ends when every rank's does, as with any collective

@@ -44,7 +44,7 @@ LATE_NS = 12 * SECOND
 MOST_EVENTS = 100_000
 REMEMBERED = 32  # after so many events what is remembered is copied, or written down
 STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
-ROUTINE = (ev.TimerFired, ev.Examined, ev.Draining)  # looks, which go on for as long as it takes
+ROUTINE = (ev.TimerFired, ev.Examined, ev.Flushing)  # looks, which go on for as long as it takes
 
 BUSY = (facts.AttemptFact, facts.WaitFact)
 STEPPED = (facts.RestoreFact, facts.StepsFact)

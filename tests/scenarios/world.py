@@ -40,7 +40,7 @@ PROGRESS_NS = 250 * MS
 REAP_NS = 1 * MS
 HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still its own
 STUCK_NS = 10 * SECOND
-LOOK_NS = 1 * SECOND  # at a drain under way
+LOOK_NS = 1 * SECOND  # at a flush under way
 LOSSES = (host.Died, host.ReaperLost)  # before which the ranks' words are read
 
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
@@ -122,10 +122,10 @@ class World(Host):
         self.host = host.HostMachine()
         self.store = store or Store()
         self.memory = memory or Memory(shape.ranks, shape.buffers)
-        self.memory.busy = {}  # seals and drains end with the supervisor that they are children of
+        self.memory.busy = {}  # seals and flushes end with the supervisor that they are children of
         self.seals_fail = False
-        self.drain_starves = False  # until it is urgent
-        self._drain: act.Drain | None = None
+        self.flush_starves = False  # until it is urgent
+        self._flush: act.Flush | None = None
         self.grace_ns = grace_ns
         self.delays = delays or Delays()
         self.taking = Taking(self.delays)
@@ -715,69 +715,69 @@ class World(Host):
         )  # one after the other, by one thread
         self.clock.later(self._seal_free_ns - self.now_ns, sealed)
 
-    def drain(self, action: act.Drain) -> None:
-        assert all("it is being drained" not in why for why in self.memory.busy.values()), "two"
+    def flush(self, action: act.Flush) -> None:
+        assert all("it is being flushed" not in why for why in self.memory.busy.values()), "two"
         here = self.memory.sealed.get(action.buffer)
         if here is None and self.memory.has_vanished:
-            gone = ev.DrainFailed(self.now_ns, action.attempt, action.epoch, action.step, "gone")
+            gone = ev.FlushFailed(self.now_ns, action.attempt, action.epoch, action.step, "gone")
             self.heard.give(Source.MEMORY, lambda: self._note(gone))
             return
         assert here is not None, f"{action}: nothing is sealed there"
         assert (here.attempt, here.step) == (action.attempt, action.step), (here, action)
         assert action.epoch in (0, here.epoch)
-        self._host_report.begin_drain()
-        self.memory.pin(action.buffer, "it is being drained")
-        self._drain = action
-        self.clock.later(LOOK_NS, lambda: self._draining(action))
-        if not self.drain_starves or action.urgent:
-            self.clock.later(self.shape.drain_ns, lambda: self._drained(action, 0))
+        self._host_report.begin_flush()
+        self.memory.pin(action.buffer, "it is being flushed")
+        self._flush = action
+        self.clock.later(LOOK_NS, lambda: self._flushing(action))
+        if not self.flush_starves or action.urgent:
+            self.clock.later(self.shape.flush_ns, lambda: self._flushed(action, 0))
 
     def hurry(self, action: Hurry) -> None:
         """It goes on, faster; one that had no turn gets one."""
-        drain = self._drain
-        if drain is not None and drain.step == action.step and self.drain_starves:
-            self.clock.later(self.shape.drain_ns, lambda: self._drained(drain, 0))
+        flush = self._flush
+        if flush is not None and flush.step == action.step and self.flush_starves:
+            self.clock.later(self.shape.flush_ns, lambda: self._flushed(flush, 0))
 
-    def _draining(self, action: act.Drain) -> None:
-        drain = self._drain
+    def _flushing(self, action: act.Flush) -> None:
+        flush = self._flush
         of = (action.attempt, action.epoch, action.step)
-        if drain is not None and (drain.attempt, drain.epoch, drain.step) == of:
-            self.clock.later(LOOK_NS, lambda: self._draining(action))
-            look = lambda: self._note(ev.Draining(self.now_ns, *of, 0))  # noqa: E731
+        if flush is not None and (flush.attempt, flush.epoch, flush.step) == of:
+            self.clock.later(LOOK_NS, lambda: self._flushing(action))
+            look = lambda: self._note(ev.Flushing(self.now_ns, *of, 0))  # noqa: E731
             self.heard.give(Source.MEMORY, look)
 
-    def abandon_drain(self, action: act.AbandonDrain) -> None:
-        drain, self._drain = self._drain, None
-        if drain is None:
+    def abandon_flush(self, action: act.AbandonFlush) -> None:
+        flush, self._flush = self._flush, None
+        if flush is None:
             return  # it was over before this came
-        self.memory.unpin(drain.buffer, "it is being drained")
+        self.memory.unpin(flush.buffer, "it is being flushed")
         of = (action.attempt, action.epoch, action.step)
-        self._note(ev.DrainFailed(self.now_ns, *of, action.why))
+        self._note(ev.FlushFailed(self.now_ns, *of, action.why))
 
-    def _drained(self, action: act.Drain, rank: int) -> None:
-        if action is not self._drain or self.is_over:
+    def _flushed(self, action: act.Flush, rank: int) -> None:
+        if action is not self._flush or self.is_over:
             return
         if self.store.is_hung:
-            self.store.waiting.append(lambda: self._drained(action, rank))
+            self.store.waiting.append(lambda: self._flushed(action, rank))
             return
         names = (action.epoch, action.step)
         if self.store.is_full or self.store.is_away:
             why = "no space left" if self.store.is_full else "the run store cannot be reached"
-            failed = ev.DrainFailed(self.now_ns, action.attempt, *names, why)
-            self._drain_said(action, failed, is_over=True)
+            failed = ev.FlushFailed(self.now_ns, action.attempt, *names, why)
+            self._flush_said(action, failed, is_over=True)
             return
         self.store.shards.add((action.attempt, action.step, rank))
         if rank + 1 < self.shape.ranks:
-            self.clock.later(self.shape.drain_ns, lambda: self._drained(action, rank + 1))
-        done = ev.Drained(self.now_ns, action.attempt, rank, *names)
-        self._drain_said(action, done, is_over=rank + 1 == self.shape.ranks)
+            self.clock.later(self.shape.flush_ns, lambda: self._flushed(action, rank + 1))
+        done = ev.Flushed(self.now_ns, action.attempt, rank, *names)
+        self._flush_said(action, done, is_over=rank + 1 == self.shape.ranks)
 
-    def _drain_said(self, action: act.Drain, event: ev.Event, *, is_over: bool) -> None:
+    def _flush_said(self, action: act.Flush, event: ev.Event, *, is_over: bool) -> None:
         def hear() -> None:
-            if action is self._drain and not self.is_over:
+            if action is self._flush and not self.is_over:
                 if is_over:
-                    self._drain = None
-                    self.memory.unpin(action.buffer, "it is being drained")
+                    self._flush = None
+                    self.memory.unpin(action.buffer, "it is being flushed")
                 self._note(event)
 
         self.heard.give(Source.MEMORY, hear)

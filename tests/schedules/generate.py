@@ -16,7 +16,7 @@ STEPS = ("2ms", "10ms", "25ms", "60ms", "150ms")
 TIMES = ("0ms", "1ms", "15ms", "40ms", "120ms", "400ms")
 WAITS = ("1ms", "7ms", "20ms", "45ms", "80ms", "130ms", "200ms", "350ms", "700ms", "1500ms", "4s")
 GOALS = (
-    "state launching", "state running", "state draining", "state choosing", "state waiting",
+    "state launching", "state running", "state flushing", "state choosing", "state waiting",
     "state keeping", "phase collecting", "phase writing", "phase committing", "phase over",
     "joined", "attempt 1", "attempt 2",
 )  # fmt: skip
@@ -75,7 +75,7 @@ class _Draw:
         if self._maybe(0.6):
             words.append(f"buffers={one((1, 2, 2, 3, 3, 3))}")
             words.append(f"in_memory={one(('never', '1', '1', '2', '4', 'optimal'))}")
-            words += [f"seal={one(TIMES)}", f"drain={one(TIMES)}"]
+            words += [f"seal={one(TIMES)}", f"flush={one(TIMES)}"]
             if self._maybe(0.3):
                 words.append(f"seals={','.join(rng.sample(TIMES, 3))}")
             if self._of_copies.random() < 0.5:  # copies that end after their boundary

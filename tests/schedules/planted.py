@@ -30,7 +30,7 @@ from holdfast.core.save.agree import Phase
 from holdfast.core.save.agree_rank import Answer
 from holdfast.core.save.agree_state import Ranks
 from holdfast.core.save.buffers import Buffers
-from holdfast.core.save.drains import Drains
+from holdfast.core.save.flushes import Flushes
 from holdfast.core.save.keeping import Keeping
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import Order
@@ -138,7 +138,7 @@ def _overwrites_what_is_sealed() -> Patches:
     return [(Buffers, "free", lambda self, pinned=(): free(self._replace(sealing=()), pinned))]
 
 
-def _overwrites_what_is_drained() -> Patches:
+def _overwrites_what_is_flushed() -> Patches:
     free = Buffers.free
     return [(Buffers, "free", lambda self, pinned=(): free(self))]
 
@@ -148,7 +148,7 @@ def _gives_the_newest_away() -> Patches:
     return [(Buffers, "free", lambda self, pinned=(): free(self._replace(sealed=()), pinned))]
 
 
-def _drains_another_branch() -> Patches:
+def _flushes_another_branch() -> Patches:
     def begin(self: Buffers, restored: Any) -> Buffers:
         return self._replace(in_all=0, opened=None)
 
@@ -156,7 +156,7 @@ def _drains_another_branch() -> Patches:
 
 
 def _manifest_after_one_shard() -> Patches:
-    return [(Drains, "is_committing", property(lambda self: bool(self.durable)))]
+    return [(Flushes, "is_committing", property(lambda self: bool(self.durable)))]
 
 
 def _ends_with_memory_ahead() -> Patches:
@@ -253,8 +253,8 @@ PLANTED: dict[str, Callable[[], Patches]] = {
         _what_is_taken_counts_as_copied, _what_is_taken_counts_as_missed,
         _a_copy_under_way_is_overwritten, _an_order_forgets_who_copies,
         _a_copy_that_failed_is_waited_for,
-        _overwrites_what_is_sealed, _overwrites_what_is_drained, _gives_the_newest_away,
-        _drains_another_branch, _manifest_after_one_shard, _ends_with_memory_ahead,
+        _overwrites_what_is_sealed, _overwrites_what_is_flushed, _gives_the_newest_away,
+        _flushes_another_branch, _manifest_after_one_shard, _ends_with_memory_ahead,
         _restarts_before_the_tree_is_gone, _no_back_off, _budget_is_one_too_large,
         _the_fastest_rank_is_progress, _a_wish_is_granted_twice, _a_late_answer_is_a_bug,
         _a_branch_comes_back, _an_attempt_ends_too_late, _the_journal_forgets,

@@ -35,7 +35,7 @@ FOUND_BY = {
     "an order forgets who copies": 514,
     "a copy that failed is waited for": 365,
     "overwrites what is sealed": 11,
-    "overwrites what is drained": 11,
+    "overwrites what is flushed": 11,
     "gives the newest away": 11,
     "manifest after one shard": 2,
     "no back off": 6,

@@ -67,7 +67,7 @@ def test_the_newest_save_of_any_tier_counts(run: UnderWay) -> None:
     assert not told.has_saved
     assert told.save_age_ns is not None
     assert told.save_age_ns >= 10 * S  # since its request
-    run.told("DrainCommitted", at_ns=run.at_ns - 9 * S, of_attempt=0, epoch=1, step=5)
+    run.told("FlushCommitted", at_ns=run.at_ns - 9 * S, of_attempt=0, epoch=1, step=5)
     run.told("Sealed", at_ns=run.at_ns - 3 * S, of_attempt=0, epoch=2, step=9, buffer=0)
     later = vital(run.reading)
     assert later.has_saved

@@ -308,7 +308,7 @@ def test_tags_go_with_a_copy_that_becomes_durable(trainer: Trainer) -> None:
         trainer.boundary.done(epoch, state)
         place = trainer.folder / buffer_name(0)
         tags.append(seal_buffer(place, 1, attempt=ATTEMPT, step=epoch).tags)
-        if epoch == 3:  # it could not be drained: the next one that is to be has its tag
+        if epoch == 3:  # it could not be flushed: the next one that is to be has its tag
             trainer.words.store(Word.VERDICT, pack(3, 3, Order.ABORTED))
     assert tags == [(), ("best",), (), ("best",), ()]
 

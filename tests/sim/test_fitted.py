@@ -187,7 +187,7 @@ def test_a_simulated_run_gives_its_parameters_back():
 
 
 def test_restarts_from_memory_are_told_from_others():
-    """A run's records say which; its supervisor says what drains took, and how many copies."""
+    """A run's records say which; its supervisor says what flushes took, and how many copies."""
     given = {"memory-copy": 1, "memory-interval": 60, "save-write": 30, "hang-share": 0, "days": 1}
     gathered, _ = simulated(3, **given, **{"restart-from-memory": 60, "restart-spread": 0})
     restores = {f.attempt: f.end_ns - f.start_ns for f in gathered.facts if hasattr(f, "source")}

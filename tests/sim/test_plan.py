@@ -136,14 +136,14 @@ def test_a_weibull_law_is_planned_by_the_renewal_formula():
 
 
 def test_two_tiers():
-    """A durable save is a copy that is drained, so that only the write bounds how often."""
+    """A durable save is a copy that is flushed, so that only the write bounds how often."""
     given: dict[str, Any] = {"mtbf": 11_124, "save_stall": 60, "restart": 600, "host_share": 0.2}
     found = planned(**given, memory_copy=1, save_write="10min")
     assert found.goodput > planned(**given, save_write="10min").goodput + 0.05
     assert found.first_order_memory_interval_s == pytest.approx((2 * 11_124 / 0.8) ** 0.5)
     assert found.best_memory_interval_s == pytest.approx(200, abs=1)
     assert found.best_interval_s == pytest.approx(600, abs=1)
-    assert "drained while training goes on: the 60 s" in found.notes[0]
+    assert "flushed while training goes on: the 60 s" in found.notes[0]
     peers = planned(**given, memory_copy=1, save_write="10min", peers=True)
     assert peers.goodput > found.goodput + 0.005
 

@@ -162,7 +162,7 @@ def test_saves_that_were_asked_for_are_no_cadence(saves: Saves) -> None:
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_fold_leaves_the_sets_that_a_lost_host_goes_back_to(seed: int) -> None:
-    """A drain takes the newest copy, so that one must have been played."""
+    """A flush takes the newest copy, so that one must have been played."""
     scenario = small(IN_MEMORY, failures=Failures(Exponential(7200)), duration_s=4 * DAY_S)
     _, one = run(scenario, Drawn(scenario, seed))
     _, other = run(scenario, Drawn(scenario, seed), folds=False)

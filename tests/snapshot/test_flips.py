@@ -74,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Path, list
             (buffer / name).unlink()
         seal_buffer(buffer, RANKS, attempt=0, step=step)
         copies.append(Copy(buffer, step, in_memory=True))
-    shutil.rmtree(copies.pop(2).place)  # step 30 has not been drained yet
+    shutil.rmtree(copies.pop(2).place)  # step 30 has not been flushed yet
     return folder, memory, copies
 
 

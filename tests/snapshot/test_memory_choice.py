@@ -19,7 +19,7 @@ from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.catalog import Catalog
-from holdfast.snapshot.drain import drain_set
+from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import SetInfo, commit, set_name
 from holdfast.snapshot.shard import write_shard
@@ -163,7 +163,7 @@ def test_an_attempt_nobody_knows_is_not_restored_and_not_passed_over(sets: Sets)
         sets.catalog.choose()
 
 
-def test_a_set_that_is_being_drained_is_left_alone(sets: Sets) -> None:
+def test_a_set_that_is_being_flushed_is_left_alone(sets: Sets) -> None:
     place = sets.on_disk(5).path
     (place / "manifest.json").unlink()
     sets.catalog.tidy([place.name])
@@ -183,7 +183,7 @@ def test_a_wall_clock_that_is_set_again_and_again_changes_nothing(
     for buffer, step in enumerate((3, 7, 11)):
         seal_buffer(sets.in_memory(buffer, step), 1, attempt=0, step=step)
     place = sets.folder.ckpt_dir / set_name(0, 7)
-    drain_set(sets.memory / buffer_name(1), place, attempt=0, step=7)
+    flush_set(sets.memory / buffer_name(1), place, attempt=0, step=7)
     commit(place, 1)
     chosen = sets.chosen()
     assert (chosen.step, chosen.buffer, chosen.durable_step) == (11, 2, 7)

@@ -1,6 +1,6 @@
 """A trainer killed at any instruction: whatever was sealed is intact, what was half written is not.
 
-A real process copies step after step into three buffers, this one seals them as the drain process
+A real process copies step after step into three buffers, this one seals them as the flush process
 would, by the rule of the controller (never into the newest sealed one), and kills it at random.
 """
 

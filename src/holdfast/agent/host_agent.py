@@ -1,7 +1,7 @@
 """The agent of one host: it carries out what the run's controller orders, and tells what it sees.
 
 It decides nothing about the run. It has the ranks' processes and pages, the buffers in memory with
-their seals and drains, and what is prepared for the next attempt. Orders and reports are registers
+their seals and flushes, and what is prepared for the next attempt. Orders and reports are registers
 (`core.hosts`); on one host the controller is in the same process, and gets them by a call.
 """
 
@@ -310,16 +310,16 @@ class HostAgent(Host):
         """In a process of the memory tier."""
         self.memory.seal(action)
 
-    def drain(self, action: act.Drain) -> None:
+    def flush(self, action: act.Flush) -> None:
         """In a process of the memory tier."""
-        self._report.begin_drain()
-        self.memory.drain(action)
+        self._report.begin_flush()
+        self.memory.flush(action)
 
     def hurry(self, action: Hurry) -> None:
         """Tell that process."""
         self.memory.hurry(action)
 
-    def abandon_drain(self, action: act.AbandonDrain) -> None:
+    def abandon_flush(self, action: act.AbandonFlush) -> None:
         """Be it by force."""
         self.memory.abandon(action)
 

@@ -1,6 +1,6 @@
-"""The memory tier on this host: what the run's machine wants of it, done by the drain processes.
+"""The memory tier on this host: what the run's machine wants of it, done by the flush processes.
 
-The buffers lie in a folder of the run's own; the ranks fill them. Seals and drains outlive the
+The buffers lie in a folder of the run's own; the ranks fill them. Seals and flushes outlive the
 attempt that they are of, and what becomes of them is fed to the run's machine.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.agent.drain import Drains, Outcome
+from holdfast.agent.flush import Flushes, Outcome
 from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -22,7 +22,7 @@ from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.ram_folder import RamFolder, claim_ram
 
-LOOK_NS = 1_000_000_000  # at a drain under way; at a long one more and more seldom
+LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS
 
 
@@ -56,7 +56,7 @@ def _held(job: MemoryJob) -> MemoryJob:
 
 
 class Memory:
-    """Seals and drains, for the loop's thread alone. Without a folder there is nothing to do."""
+    """Seals and flushes, for the loop's thread alone. Without a folder there is nothing to do."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Memory:
         self._ranks = ranks
         self._ckpt_dir = ckpt_dir
         self._feed = feed
-        self._drains = Drains(selector, command.environment)
-        self._draining: act.Drain | None = None
-        self._drain_began_ns = self._next_look_ns = self._next_claim_ns = 0
+        self._flushes = Flushes(selector, command.environment)
+        self._flushing: act.Flush | None = None
+        self._flush_began_ns = self._next_look_ns = self._next_claim_ns = 0
 
     @property
     def place(self) -> MemoryPlace:
@@ -84,26 +84,26 @@ class Memory:
     @property
     def pids(self) -> list[int]:
         """Of its processes."""
-        return self._drains.pids
+        return self._flushes.pids
 
     def expect(self) -> None:
         """A rank has buffers: the first seal will come."""
-        self._drains.start()
+        self._flushes.start()
 
     def turn(self) -> None:
-        """Hear what the drain processes have said, and tell that there is a drain under way."""
-        self._drains.turn()
-        action, at_ns = self._draining, now_ns()
+        """Hear what the flush processes have said, and tell that there is a flush under way."""
+        self._flushes.turn()
+        action, at_ns = self._flushing, now_ns()
         if self._job is not None and at_ns >= self._next_claim_ns:
             self._next_claim_ns = at_ns + LOOK_NS
             self._job = _held(self._job)
         if action is not None and at_ns >= self._next_look_ns:
             self._look_later(at_ns)
             of = (action.attempt, action.epoch, action.step)
-            self._feed(ev.Draining(at_ns, *of, self._drains.nbytes))
+            self._feed(ev.Flushing(at_ns, *of, self._flushes.nbytes))
 
     def _look_later(self, at_ns: int) -> None:
-        wait_ns = max(LOOK_NS, (at_ns - self._drain_began_ns) // 4)
+        wait_ns = max(LOOK_NS, (at_ns - self._flush_began_ns) // 4)
         self._next_look_ns = at_ns + min(wait_ns, LONGEST_LOOK_NS)
 
     def seal(self, action: act.Seal) -> None:
@@ -116,7 +116,7 @@ class Memory:
             else:
                 self._feed(ev.SealFailed(now_ns(), *of, outcome.why))
 
-        self._drains.seal(
+        self._flushes.seal(
             self._buffer(action.buffer),
             done,
             attempt=action.attempt,
@@ -124,25 +124,25 @@ class Memory:
             world_size=self._ranks,
         )
 
-    def drain(self, action: act.Drain) -> None:
-        """Drained for every rank, or DrainFailed, follows; before that Draining, now and then."""
+    def flush(self, action: act.Flush) -> None:
+        """Flushed for every rank, or FlushFailed, follows; before that Flushing, now and then."""
         of = (action.attempt, action.epoch, action.step)
-        self._draining = action
-        self._drain_began_ns = now_ns()
-        self._look_later(self._drain_began_ns)
+        self._flushing = action
+        self._flush_began_ns = now_ns()
+        self._look_later(self._flush_began_ns)
 
         def done(outcome: Outcome) -> None:
-            self._draining = None
+            self._flushing = None
             if outcome.why is not None:
-                self._feed(ev.DrainFailed(now_ns(), *of, outcome.why))
+                self._feed(ev.FlushFailed(now_ns(), *of, outcome.why))
                 return
             # Of a set from before: perhaps not as many as ours.
             of_ranks = outcome.ranks if outcome.ranks != self._ranks else None
             for rank in range(self._ranks):
                 attempt, epoch, step = of
-                self._feed(ev.Drained(now_ns(), attempt, rank, epoch, step, of_ranks))
+                self._feed(ev.Flushed(now_ns(), attempt, rank, epoch, step, of_ranks))
 
-        self._drains.drain(
+        self._flushes.flush(
             self._buffer(action.buffer),
             self._ckpt_dir / set_name(action.attempt, action.step),
             done,
@@ -152,18 +152,18 @@ class Memory:
         )
 
     def hurry(self, action: Hurry) -> None:
-        """The drain of that set goes on at full speed, if it is under way."""
-        known, of = self._draining, (action.attempt, action.epoch, action.step)
+        """The flush of that set goes on at full speed, if it is under way."""
+        known, of = self._flushing, (action.attempt, action.epoch, action.step)
         if known is not None and (known.attempt, known.epoch, known.step) == of:
-            self._drains.hurry()
+            self._flushes.hurry()
 
-    def abandon(self, action: act.AbandonDrain) -> None:
-        """End the drain under way, be it by force; DrainFailed follows at once."""
-        self._drains.abandon(action.why)
+    def abandon(self, action: act.AbandonFlush) -> None:
+        """End the flush under way, be it by force; FlushFailed follows at once."""
+        self._flushes.abandon(action.why)
 
     def close(self, *, keep: bool) -> None:
         """End the processes; free the memory, unless it holds what is nowhere else."""
-        self._drains.close()
+        self._flushes.close()
         if self._job is None:
             return
         if keep:

@@ -92,7 +92,7 @@ class Controller:
         """Journal first, then decide, then act."""
         self._journal.event(event)
         self.restarts.hear(event)
-        if isinstance(event, ev.DrainFailed):
+        if isinstance(event, ev.FlushFailed):
             self._store.protect(None)
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
@@ -139,13 +139,13 @@ class Controller:
         elif isinstance(what, news.PublishOrder | news.PublishVerdict):
             self._want(action)
 
-    def _drain(self, action: act.Drain) -> None:
+    def _flush(self, action: act.Flush) -> None:
         self._store.protect((action.attempt, action.step))
         self._want(action)
 
-    def _commit_drained(self, action: act.CommitDrained) -> None:
-        self._order.drain_is_over()
-        self._store.commit_drained(action)
+    def _commit_flushed(self, action: act.CommitFlushed) -> None:
+        self._order.flush_is_over()
+        self._store.commit_flushed(action)
 
     def _end_attempt(self, action: act.EndAttempt) -> None:
         self._store.end_attempt(action, self._link.evidence(action))
@@ -159,8 +159,8 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.Choose: lambda self, action: self._store.look(action.wish),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
-    act.Drain: Controller._drain,
-    act.CommitDrained: Controller._commit_drained,
+    act.Flush: Controller._flush,
+    act.CommitFlushed: Controller._commit_flushed,
     act.MakeRoom: lambda self, what: self._store.make_room(what.attempt, what.step),
     act.SetTimer: lambda self, action: self._clock.set(action.timer, action.at_ns),
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),

@@ -55,8 +55,8 @@ class Store(Protocol):
     def commit(self, attempt: int, epoch: int, step: int) -> None:
         """Write a manifest: Committed or CommitFailed follows, as the news of a save."""
 
-    def commit_drained(self, action: act.CommitDrained) -> None:
-        """The same for a set from memory: DrainCommitted or DrainCommitFailed follows."""
+    def commit_flushed(self, action: act.CommitFlushed) -> None:
+        """The same for a set from memory: FlushCommitted or FlushCommitFailed follows."""
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """That (attempt, step) is on its way from memory: leave it alone. None: none is."""

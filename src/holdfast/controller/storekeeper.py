@@ -70,7 +70,7 @@ class Storekeeper:
         self._facts = facts
         self._catalog = Catalog(folder, memory, lease)
         self._in_use: set[str] = set()  # that attempts restore
-        self._draining: str | None = None  # the set that is on its way from memory to the store
+        self._flushing: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
         self._say = say
@@ -96,7 +96,7 @@ class Storekeeper:
 
     def _tidy(self, older_than: tuple[int, int] | None = None) -> None:
         """Complete whole sets, remove those that never will be; raises as `Catalog.tidy`."""
-        in_use = [self._draining] if self._draining is not None else []
+        in_use = [self._flushing] if self._flushing is not None else []
         if told := self._catalog.tidy(in_use, older_than):
             self._say(told)
 
@@ -159,15 +159,15 @@ class Storekeeper:
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """Leave alone the set that is being written from memory; None: none is any more."""
-        self._draining = None if of is None else set_name(*of)
+        self._flushing = None if of is None else set_name(*of)
 
-    def commit_drained(self, action: act.CommitDrained) -> None:
+    def commit_flushed(self, action: act.CommitFlushed) -> None:
         """The same for a set that was taken from memory to the store."""
         of = (action.attempt, action.epoch, action.step)
 
         def told(why: str) -> ev.Event:
             at_ns = now_ns()
-            return ev.DrainCommitFailed(at_ns, *of, why) if why else ev.DrainCommitted(at_ns, *of)
+            return ev.FlushCommitFailed(at_ns, *of, why) if why else ev.FlushCommitted(at_ns, *of)
 
         self._commit(action.attempt, action.step, action.of_ranks or self._facts.ranks, told)
 
@@ -268,8 +268,8 @@ class Storekeeper:
         """Finish what was asked for; False when the store does not answer in time."""
         if self._unrecorded:
             self._worker.submit(self._record_ends)
-        if is_done:  # a drain that was under way is cut off, and no later start would remove it
-            self._draining = None
+        if is_done:  # a flush that was under way is cut off, and no later start would remove it
+            self._flushing = None
             self._worker.submit(self._drop_partial)
         return self._worker.close(limit_s)
 

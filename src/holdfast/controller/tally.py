@@ -14,9 +14,9 @@ class Tally:
 
     def __init__(self) -> None:
         self._memory = self._memory_blocked_ns = 0
-        self._disk = self._drains = self._drained_ns = 0
+        self._disk = self._flushes = self._flushed_ns = 0
         self._blocked_ns: list[int] = []  # by each rank's copy of what is not sealed yet
-        self._draining_since_ns: int | None = None
+        self._flushing_since_ns: int | None = None
 
     @property
     def fact(self) -> dict[str, Any]:
@@ -26,8 +26,8 @@ class Tally:
             "memory": self._memory,
             "memory_blocked_ns": self._memory_blocked_ns,
             "disk": self._disk,
-            "drains": self._drains,
-            "drained_ns": self._drained_ns,
+            "drains": self._flushes,
+            "drained_ns": self._flushed_ns,
         }
 
     def event(self, event: ev.Event) -> bool:
@@ -38,14 +38,14 @@ class Tally:
             self._memory += 1
             self._memory_blocked_ns += max(self._blocked_ns, default=0)
             self._blocked_ns.clear()
-        elif isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
-            self._draining_since_ns = None
-        elif isinstance(event, ev.DrainCommitted):
+        elif isinstance(event, ev.FlushFailed | ev.FlushCommitFailed):
+            self._flushing_since_ns = None
+        elif isinstance(event, ev.FlushCommitted):
             self._disk += 1
-            if self._draining_since_ns is not None:
-                self._drains += 1
-                self._drained_ns += event.at_ns - self._draining_since_ns
-                self._draining_since_ns = None
+            if self._flushing_since_ns is not None:
+                self._flushes += 1
+                self._flushed_ns += event.at_ns - self._flushing_since_ns
+                self._flushing_since_ns = None
             return True
         elif isinstance(event, ev.Heard) and isinstance(event.news, news.Committed):
             self._disk += 1
@@ -53,6 +53,6 @@ class Tally:
         return isinstance(event, ev.TreeGone)
 
     def action(self, action: act.Action, at_ns: int) -> None:
-        """Take the time from which a drain lasts."""
-        if isinstance(action, act.Drain) and self._draining_since_ns is None:
-            self._draining_since_ns = at_ns
+        """Take the time from which a flush lasts."""
+        if isinstance(action, act.Flush) and self._flushing_since_ns is None:
+            self._flushing_since_ns = at_ns

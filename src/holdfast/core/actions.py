@@ -64,8 +64,8 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """Write a sealed set to the durable tier: Drained for every rank's shard, or DrainFailed.
+class Flush:
+    """Write a sealed set to the durable tier: Flushed for every rank's shard, or FlushFailed.
 
     `urgent`: somebody waits for it, so at full speed, and before anything that is not.
     """
@@ -79,8 +79,8 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class AbandonDrain:
-    """End the drain of that set, be it by force: nothing is heard of it; DrainFailed says why."""
+class AbandonFlush:
+    """End the flush of that set, be it by force: nothing is heard of it; FlushFailed says why."""
 
     attempt: int
     epoch: int
@@ -89,8 +89,8 @@ class AbandonDrain:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitDrained:
-    """Every rank's shard is durable: write the manifest; DrainCommitted or DrainCommitFailed.
+class CommitFlushed:
+    """Every rank's shard is durable: write the manifest; FlushCommitted or FlushCommitFailed.
 
     `of_ranks`: how many shards there are; None: one for each rank that there is now.
     """
@@ -221,9 +221,9 @@ Action = (
     | Launch
     | CarryOut
     | Seal
-    | Drain
-    | AbandonDrain
-    | CommitDrained
+    | Flush
+    | AbandonFlush
+    | CommitFlushed
     | MakeRoom
     | PublishCommitted
     | Relay

@@ -20,11 +20,11 @@ from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events
 from holdfast.core.save.seen import Seen
 from holdfast.core.save.tier_events import BuffersReady as BuffersReady
-from holdfast.core.save.tier_events import DrainCommitFailed as DrainCommitFailed
-from holdfast.core.save.tier_events import DrainCommitted as DrainCommitted
-from holdfast.core.save.tier_events import Drained as Drained
-from holdfast.core.save.tier_events import DrainFailed as DrainFailed
-from holdfast.core.save.tier_events import Draining as Draining
+from holdfast.core.save.tier_events import FlushCommitFailed as FlushCommitFailed
+from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
+from holdfast.core.save.tier_events import Flushed as Flushed
+from holdfast.core.save.tier_events import FlushFailed as FlushFailed
+from holdfast.core.save.tier_events import Flushing as Flushing
 from holdfast.core.save.tier_events import Sealed as Sealed
 from holdfast.core.save.tier_events import SealFailed as SealFailed
 from holdfast.core.save.tier_events import TierEvent as TierEvent
@@ -319,7 +319,7 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     if is_stopping:
         if isinstance(event, Heard):
             return isinstance(event.news, agree_events.Committed)
-        if isinstance(event, DrainCommitted):
+        if isinstance(event, FlushCommitted):
             return True
     if isinstance(event, TimerFired):
         return event.timer == NOTICE_TIMER

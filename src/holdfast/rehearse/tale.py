@@ -82,7 +82,7 @@ def _take(
             tale.ordered_ns, tale.agreed_step, tale.saved_ns = event.at_ns, order.step, None
     if tale.agreed_step is not None and tale.saved_ns is None:
         told = event.news if isinstance(event, ev.Heard) else event
-        if not isinstance(told, news.Committed | ev.DrainCommitted):
+        if not isinstance(told, news.Committed | ev.FlushCommitted):
             return
         if told.step >= tale.agreed_step:
             tale.saved_ns = event.at_ns

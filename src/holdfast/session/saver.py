@@ -162,7 +162,7 @@ class Saver:
         return self._contents.gather(state)
 
     def _tell_first(self, *, waits: bool) -> None:
-        """What must be known before a set is drained, and could not be told at the start.
+        """What must be known before a set is flushed, and could not be told at the start.
 
         A store may answer late or never: only a save that somebody waits for waits for it.
         """

@@ -85,7 +85,7 @@ class Cadence:
     def fold(self, saving: Saving, step: int, blocked_ns: int, until_ns: int, seen_ns: int) -> int:
         """Write down all periods but the last before `until_ns`; the step that is due after them.
 
-        `step` is due now. Saves to memory go as far as none of them is to be drained.
+        `step` is due now. Saves to memory go as far as none of them is to be flushed.
         """
         training = self._training
         steps = self._saved[1] - self._saved[0]
@@ -94,12 +94,12 @@ class Cadence:
         periods = min(until_ns - passed_ns, seen_ns // DRIFT) // period_ns - 1
         if saving.tier.is_there:
 
-            def drains(after: int) -> bool:
-                """Before the copy that follows that one: the newest must be there to be drained."""
+            def flushes(after: int) -> bool:
+                """Before the copy that follows that one: the newest must be there to be flushed."""
                 next_ns = passed_ns + blocked_ns + (after + 1) * period_ns
-                return saving.drain_due(next_ns, step + after * steps)[0]
+                return saving.flush_due(next_ns, step + after * steps)[0]
 
-            periods = bisect_left(range(max(0, periods)), True, key=drains)
+            periods = bisect_left(range(max(0, periods)), True, key=flushes)
         if periods <= 0:
             return step
         training.fold(periods, steps, blocked_ns)

@@ -26,7 +26,7 @@ class Idle(Host):
         return NOTHING_NEW
 
     def hurry(self, action: Hurry) -> None:
-        """A drain takes as long as it takes."""
+        """A flush takes as long as it takes."""
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """They are told once."""

@@ -128,7 +128,7 @@ class Saves:
 
     Durable tier: a save blocks training for `stall_s` and is durable `write_s` later; one each
     `interval_s`, None: as often as is best. Memory tier, where `memory` says that there is one: a
-    copy blocks for `copy_s`, one each `memory_interval_s`, and is drained to the durable tier in
+    copy blocks for `copy_s`, one each `memory_interval_s`, and is flushed to the durable tier in
     `write_s`. `peers`: each host's copy is on another host too, and outlives it.
     """
 

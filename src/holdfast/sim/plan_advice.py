@@ -162,7 +162,7 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
         )
     if saves.memory and saves.stall_s:
         yield (
-            f"With a memory tier a durable save is a copy that is drained while training goes on: "
+            f"With a memory tier a durable save is a copy that is flushed while training goes on: "
             f"the {in_words(saves.stall_s)} that a save blocks otherwise do not count."
         )
     yield from _approximate(question)

@@ -172,7 +172,7 @@ def hang_s(question: Question) -> float:
 def costs_of(question: Question) -> Costs:
     """What saving and coming back take; of laws their means.
 
-    With a memory tier every save is a copy, and a durable one is drained while training goes on.
+    With a memory tier every save is a copy, and a durable one is flushed while training goes on.
     """
     saves, recovery = question.scenario.saves, question.scenario.recovery
     restart_s = recovery.restart.mean_s

@@ -21,7 +21,7 @@ class Tiers:
     def __init__(
         self, clock: Clock, feed: Callable[[ev.Event], None], write_ns: int, *, peers: bool
     ) -> None:
-        """`write_ns`: what a drain takes. `peers`: each host's memory is on another host too."""
+        """`write_ns`: what a flush takes. `peers`: each host's memory is on another host too."""
         self._clock = clock
         self._feed = feed
         self._write_ns = write_ns
@@ -30,7 +30,7 @@ class Tiers:
         self._durable: Set | None = None
         self._memory: Set | None = None
         self._buffer = 0
-        self._drain: act.Drain | None = None
+        self._flush: act.Flush | None = None
 
     def seen(self) -> Seen:
         """What the next attempt may start from."""
@@ -58,9 +58,9 @@ class Tiers:
         if self._peers and not together:
             return
         self._memory = None
-        drain, self._drain = self._drain, None
-        if drain is not None:
-            self._failed(drain, "its host is gone")
+        flush, self._flush = self._flush, None
+        if flush is not None:
+            self._failed(flush, "its host is gone")
 
     def give_back_memory(self) -> None:
         """The run is over for a supervisor, and all that counts is durable."""
@@ -74,31 +74,31 @@ class Tiers:
         names = (action.attempt, action.epoch, action.step, action.buffer)
         self._feed(ev.Sealed(self._clock.now_ns, *names))
 
-    def drain(self, action: act.Drain) -> None:
+    def flush(self, action: act.Flush) -> None:
         """Write it to the run store; being hurried makes no difference here."""
-        if self._drain is not None:
+        if self._flush is not None:
             return
-        self._drain = action
+        self._flush = action
 
-        def drained() -> None:
-            if self._drain is action:
-                self._drain = None
+        def flushed() -> None:
+            if self._flush is action:
+                self._flush = None
                 names = (action.attempt, 0, action.epoch, action.step)
-                self._feed(ev.Drained(self._clock.now_ns, *names))
+                self._feed(ev.Flushed(self._clock.now_ns, *names))
 
-        self._clock.at(self._clock.now_ns + self._write_ns, drained)
+        self._clock.at(self._clock.now_ns + self._write_ns, flushed)
 
-    def abandon(self, action: act.AbandonDrain) -> None:
+    def abandon(self, action: act.AbandonFlush) -> None:
         """Whatever is under way, nobody waits for it."""
-        self._drain = None
+        self._flush = None
         self._failed(action, action.why)
 
-    def commit(self, action: act.CommitDrained) -> None:
-        """The manifest of a drained set."""
+    def commit(self, action: act.CommitFlushed) -> None:
+        """The manifest of a flushed set."""
         self.committed(action.attempt, action.step)
         names = (action.attempt, action.epoch, action.step)
-        self._feed(ev.DrainCommitted(self._clock.now_ns, *names))
+        self._feed(ev.FlushCommitted(self._clock.now_ns, *names))
 
-    def _failed(self, of: act.Drain | act.AbandonDrain, why: str) -> None:
+    def _failed(self, of: act.Flush | act.AbandonFlush, why: str) -> None:
         names = (of.attempt, of.epoch, of.step)
-        self._feed(ev.DrainFailed(self._clock.now_ns, *names, why))
+        self._feed(ev.FlushFailed(self._clock.now_ns, *names, why))

@@ -418,15 +418,15 @@ class World(Idle):
         """In memory."""
         self._tiers.seal(action)
 
-    def drain(self, action: act.Drain) -> None:
+    def flush(self, action: act.Flush) -> None:
         """It takes as long as a write."""
-        self._tiers.drain(action)
+        self._tiers.flush(action)
 
-    def abandon_drain(self, action: act.AbandonDrain) -> None:
+    def abandon_flush(self, action: act.AbandonFlush) -> None:
         """It ends at once."""
         self._tiers.abandon(action)
 
-    def commit_drained(self, action: act.CommitDrained) -> None:
+    def commit_flushed(self, action: act.CommitFlushed) -> None:
         """The manifest is written at once."""
         self._tiers.commit(action)
 

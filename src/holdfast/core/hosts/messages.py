@@ -26,11 +26,11 @@ _FORM = Parts(
     "part",
     (
         act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
-        act.Examine, act.CollectStacks, act.Seal, act.Drain, act.AbandonDrain, Hurry, Attention,
+        act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry, Attention,
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
-        ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Draining, ev.Drained,
-        ev.DrainFailed, ev.Waited, Exit, RankReport, RankLook, RankStack,
+        ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Flushing, ev.Flushed,
+        ev.FlushFailed, ev.Waited, Exit, RankReport, RankLook, RankStack,
     ),
 )  # fmt: skip
 

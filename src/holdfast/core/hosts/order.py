@@ -17,12 +17,12 @@ OF_AN_ATTEMPT = (
     act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.Examine,
     act.CollectStacks,
 )  # fmt: skip
-SEAL, DRAIN, HURRY = "seal", "drain", "hurry"
+SEAL, FLUSH, HURRY = "seal", "flush", "hurry"
 
 
 @dataclass(frozen=True, slots=True)
 class Hurry:
-    """The drain of that set is urgent by now. It must not begin anew where it has just ended."""
+    """The flush of that set is urgent by now. It must not begin anew where it has just ended."""
 
     attempt: int
     epoch: int
@@ -53,19 +53,19 @@ class HostOrder:
     number: int = 0
     attention: Attention = Attention()
     wants: Register[Want] = field(default_factory=Register)
-    _drain: act.Drain | None = None  # that is under way, by all that was heard
+    _flush: act.Flush | None = None  # that is under way, by all that was heard
 
     def want(self, action: act.Action) -> None:
         """Have this done, too, or in place of what it supersedes."""
         if isinstance(action, act.Launch):
             self.wants.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
-        if isinstance(action, act.Drain):
-            of, known = (action.attempt, action.epoch, action.step), self._drain
+        if isinstance(action, act.Flush):
+            of, known = (action.attempt, action.epoch, action.step), self._flush
             if known is not None and of == (known.attempt, known.epoch, known.step):
                 hurry = Hurry(*of)
                 self.wants.put(subject_of_want(hurry), hurry)
                 return
-            self._drain = action
+            self._flush = action
         self.wants.put(subject_of_want(action), action)
 
     def hear(self, event: ev.Event) -> None:
@@ -73,13 +73,13 @@ class HostOrder:
         kind = type(event)
         if kind is ev.Sealed or kind is ev.SealFailed:
             self.wants.drop(seal_subject(event))  # type: ignore[arg-type]
-        elif kind is ev.DrainFailed:
-            self.drain_is_over()
+        elif kind is ev.FlushFailed:
+            self.flush_is_over()
 
-    def drain_is_over(self) -> None:
+    def flush_is_over(self) -> None:
         """It failed, or every rank's shard is durable."""
-        self._drain = None
-        self.wants.drop(DRAIN)
+        self._flush = None
+        self.wants.drop(FLUSH)
         self.wants.drop(HURRY)
 
 
@@ -91,8 +91,8 @@ def subject_of_want(action: Want) -> Hashable:
         return SEAL, action.attempt, action.epoch, action.step, action.buffer
     if isinstance(action, Hurry):
         return HURRY
-    if isinstance(action, act.Drain | act.AbandonDrain):
-        return DRAIN  # there is one drain at a time
+    if isinstance(action, act.Flush | act.AbandonFlush):
+        return FLUSH  # there is one flush at a time
     return type(action).__name__
 
 
@@ -174,16 +174,16 @@ class Host(ABC):
         """Give a buffer its checksums and manifest: Sealed or SealFailed follows."""
 
     @abstractmethod
-    def drain(self, action: act.Drain) -> None:
-        """Write a sealed set to the store: Draining now and then, Drained or DrainFailed."""
+    def flush(self, action: act.Flush) -> None:
+        """Write a sealed set to the store: Flushing now and then, Flushed or FlushFailed."""
 
     @abstractmethod
     def hurry(self, action: Hurry) -> None:
-        """Have that drain go on at full speed, if it is under way still."""
+        """Have that flush go on at full speed, if it is under way still."""
 
     @abstractmethod
-    def abandon_drain(self, action: act.AbandonDrain) -> None:
-        """End that, if it is under way still: DrainFailed follows."""
+    def abandon_flush(self, action: act.AbandonFlush) -> None:
+        """End that, if it is under way still: FlushFailed follows."""
 
 
 def _publish(host: Host, action: act.CarryOut) -> None:
@@ -203,7 +203,7 @@ DO: dict[type[Want], Callable[[Host, Any], None]] = {
     act.Examine: lambda host, action: host.examine(action),
     act.CollectStacks: lambda host, action: host.collect_stacks(action),
     act.Seal: lambda host, action: host.seal(action),
-    act.Drain: lambda host, action: host.drain(action),
+    act.Flush: lambda host, action: host.flush(action),
     Hurry: lambda host, action: host.hurry(action),
-    act.AbandonDrain: lambda host, action: host.abandon_drain(action),
+    act.AbandonFlush: lambda host, action: host.abandon_flush(action),
 }

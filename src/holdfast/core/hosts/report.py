@@ -22,7 +22,7 @@ OF_AN_ATTEMPT = (
     ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Examined,
     ev.StacksCollected,
 )  # fmt: skip
-OF_A_DRAIN = (ev.Draining, ev.Drained, ev.DrainFailed)
+OF_A_FLUSH = (ev.Flushing, ev.Flushed, ev.FlushFailed)
 BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
 
 
@@ -62,9 +62,9 @@ class HostReport:
         self.attempt, self.ranks = attempt, _before_the_first_page(resume_step, ranks)
         self.facts.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
 
-    def begin_drain(self) -> None:
+    def begin_flush(self) -> None:
         """Another set is on its way to the store."""
-        self.facts.drop_where(lambda old: isinstance(old, OF_A_DRAIN))
+        self.facts.drop_where(lambda old: isinstance(old, OF_A_FLUSH))
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """Answers to seals that nobody wants any more were heard."""
@@ -81,7 +81,7 @@ def _before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...
 
 def subject_of_fact(event: ev.Event) -> Hashable:
     """What a newer fact takes the place of an older one by."""
-    if isinstance(event, ev.RankExited | ev.Drained):
+    if isinstance(event, ev.RankExited | ev.Flushed):
         return type(event).__name__, event.rank
     if isinstance(event, ev.Sealed | ev.SealFailed):
         return seal_subject(event)

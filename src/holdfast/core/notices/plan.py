@@ -51,14 +51,14 @@ class SaveTime:
     """What a durable save takes, in nanoseconds; 0: not measured yet.
 
     `copy_ns`: until all ranks have copied a step, the wait for that step not counted. `write_ns`:
-    from then until the set is durable. `drain_ns`: until what is in memory, and newer than all that
+    from then until the set is durable. `flush_ns`: until what is in memory, and newer than all that
     is durable, is durable as well: it goes first. `leaving_ns`: what the ranks then get to leave.
     """
 
     step_ns: int = 0
     copy_ns: int = 0
     write_ns: int = 0
-    drain_ns: int = 0
+    flush_ns: int = 0
     leaving_ns: int = 0
 
     @property
@@ -71,7 +71,7 @@ class SaveTime:
         """From the order until the set is durable: the step under way and the next come first."""
         if not self.is_measured:
             return UNMEASURED_NS
-        return 2 * self.step_ns + self.copy_ns + self.write_ns + self.drain_ns
+        return 2 * self.step_ns + self.copy_ns + self.write_ns + self.flush_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _wanted_standby(run: Course, answer: Iterable[act.Action], at_ns: int) -> St
             return Standby.READY
         is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
         return Standby.READY if is_well_on else Standby.AS_IS
-    if state is not State.DRAINING:
+    if state is not State.KILLING:
         return Standby.AS_IS
     is_killed = any(type(action) is act.Kill for action in answer)
     return Standby.WOKEN if is_killed and restarts_at_once(run, at_ns) else run.standby
@@ -116,7 +116,7 @@ def restarts_at_once(run: Course, at_ns: int) -> bool:
 
     A guess, for what may be undone: more may become known before nothing of the attempt is left.
     """
-    if run.state is not State.DRAINING or run.launch_failure is not None or run.stop is not None:
+    if run.state is not State.KILLING or run.launch_failure is not None or run.stop is not None:
         return False
     if run.rollbacks.asked_by_person:
         return True

@@ -146,7 +146,7 @@ def on_record(run: Course, _: ev.OnRecord) -> list[act.Action]:
 
 def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
     """Starting again cannot help; over as soon as nothing is left."""
-    run.state = State.DRAINING
+    run.state = State.KILLING
     run.launch_failure = event
     return []
 

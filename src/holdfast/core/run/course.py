@@ -19,7 +19,7 @@ from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
 from holdfast.core.save import agree_events
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.drain_watch import DrainWatch
+from holdfast.core.save.flush_watch import FlushWatch
 from holdfast.core.save.keeping import Deed, Keeping
 from holdfast.core.save.saving import Saving
 
@@ -82,7 +82,7 @@ class Course:
             policy,
             saving,
             Holding(policy.hold_finished_ns),
-            Keeping(DrainWatch(policy.store_patience_ns // 2)),
+            Keeping(FlushWatch(policy.store_patience_ns // 2)),
             HangWatch(policy.hang, policy.ranks),
             Stopping(policy.leave_limit_ns, policy.margin_ns),
             NoticeWatch(policy.notice, policy.margin_ns),

@@ -31,7 +31,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
     answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
     answer += run.hangs.begin(event.at_ns)
     if run.stopping.now is not None:
-        run.state = State.DRAINING
+        run.state = State.KILLING
         return [*answer, act.Kill(run.stopping.now.source)]
     if run.stop:
         answer += begin_stop(run, run.stop, event.at_ns)
@@ -73,7 +73,7 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
         return []  # told to leave: how it does that is its own affair
     if cause is exits.ExitCause.STOPPED:
         return _rank_stopped(run, event)
-    run.state = State.DRAINING
+    run.state = State.KILLING
     run.ending.is_faulty = True
     who = f"rank {event.rank}: " if run.policy.ranks > 1 else ""
     answer: list[act.Action] = [records.fault(event, cause)]
@@ -95,7 +95,7 @@ def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
     return answer
 
 
-def on_rank_exited_while_draining(run: Course, event: ev.RankExited) -> list[act.Action]:
+def on_rank_exited_while_killing(run: Course, event: ev.RankExited) -> list[act.Action]:
     """Kept for the verdict on why the attempt ended."""
     run.ending.by_rank.setdefault(event.rank, event)
     return []
@@ -109,9 +109,9 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     if event.timer == Timer.SAVES:
         return time_passed(run, event.at_ns)
     if event.timer == Timer.HOLD:
-        return run.keeping.drain_newest(run.saving, event.at_ns, LAST)
+        return run.keeping.flush_newest(run.saving, event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
-        run.state = State.DRAINING
+        run.state = State.KILLING
         late = (
             "the deadline came" if event.timer == Timer.DEADLINE else "they did not leave in time"
         )
@@ -130,7 +130,7 @@ def on_examined(run: Course, event: ev.Examined) -> list[act.Action]:
         is_writing=run.saving.is_writing,
     )
     if run.hangs.verdict is not None:
-        run.state = State.DRAINING
+        run.state = State.KILLING
         run.ending.is_faulty = True
     return answer
 

@@ -59,7 +59,7 @@ def or_notice(on_timer: OnTimer) -> OnTimer:
     return handler
 
 
-def on_timer_while_draining(_: Course, __: ev.TimerFired) -> list[act.Action]:
+def on_timer_while_killing(_: Course, __: ev.TimerFired) -> list[act.Action]:
     """What an announced end asks for is remembered; other timers have nothing to say here."""
     return []
 
@@ -144,7 +144,7 @@ def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
 
 def _save(run: Course, at_ns: int, why: str) -> list[act.Action]:
     """What is in memory first, then a step of its own: whatever comes, that much is safe."""
-    answer = run.keeping.drain_newest(run.saving, at_ns, why)
+    answer = run.keeping.flush_newest(run.saving, at_ns, why)
     answer += run.carry_out(run.saving.ask(at_ns, why))
     return answer + after_saving(run, at_ns)
 

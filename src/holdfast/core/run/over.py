@@ -32,7 +32,7 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
     if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
         ends = [records.run_end(at_ns)]
         ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
-    answer = [] if run.stopping.now else run.keeping.drain_newest(run.saving, at_ns, LAST)
+    answer = [] if run.stopping.now else run.keeping.flush_newest(run.saving, at_ns, LAST)
     if run.stopping.now or not run.keeping.is_pending(run.saving):
         return [*ends, *finished(run, at_ns)]
     run.state = State.KEEPING
@@ -46,13 +46,13 @@ def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action
 
 def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
-    if isinstance(event, ev.DrainFailed | ev.DrainCommitFailed):
+    if isinstance(event, ev.FlushFailed | ev.FlushCommitFailed):
         if run.done_ns is not None and run.keeping.is_ahead(run.saving):
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
-                return [*held, *drain_again(run, event)]
+                return [*held, *flush_again(run, event)]
         return [] if run.keeping.is_pending(run.saving) else finished(run, event.at_ns)
-    answer = run.keeping.drain_newest(run.saving, event.at_ns, LAST)
+    answer = run.keeping.flush_newest(run.saving, event.at_ns, LAST)
     if run.keeping.is_pending(run.saving):
         return answer
     return [
@@ -67,13 +67,13 @@ def end_hold(run: Course, at_ns: int) -> list[act.Action]:
     return run.holding.saved(at_ns, run.saving.committed_step, run.keeping.words)
 
 
-def drain_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
+def flush_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
     """The last step is in memory, and the store did not take it: try again after a while."""
-    is_failed = isinstance(event, ev.DrainFailed | ev.DrainCommitFailed)
+    is_failed = isinstance(event, ev.FlushFailed | ev.FlushCommitFailed)
     until_ns = run.holding.until_ns
     if not is_failed or until_ns is None:
         return []
-    again_ns = run.saving.tier.drain_again_ns
+    again_ns = run.saving.tier.flush_again_ns
     if event.at_ns < until_ns:
         again_ns = min(again_ns, until_ns)
     return [act.SetTimer(Timer.HOLD, again_ns)]
@@ -123,7 +123,7 @@ def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
 def on_keep_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     """What is in memory is tried again; or it was not made durable in time, and stays there."""
     if event.timer == Timer.HOLD:
-        return run.keeping.drain_newest(run.saving, event.at_ns, LAST)
+        return run.keeping.flush_newest(run.saving, event.at_ns, LAST)
     return finished(run, event.at_ns) if event.timer == Timer.KEEP else []
 
 

@@ -10,7 +10,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.before import choose
 from holdfast.core.run.course import Course
-from holdfast.core.run.over import drain_again, end_hold, go_on_keeping
+from holdfast.core.run.over import end_hold, flush_again, go_on_keeping
 from holdfast.core.run.state import State, Timer
 from holdfast.core.save import agree_events
 
@@ -29,7 +29,7 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     saving, at_ns = run.saving, event.at_ns
     answer = run.carry_out(saving.hear(event.news))
-    answer += run.keeping.drain_if_due(run.saving, at_ns)
+    answer += run.keeping.flush_if_due(run.saving, at_ns)
     slowest = saving.slowest_step
     run.high_water = max(run.high_water, slowest)
     if slowest > run.resume.step:
@@ -41,7 +41,7 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     return answer
 
 
-def on_heard_while_draining(run: Course, event: ev.Heard) -> list[act.Action]:
+def on_heard_while_killing(run: Course, event: ev.Heard) -> list[act.Action]:
     """A set that all have copied or written is still completed while its writers die.
 
     And how far they came counts.
@@ -103,22 +103,22 @@ def on_buffers_ready(run: Course, event: ev.BuffersReady) -> list[act.Action]:
 
 
 def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
-    """A set in memory is sealed, or was drained, or was not: whoever waits for it goes on."""
+    """A set in memory is sealed, or was flushed, or was not: whoever waits for it goes on."""
     is_running = run.state is State.RUNNING
     answer = run.carry_out(run.keeping.hear(run.saving, event, is_running=is_running))
     if is_running:
         if isinstance(event, ev.Sealed):  # after the stop was asked for
-            answer += drain_before_leaving(run, event.at_ns)
-        if isinstance(event, ev.DrainCommitted):
+            answer += flush_before_leaving(run, event.at_ns)
+        if isinstance(event, ev.FlushCommitted):
             answer += run.look_at_notices(event.at_ns)
-        return answer + drain_again(run, event) + after_saving(run, event.at_ns)
+        return answer + flush_again(run, event) + after_saving(run, event.at_ns)
     if run.choice_waits and not run.saving.tier.is_sealing:
         return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]
     return answer + go_on_keeping(run, event) if run.state is State.KEEPING else answer
 
 
-def drain_before_leaving(run: Course, at_ns: int) -> list[act.Action]:
-    """With a deadline what is in memory is drained first: that much is safe in any case."""
+def flush_before_leaving(run: Course, at_ns: int) -> list[act.Action]:
+    """With a deadline what is in memory is flushed first: that much is safe in any case."""
     if run.stop is None or run.stop.deadline_ns is None:
         return []
-    return run.keeping.drain_newest(run.saving, at_ns, run.stop.source)
+    return run.keeping.flush_newest(run.saving, at_ns, run.stop.source)

@@ -22,7 +22,7 @@ class State(StrEnum):
     CHOOSING = "choosing"  # the store is asked what to restore
     LAUNCHING = "launching"  # the attempt is put on record, its ranks are started
     RUNNING = "running"  # all ranks were started
-    DRAINING = "draining"  # killed; some process is still there
+    KILLING = "killing"  # killed; some process is still there
     WAITING = "waiting"  # back-off: the next attempt begins when it is over
     KEEPING = "keeping"  # nothing runs; the newest set in memory is made durable, then over
     OVER = "over"  # the exit code is decided; nothing happens any more

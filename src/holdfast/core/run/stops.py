@@ -8,7 +8,7 @@ from holdfast.core.run import rollback
 from holdfast.core.run.before import choose
 from holdfast.core.run.course import Course
 from holdfast.core.run.over import over_in_a_gap
-from holdfast.core.run.saves import after_saving, drain_before_leaving
+from holdfast.core.run.saves import after_saving, flush_before_leaving
 from holdfast.core.run.state import SECOND_NS, State, StopIntent, Timer
 
 STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
@@ -51,7 +51,7 @@ def move_deadline(run: Course, at_ns: int, announced_ns: int | None) -> list[act
 
 def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
     """Ask the ranks of a running attempt to save and leave, as they can be asked now."""
-    return drain_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
+    return flush_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
 
 
 def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
@@ -64,7 +64,7 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
             limit_ns = at_ns + run.policy.relay_limit_ns
         return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
     if run.saving.agreement.is_saved and not run.saving.is_ended:
-        run.state = State.DRAINING
+        run.state = State.KILLING
         return [
             act.Say("info", "Leaving without saving: no step was done since the last checkpoint"),
             act.Kill(stop.source),
@@ -79,8 +79,8 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
 def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     """End every process; where nothing runs, the run is over."""
     answer = [run.stopping.note_now(event)]
-    if run.state in (State.RUNNING, State.DRAINING):
-        run.state = State.DRAINING
+    if run.state in (State.RUNNING, State.KILLING):
+        run.state = State.KILLING
         return [*answer, act.Kill(event.source)]
     if run.state is State.NEW:
         return answer  # as soon as there is something to end
@@ -123,6 +123,6 @@ def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
 
 def end_to_go_back(run: Course) -> list[act.Action]:
     """End what runs: somebody wants it to start from elsewhere."""
-    run.state = State.DRAINING
+    run.state = State.KILLING
     run.ending.gone_back, _ = rollback.prevailing(run.rollbacks.standing)
     return [act.Kill("the run goes back")]

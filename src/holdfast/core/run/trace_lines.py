@@ -12,7 +12,7 @@ from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Order, buffer_of, with_buffer
 
 # Told if something follows.
-QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Draining)
+QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Flushing)
 
 
 def seconds(at_ns: int) -> str:
@@ -71,11 +71,11 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} by {notice.source}: {notice.action} {notice.state}, deadline {when}"
         case ev.BuffersReady():
             return f"{name} rank {event.rank}: {event.buffers}"
-        case ev.Sealed() | ev.Draining() | ev.DrainCommitted():
+        case ev.Sealed() | ev.Flushing() | ev.FlushCommitted():
             return f"{name} {event.of_attempt}-{event.step}"
-        case ev.SealFailed() | ev.DrainFailed() | ev.DrainCommitFailed():
+        case ev.SealFailed() | ev.FlushFailed() | ev.FlushCommitFailed():
             return f"{name} {event.of_attempt}-{event.step}: {event.why}"
-        case ev.Drained():
+        case ev.Flushed():
             return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
         case ev.Joined():
             return f"{name} rank {event.rank}"
@@ -121,13 +121,13 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"refuse: {refusal.reason}"
         case act.Seal():
             return f"seal step {action.step} in buffer {action.buffer}"
-        case act.Drain():
+        case act.Flush():
             how = " at once" if action.urgent else ""
-            return f"drain step {action.step} from buffer {action.buffer}{how} ({action.why})"
-        case act.AbandonDrain():
-            return f"abandon the drain of step {action.step}: {action.why}"
-        case act.CommitDrained():
-            return f"commit drained step {action.step}"
+            return f"flush step {action.step} from buffer {action.buffer}{how} ({action.why})"
+        case act.AbandonFlush():
+            return f"abandon the flush of step {action.step}: {action.why}"
+        case act.CommitFlushed():
+            return f"commit flushed step {action.step}"
         case act.MakeRoom():
             return f"make room for step {action.step}"
         case act.PublishCommitted():

@@ -293,7 +293,7 @@ def _note_gone(state: Agreement, event: RankGone) -> Actions:
 def _committed(state: Agreement, event: Committed) -> Actions:
     """The set is complete: say so, then do what waited for it.
 
-    One that was copied into a buffer is committed by whoever drains it, while it is being written.
+    One that was copied into a buffer is committed by whoever flushes it, while it is being written.
     """
     is_ours = state.phase is Phase.COMMITTING or state.buffer is not None
     if event.epoch != state.epoch or not is_ours:

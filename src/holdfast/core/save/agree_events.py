@@ -156,7 +156,7 @@ class NotWritten:
 
 @dataclass(frozen=True, slots=True)
 class DurableBeside:
-    """A set of this lineage became durable beside the agreement: one of memory was drained."""
+    """A set of this lineage became durable beside the agreement: one of memory was flushed."""
 
     at_ns: int
     step: int

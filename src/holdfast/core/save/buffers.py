@@ -2,9 +2,9 @@
 
 A set in a buffer is *copied* when all ranks say so, and *sealed* when it has its checksums: then it
 restores. What must hold: the newest sealed set is never overwritten (but where there is only one
-buffer), nor one that waits for its seal, nor one that is being drained, nor one that ranks may
-still be reading at their start. So there are three buffers: one to keep, one to drain or to seal,
-one to copy into. With two, a drain pauses the saves.
+buffer), nor one that waits for its seal, nor one that is being flushed, nor one that ranks may
+still be reading at their start. So there are three buffers: one to keep, one to flush or to seal,
+one to copy into. With two, a flush pauses the saves.
 
 An order that came too late leaves ranks that may still copy for it. Its buffer stays `opened`, and
 the next order names it again: each rank writes its own shard there, and the copy for the newer
@@ -56,7 +56,7 @@ class Buffers(NamedTuple):
         return self.sealed[-1] if self.sealed else None
 
     def free(self, pinned: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Which an order may name, the best first; `pinned` are being drained, or wait for it."""
+        """Which an order may name, the best first; `pinned` are being flushed, or wait for it."""
         if self.opened is not None and self.opened < self.in_all:
             first: tuple[int, ...] = (self.opened,)
         else:

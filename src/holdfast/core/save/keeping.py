@@ -1,4 +1,4 @@
-"""What the run's machine does about its memory tier: seals, drains, and what follows from them.
+"""What the run's machine does about its memory tier: seals, flushes, and what follows from them.
 
 Sets in memory outlive the attempts that made them, so their news is taken in every state of the
 run. `core.save.tiers` remembers, `core.save.saving` knows what is due; here is what is done about
@@ -16,8 +16,8 @@ from holdfast.core import events as ev
 from holdfast.core.run.holding import given_up_words
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.agree import Phase
-from holdfast.core.save.drain_watch import DrainWatch
-from holdfast.core.save.drains import Wanted
+from holdfast.core.save.flush_watch import FlushWatch
+from holdfast.core.save.flushes import Wanted
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.tier_words import Announced
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
@@ -30,17 +30,17 @@ Deed = act.Action | news.Action
 class Keeping:
     """Of one run, whose `saving` comes with each question."""
 
-    watch: DrainWatch
+    watch: FlushWatch
     announced: Announced = field(default_factory=Announced)
     told_failure: str = ""
 
     def hear(self, saving: Saving, event: ev.TierEvent, *, is_running: bool) -> list[Deed]:
-        """Take in what became of a seal or a drain. `is_running`: ranks hear what is ordered."""
+        """Take in what became of a seal or a flush. `is_running`: ranks hear what is ordered."""
         answer = HEAR[type(event)](self, saving, event, is_running)
-        answer += self.drain_if_due(saving, event.at_ns)
+        answer += self.flush_if_due(saving, event.at_ns)
         if is_running:
             answer += saving.look(event.at_ns)
-            if not isinstance(event, ev.Drained):  # one rank's shard: no figure has changed by that
+            if not isinstance(event, ev.Flushed):  # one rank's shard: no figure has changed by that
                 answer += self.announced.news(saving, event.at_ns)
         return answer
 
@@ -53,64 +53,64 @@ class Keeping:
         """How often is saved to which tier, and why, as last told; empty: only to one."""
         return self.announced.words
 
-    def drain_if_due(self, saving: Saving, at_ns: int) -> list[act.Action]:
-        """Begin to drain the newest set in memory, if the durable tier's policy says so.
+    def flush_if_due(self, saving: Saving, at_ns: int) -> list[act.Action]:
+        """Begin to flush the newest set in memory, if the durable tier's policy says so.
 
         If it is late with the one under way, that one gives way to the training no longer.
         """
-        if saving.tier.drains.under_way is not None:
+        if saving.tier.flushes.under_way is not None:
             return self._hurry_if_late(saving, at_ns)
         if not saving.tier.buffers.sealed:
             return []
-        kept = saving.tier.may_drain(at_ns, saving.committed_step)
+        kept = saving.tier.may_flush(at_ns, saving.committed_step)
         if kept is None:
             return []
-        due, why = saving.drain_due(at_ns, kept.step)
+        due, why = saving.flush_due(at_ns, kept.step)
         if not due:
             return []
-        return self._drain(
+        return self._flush(
             saving, at_ns, Wanted(kept, why, is_urgent=not self.watch.may_give_way())
         )
 
     def _hurry_if_late(self, saving: Saving, at_ns: int) -> list[act.Action]:
-        drains = saving.tier.drains
-        now = drains.under_way
-        if now is None or now.is_urgent or drains.is_committing:
+        flushes = saving.tier.flushes
+        now = flushes.under_way
+        if now is None or now.is_urgent or flushes.is_committing:
             return []
         began_ns, step = self.watch.began_ns, now.kept.step
         late = self.watch.late(
             at_ns,
-            saving.tier.drain_ns,
-            lambda: saving.is_next_drain_due(at_ns, began_ns, step),
+            saving.tier.flush_ns,
+            lambda: saving.is_next_flush_due(at_ns, began_ns, step),
         )
         if not late:
             return []
         words = f"Writing step {step} to disk at full speed: {late}"
         return [
             act.Say("info", words),
-            *self._drain(saving, at_ns, Wanted(now.kept, late, is_urgent=True)),
+            *self._flush(saving, at_ns, Wanted(now.kept, late, is_urgent=True)),
         ]
 
-    def _drain(self, saving: Saving, at_ns: int, wanted: Wanted) -> list[act.Action]:
-        actions = saving.tier.drain(at_ns, wanted)
+    def _flush(self, saving: Saving, at_ns: int, wanted: Wanted) -> list[act.Action]:
+        actions = saving.tier.flush(at_ns, wanted)
         self._note_begin(saving, at_ns)
         return list(actions)
 
     def _note_begin(self, saving: Saving, at_ns: int) -> None:
-        if saving.tier.drains.under_way is not None:
-            self.watch.begin(at_ns, saving.tier.drains.under_way.kept)
+        if saving.tier.flushes.under_way is not None:
+            self.watch.begin(at_ns, saving.tier.flushes.under_way.kept)
 
-    def drain_newest(self, saving: Saving, at_ns: int, why: str) -> list[act.Action]:
+    def flush_newest(self, saving: Saving, at_ns: int, why: str) -> list[act.Action]:
         """Make durable what is in memory, at once: whatever comes, that much is safe."""
         newest = saving.tier.newest
         if newest is None or newest.step <= saving.committed_step:
             return []
-        return self._drain(saving, at_ns, Wanted(newest, why, is_urgent=True))
+        return self._flush(saving, at_ns, Wanted(newest, why, is_urgent=True))
 
     def is_pending(self, saving: Saving) -> bool:
         """Whether something in memory that is newer than all that is durable is on its way."""
-        drains, committed = saving.tier.drains, saving.committed_step
-        wanted = [one.kept for one in (drains.under_way, drains.waiting) if one is not None]
+        flushes, committed = saving.tier.flushes, saving.committed_step
+        wanted = [one.kept for one in (flushes.under_way, flushes.waiting) if one is not None]
         return saving.tier.is_sealing or any(
             kept.step > committed and saving.tier.is_on_lineage(kept) for kept in wanted
         )
@@ -134,7 +134,7 @@ class Keeping:
             return act.Finish(finish.exit_code, words)
         return finish
 
-    # --- seals and drains -------------------------------------------------------------------
+    # --- seals and flushes -------------------------------------------------------------------
 
     def _is_awaited(self, saving: Saving, attempt: int, step: int) -> bool:
         """Whether the agreement waits for that step to become durable, from whichever buffer."""
@@ -149,11 +149,11 @@ class Keeping:
         agreement, newest = saving.agreement, saving.tier.newest
         is_awaited = self._is_awaited(saving, event.of_attempt, event.step)
         if counts and is_awaited and newest is not None:
-            if agreement.committed_step >= event.step:  # drained meanwhile, from another buffer
+            if agreement.committed_step >= event.step:  # flushed meanwhile, from another buffer
                 done = news.Committed(event.at_ns, agreement.epoch, event.step)
                 return self._tell(saving, done, is_running)
             wanted = Wanted(newest, agreement.why, is_urgent=True)
-            return [*self._drain(saving, event.at_ns, wanted)]
+            return [*self._flush(saving, event.at_ns, wanted)]
         if not isinstance(event, ev.SealFailed):
             return []
         words = f"step {event.step} could not be sealed in memory: {event.why}"
@@ -162,24 +162,24 @@ class Keeping:
             return self._tell(saving, failed, is_running)
         return [act.Say("warning", words)]
 
-    def _on_draining(self, saving: Saving, event: ev.Draining, _: bool) -> list[Deed]:
-        if not saving.tier.drains.is_of(event):
+    def _on_flushing(self, saving: Saving, event: ev.Flushing, _: bool) -> list[Deed]:
+        if not saving.tier.flushes.is_of(event):
             return []
-        why = self.watch.hangs(event, saving.tier.drain_ns)
+        why = self.watch.hangs(event, saving.tier.flush_ns)
         if not why:
             return []
-        return [act.AbandonDrain(event.of_attempt, event.epoch, event.step, why)]
+        return [act.AbandonFlush(event.of_attempt, event.epoch, event.step, why)]
 
-    def _on_drained(self, saving: Saving, event: ev.Drained, _: bool) -> list[Deed]:
-        return list(saving.tier.drained(event))
+    def _on_flushed(self, saving: Saving, event: ev.Flushed, _: bool) -> list[Deed]:
+        return list(saving.tier.flushed(event))
 
-    def _on_drain_over(
+    def _on_flush_over(
         self,
         saving: Saving,
-        event: ev.DrainCommitted | ev.DrainFailed | ev.DrainCommitFailed,
+        event: ev.FlushCommitted | ev.FlushFailed | ev.FlushCommitFailed,
         is_running: bool,
     ) -> list[Deed]:
-        over, actions = saving.tier.drain_over(event)
+        over, actions = saving.tier.flush_over(event)
         if over is None:
             return []
         kept, at_ns = over.kept, event.at_ns
@@ -219,9 +219,9 @@ class Keeping:
 HEAR: dict[type[ev.TierEvent], Callable[[Keeping, Saving, Any, bool], list[Deed]]] = {
     ev.Sealed: Keeping._on_seal,
     ev.SealFailed: Keeping._on_seal,
-    ev.Draining: Keeping._on_draining,
-    ev.Drained: Keeping._on_drained,
-    ev.DrainFailed: Keeping._on_drain_over,
-    ev.DrainCommitted: Keeping._on_drain_over,
-    ev.DrainCommitFailed: Keeping._on_drain_over,
+    ev.Flushing: Keeping._on_flushing,
+    ev.Flushed: Keeping._on_flushed,
+    ev.FlushFailed: Keeping._on_flush_over,
+    ev.FlushCommitted: Keeping._on_flush_over,
+    ev.FlushCommitFailed: Keeping._on_flush_over,
 }

@@ -1,4 +1,4 @@
-"""How fast the ranks step, from what is heard of their progress; and how much drains slow them."""
+"""How fast the ranks step, from what is heard of their progress; and how much flushes slow them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.save.agree import lead_steps
 # would hold evaluations and stalls, and an order given by it would come too late.
 STRETCH_NS = 250_000_000
 STRETCHES = 8
-ENOUGH_STEPS = 50  # of each kind, to tell steps beside a drain from others
+ENOUGH_STEPS = 50  # of each kind, to tell steps beside a flush from others
 PPM = 1_000_000
 COSTS = 9  # of the last so many of a kind the median counts: a single one may have been disturbed
 
@@ -29,10 +29,10 @@ def latest(values: tuple[int, ...], value: int, count: int = COSTS) -> tuple[int
 
 @dataclass(slots=True)
 class Pace:
-    """The pace of one run; a new attempt measures anew, but what drains cost is kept."""
+    """The pace of one run; a new attempt measures anew, but what flushes cost is kept."""
 
     step_time_ns: int = 0
-    _quiet: tuple[int, int] = (0, 0)  # nanoseconds and steps without a drain
+    _quiet: tuple[int, int] = (0, 0)  # nanoseconds and steps without a flush
     _busy: tuple[int, int] = (0, 0)  # and with one
     _first: tuple[int, int] | None = None
     _stretch: tuple[int, int] | None = None  # where the one under way began
@@ -70,18 +70,18 @@ class Pace:
             self._news = (at_ns - since_ns, slowest - since_step)
             self._last = (at_ns, slowest)
 
-    def beside(self, is_draining: bool) -> None:
-        """Whether a drain runs beside the steps that were just noted: those before and after do."""
+    def beside(self, is_flushing: bool) -> None:
+        """Whether a flush runs beside the steps that were just noted: those before and after do."""
         ns, steps = self._news
-        if is_draining and self._was_busy:
+        if is_flushing and self._was_busy:
             self._busy = (self._busy[0] + ns, self._busy[1] + steps)
-        elif not is_draining and not self._was_busy:
+        elif not is_flushing and not self._was_busy:
             self._quiet = (self._quiet[0] + ns, self._quiet[1] + steps)
-        self._was_busy = is_draining
+        self._was_busy = is_flushing
 
     @property
     def slowdown_ppm(self) -> int | None:
-        """By how much longer a step takes beside a drain, in millionths of it; None: not known."""
+        """By how much longer a step takes beside a flush, in millionths of it; None: not known."""
         (quiet_ns, quiet), (busy_ns, busy) = self._quiet, self._busy
         if min(quiet, busy) < ENOUGH_STEPS or busy_ns <= 0:
             return None

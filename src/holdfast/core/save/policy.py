@@ -62,7 +62,7 @@ class SaveView(NamedTuple):
 
     Where there is a memory tier, each tier has its own view and policy. `tier` MEMORY: the sets in
     memory stand for durable ones, and `save_total_ns` is a copy with its seal. DURABLE: what is
-    saved is drained from memory, and a failure is one that took the memory along. ALONE: no memory
+    saved is flushed from memory, and a failure is one that took the memory along. ALONE: no memory
     tier.
     """
 
@@ -378,7 +378,7 @@ class Optimal(SavePolicy):
         return f"{since} {seconds_in_words(calm_s)} ago"
 
 
-LEAST_SHARE = 0.005  # of a drain's time: what no measurement of steps can tell from nothing
+LEAST_SHARE = 0.005  # of a flush's time: what no measurement of steps can tell from nothing
 
 # Copies are cheap and failures of processes come in bursts. No copy is made twice in 5 ms, which is
 # about what an order takes. A seal stands back behind everything else, so it is long and costs next

@@ -109,7 +109,7 @@ class Saving:
         self.joined, self._request = set(), None
         self._started_ns = at_ns
         self._resumed_step = resume.step
-        if resume.step <= committed_step or not self._committed_ns:  # else a drain is due as before
+        if resume.step <= committed_step or not self._committed_ns:  # else a flush is due as before
             self._committed_ns = at_ns
         self._ordered_ns = at_ns
         self._known_ns = at_ns  # when the fastest rank was last seen to move
@@ -212,8 +212,8 @@ class Saving:
         tier = self.tier
         if not tier.is_there:
             return SaveTime(self.step_time_ns, self.cost.blocked_ns, self.cost.total_ns)
-        write_ns = tier.seal_ns + tier.drain_ns if tier.drain_ns else 0
-        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, tier.drain_ns)
+        write_ns = tier.seal_ns + tier.flush_ns if tier.flush_ns else 0
+        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, tier.flush_ns)
 
     @property
     def wake_at_ns(self) -> int | None:
@@ -234,7 +234,7 @@ class Saving:
         if isinstance(what, news.Progress):
             slowest = self.slowest_step
             self.pace.note(what.at_ns, slowest, self.fastest_step, self._resumed_step)
-            self.pace.beside(self.tier.drains.under_way is not None)
+            self.pace.beside(self.tier.flushes.under_way is not None)
             if slowest > self._resumed_step:
                 self.tier.all_restored()
         elif isinstance(what, DURABLE):
@@ -400,15 +400,15 @@ class Saving:
     def _is_held(self, at_ns: int) -> bool:
         return self._held_from_ns is not None and at_ns >= self._held_from_ns
 
-    def drain_due(self, at_ns: int, step: int) -> tuple[bool, str]:
+    def flush_due(self, at_ns: int, step: int) -> tuple[bool, str]:
         """Whether that step, which is in memory, should become durable now; and why, if so."""
         if self._is_held(at_ns):
             return False, "a save that was announced is at hand"
         view = self.durable_view(at_ns, step)
         return self.policy.decide(view) if self.policy.is_due(view) else (False, "")
 
-    def is_next_drain_due(self, at_ns: int, began_ns: int, step: int) -> bool:
-        """Whether, but for that step's drain, which began then, another one should be under way."""
+    def is_next_flush_due(self, at_ns: int, began_ns: int, step: int) -> bool:
+        """Whether, but for that step's flush, which began then, another one should be under way."""
         view = self.durable_view(at_ns, self.fastest_step)
         done = max(step, view.last_committed_step)
         view = view._replace(last_committed_step=done, last_committed_ns=began_ns)
@@ -451,11 +451,11 @@ class Saving:
         return max(1, (observed_ns - self._failures_at_ns[0]) // (RECENT - 1))
 
     def durable_view(self, at_ns: int, step: int) -> SaveView:
-        """What the durable tier's policy sees behind a memory tier: drains, and lost memory."""
+        """What the durable tier's policy sees behind a memory tier: flushes, and lost memory."""
         return self.view(at_ns)._replace(
             step=step,
             save_blocked_ns=0,
-            save_total_ns=self.tier.drain_ns,
+            save_total_ns=self.tier.flush_ns,
             failures_seen=self.losses_seen,
             slowdown_ppm=self.pace.slowdown_ppm,
             tier=Tier.DURABLE,

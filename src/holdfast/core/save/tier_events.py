@@ -46,8 +46,8 @@ class SealFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
-    """A drain is under way still, and has given the store so many bytes; told now and then."""
+class Flushing:
+    """A flush is under way still, and has given the store so many bytes; told now and then."""
 
     at_ns: int
     of_attempt: int
@@ -57,7 +57,7 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class Flushed:
     """One rank's shard of a set in memory is durable, its receipt written.
 
     `of_ranks`: how many shards the set has, where it was made by another number of ranks than run
@@ -73,7 +73,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainFailed:
+class FlushFailed:
     """A set in memory could not be written to the durable tier; it is still in its buffer."""
 
     at_ns: int
@@ -84,8 +84,8 @@ class DrainFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainCommitted:
-    """The manifest of a drained set is durable: it restores from the durable tier too."""
+class FlushCommitted:
+    """The manifest of a flushed set is durable: it restores from the durable tier too."""
 
     at_ns: int
     of_attempt: int
@@ -94,8 +94,8 @@ class DrainCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainCommitFailed:
-    """The manifest of a drained set could not be written."""
+class FlushCommitFailed:
+    """The manifest of a flushed set could not be written."""
 
     at_ns: int
     of_attempt: int
@@ -106,5 +106,5 @@ class DrainCommitFailed:
 
 # Those that are taken in every state: they may be of an attempt that is long over.
 TierEvent = (
-    Sealed | SealFailed | Draining | Drained | DrainFailed | DrainCommitted | DrainCommitFailed
+    Sealed | SealFailed | Flushing | Flushed | FlushFailed | FlushCommitted | FlushCommitFailed
 )

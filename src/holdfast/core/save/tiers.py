@@ -1,7 +1,7 @@
-"""The memory tier of one run: its buffers, its drains, and what they cost, in one place.
+"""The memory tier of one run: its buffers, its flushes, and what they cost, in one place.
 
 `core.save.saving` asks it for a buffer and tells it what was ordered and copied; the run's machine
-(`core.run.machine`) tells it what became of seals and drains. It outlives the
+(`core.run.machine`) tells it what became of seals and flushes. It outlives the
 attempts. Pure: times come in with the events.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.buffers import Buffers, Kept
-from holdfast.core.save.drains import Drains, Over, Wanted
 from holdfast.core.save.extremes import Extremes
+from holdfast.core.save.flushes import Flushes, Over, Wanted
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.word import MAX_BUFFERS
 
@@ -29,7 +29,7 @@ class MemoryTier:
 
     ranks: int
     buffers: Buffers = field(default_factory=Buffers)
-    drains: Drains = field(init=False)
+    flushes: Flushes = field(init=False)
     is_there: bool = False  # whether every rank has a buffer
     is_lost: bool = False  # whether it had one in this attempt, and has none now
     attempt: int = -1
@@ -39,17 +39,17 @@ class MemoryTier:
     _ready: list[int] = field(init=False)  # how many buffers each has
     _extremes: Extremes = field(init=False)  # of these numbers
     _seals_ns: tuple[int, ...] = ()  # the last few
-    _drains_ns: tuple[int, ...] = ()
+    _flushes_ns: tuple[int, ...] = ()
     _sealing_ns: tuple[tuple[Kept, int], ...] = ()
-    _drain_started_ns: int = 0
+    _flush_started_ns: int = 0
     _free: tuple[int, ...] = ()
     _free_by: tuple[Buffers, Wanted | None, Wanted | None] | None = None
-    _failures: int = 0  # of drains, in a row
+    _failures: int = 0  # of flushes, in a row
     _not_before_ns: int = 0
 
     def __post_init__(self) -> None:
         """No rank has told of a buffer yet."""
-        self.drains = Drains(self.ranks)
+        self.flushes = Flushes(self.ranks)
         self._no_buffers()
 
     def _no_buffers(self) -> None:
@@ -72,7 +72,7 @@ class MemoryTier:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
         self._no_buffers()
-        self.drains.forget()
+        self.flushes.forget()
 
     @property
     def seal_ns(self) -> int:
@@ -86,16 +86,16 @@ class MemoryTier:
         return min(known_ns, LONGEST_SEAL_NS)
 
     @property
-    def drain_ns(self) -> int:
-        """What a drain takes, from its start to its commit; 0: there was none yet."""
-        return median(self._drains_ns)
+    def flush_ns(self) -> int:
+        """What a flush takes, from its start to its commit; 0: there was none yet."""
+        return median(self._flushes_ns)
 
     @property
     def free(self) -> tuple[int, ...]:
         """Buffers that an order may name now, the best first."""
-        by = self.buffers, self.drains.under_way, self.drains.waiting
+        by = self.buffers, self.flushes.under_way, self.flushes.waiting
         if self._free_by != by:  # each news of each rank asks, and hardly one changes it
-            self._free_by, self._free = by, self.buffers.free(self.drains.pinned)
+            self._free_by, self._free = by, self.buffers.free(self.flushes.pinned)
         return self._free
 
     @property
@@ -155,34 +155,34 @@ class MemoryTier:
         return self.buffers.newest
 
     @property
-    def drain_again_ns(self) -> int:
-        """After a drain that has failed: when to try another one, if nobody waits for it."""
+    def flush_again_ns(self) -> int:
+        """After a flush that has failed: when to try another one, if nobody waits for it."""
         return self._not_before_ns
 
-    def may_drain(self, at_ns: int, committed_step: int) -> Kept | None:
-        """The newest set, if it is not durable and nothing speaks against draining it now."""
+    def may_flush(self, at_ns: int, committed_step: int) -> Kept | None:
+        """The newest set, if it is not durable and nothing speaks against flushing it now."""
         newest = self.newest
         if newest is None or newest.step <= committed_step or at_ns < self._not_before_ns:
             return None
-        return newest if self.drains.under_way is None else None
+        return newest if self.flushes.under_way is None else None
 
-    def drain(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
-        """Drain it now or next."""
-        before = self.drains.under_way
-        actions = self.drains.want(wanted)
+    def flush(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
+        """Flush it now or next."""
+        before = self.flushes.under_way
+        actions = self.flushes.want(wanted)
         self._note_start(at_ns, before)
         return actions
 
-    def drained(self, event: ev.Drained) -> tuple[act.Action, ...]:
+    def flushed(self, event: ev.Flushed) -> tuple[act.Action, ...]:
         """A rank's shard is durable."""
-        return self.drains.drained(event)
+        return self.flushes.flushed(event)
 
-    def drain_over(
-        self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
+    def flush_over(
+        self, event: ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed
     ) -> tuple[Over | None, tuple[act.Action, ...]]:
-        """A drain has ended; the next one begins. After a failure the policy's have to wait."""
-        before = self.drains.under_way
-        over, actions = self.drains.ended(event)
+        """A flush has ended; the next one begins. After a failure the policy's have to wait."""
+        before = self.flushes.under_way
+        over, actions = self.flushes.ended(event)
         if over is None:
             return None, ()
         if over.why_not:
@@ -190,7 +190,9 @@ class MemoryTier:
             self._failures += 1
             self._not_before_ns = event.at_ns + delay_ns
         else:
-            self._drains_ns = latest(self._drains_ns, max(1, event.at_ns - self._drain_started_ns))
+            self._flushes_ns = latest(
+                self._flushes_ns, max(1, event.at_ns - self._flush_started_ns)
+            )
             self._failures = self._not_before_ns = 0
         self._note_start(event.at_ns, before)
         return over, actions
@@ -200,6 +202,6 @@ class MemoryTier:
         return kept.attempt == self.attempt or kept.step <= self.resume.step
 
     def _note_start(self, at_ns: int, before: Wanted | None) -> None:
-        now = self.drains.under_way
+        now = self.flushes.under_way
         if now is not None and (before is None or before.kept != now.kept):
-            self._drain_started_ns = at_ns
+            self._flush_started_ns = at_ns

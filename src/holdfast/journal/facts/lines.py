@@ -27,7 +27,7 @@ TIERS = (MEMORY, DISK)
 _INPUT = b'{"event":"'
 _WANTED = tuple(
     b'%s%s"' % (_INPUT, event)
-    for event in (b"Sealed", b"DrainCommitted", b"Chosen", b"StacksCollected")
+    for event in (b"Sealed", b"FlushCommitted", b"DrainCommitted", b"Chosen", b"StacksCollected")
 )
 _NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
 
@@ -274,7 +274,9 @@ def _parse_input(payload: Payload, offset_ns: int) -> FromInputs | None:
     match payload.get("event"):
         case "Sealed":
             return SavedSet(MEMORY, whole(payload, "step"), _at(payload, offset_ns))
-        case "DrainCommitted":
+        case (
+            "FlushCommitted" | "DrainCommitted"
+        ):  # the second in what earlier versions have written
             return SavedSet(DISK, whole(payload, "step"), _at(payload, offset_ns))
         case "Heard":
             news = payload.get("news")

@@ -1,11 +1,11 @@
-"""A drain gives way to the training: for how long, and when it is not waited for any more.
+"""A flush gives way to the training: for how long, and when it is not waited for any more.
 
-On a host that is busy all the time, what gives way may wait for ever. So a drain that is late gives
+On a host that is busy all the time, what gives way may wait for ever. So a flush that is late gives
 way no longer: one that takes much longer than they usually do, or beside which the next one has
-become due. Once that has happened, the next few drains do not even begin by giving way, and each
+become due. Once that has happened, the next few flushes do not even begin by giving way, and each
 time that one is late all the same, twice as many.
 
-A store can also hang and never say so. A drain that writes nothing for far longer than a whole one
+A store can also hang and never say so. A flush that writes nothing for far longer than a whole one
 usually takes is given up, and the set is tried again by another process.
 """
 
@@ -19,22 +19,22 @@ from holdfast.core.durations import in_words
 from holdfast.core.save.buffers import Kept
 
 SECOND_NS = 1_000_000_000
-LEAST_NS = SECOND_NS  # no drain is late before, whatever is due
-SLOW = 4  # times what a drain usually takes: then it is late
+LEAST_NS = SECOND_NS  # no flush is late before, whatever is due
+SLOW = 4  # times what a flush usually takes: then it is late
 SLOW_NS = 5 * SECOND_NS  # but not before
 UNKNOWN_NS = 30 * SECOND_NS  # the same for the first one
-FEWEST_AT_HAND, MOST_AT_HAND = 4, 64  # drains that do not give way, after one that was late
-SILENT = 20  # times what a drain usually takes, without a byte: it hangs
+FEWEST_AT_HAND, MOST_AT_HAND = 4, 64  # flushes that do not give way, after one that was late
+SILENT = 20  # times what a flush usually takes, without a byte: it hangs
 LONGEST_LOOK_NS = 60 * SECOND_NS  # between two looks; where it is more, the machine was asleep
 DOUBLINGS = 4  # of the limit: a store that is only slow has its set in the end
 
 
 @dataclass(slots=True)
-class DrainWatch:
-    """Of one run's drains, one after the other.
+class FlushWatch:
+    """Of one run's flushes, one after the other.
 
-    `patience_ns`: so long a store may be silent, unless drains are known to take longer.
-    `began_ns`: when the drain under way began, or the last one.
+    `patience_ns`: so long a store may be silent, unless flushes are known to take longer.
+    `began_ns`: when the flush under way began, or the last one.
     """
 
     patience_ns: int
@@ -60,7 +60,7 @@ class DrainWatch:
             self._given_up = 0
 
     def late(self, at_ns: int, usual_ns: int, is_next_due: Callable[[], bool]) -> str:
-        """Why the drain under way should give way no longer; empty: it may."""
+        """Why the flush under way should give way no longer; empty: it may."""
         since_ns = at_ns - self.began_ns
         if since_ns < LEAST_NS:
             return ""
@@ -73,14 +73,14 @@ class DrainWatch:
         return f"not done after {in_words(since_ns)}" if is_late else "the next checkpoint is due"
 
     def may_give_way(self) -> bool:
-        """Whether the drain that begins now should: not if one was late a short while ago."""
+        """Whether the flush that begins now should: not if one was late a short while ago."""
         if not self._left_at_hand:
             return True
         self._left_at_hand -= 1
         return False
 
-    def hangs(self, event: ev.Draining, usual_ns: int) -> str:
-        """Why to give up the drain under way; empty: it gets on."""
+    def hangs(self, event: ev.Flushing, usual_ns: int) -> str:
+        """Why to give up the flush under way; empty: it gets on."""
         self._silent_ns += min(max(0, event.at_ns - self._looked_ns), LONGEST_LOOK_NS)
         self._looked_ns = event.at_ns
         if event.nbytes != self._nbytes:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.snapshot.drain import drain_set
+from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import SetInfo, commit, set_name
 
@@ -50,12 +50,12 @@ def without_roots_right() -> Iterator[None]:
     assert libc.capset(header, sets) == 0
 
 
-def drained(buffer: Path, place: Path) -> int:
-    return drain_set(buffer, place, attempt=0, step=7).world_size
+def flushed(buffer: Path, place: Path) -> int:
+    return flush_set(buffer, place, attempt=0, step=7).world_size
 
 
-def test_what_is_drained_restores_as_if_the_ranks_had_written_it(buffer: Path, place: Path) -> None:
-    assert drained(buffer, place) == 2
+def test_what_is_flushed_restores_as_if_the_ranks_had_written_it(buffer: Path, place: Path) -> None:
+    assert flushed(buffer, place) == 2
     commit(place, 2)
     for rank, tree in enumerate(TREES):
         found: Any = read_set(place, rank=rank, world_size=2)
@@ -67,11 +67,11 @@ def test_what_is_drained_restores_as_if_the_ranks_had_written_it(buffer: Path, p
 
 
 def test_what_an_earlier_try_finished_is_not_written_again(buffer: Path, place: Path) -> None:
-    drained(buffer, place)
+    flushed(buffer, place)
     first, second = place / "rank-00000.safetensors", place / "rank-00001.safetensors"
     second.write_bytes(b"half")
     before = first.stat().st_ino
-    assert drained(buffer, place) == 2
+    assert flushed(buffer, place) == 2
     assert first.stat().st_ino == before
     assert second.read_bytes() == (buffer / second.name).read_bytes()
 
@@ -83,36 +83,36 @@ def test_what_went_bad_in_memory_is_not_written(buffer: Path, place: Path, at: i
     data[at] ^= 4
     shard.write_bytes(data)
     with pytest.raises(CorruptCheckpoint, match="is not what was sealed"):
-        drained(buffer, place)
+        flushed(buffer, place)
     assert not place.exists()
 
 
 def test_another_set_than_was_meant_is_refused(buffer: Path, place: Path) -> None:
     with pytest.raises(CorruptCheckpoint, match="holds step 7 of attempt 0, not step 8"):
-        drain_set(buffer, place, attempt=0, step=8)
+        flush_set(buffer, place, attempt=0, step=8)
     assert not place.exists()
 
 
 def test_a_buffer_that_is_not_sealed_is_refused(buffer: Path, place: Path) -> None:
     (buffer / "manifest.json").unlink()
     with pytest.raises(CorruptCheckpoint, match="is missing"):
-        drained(buffer, place)
+        flushed(buffer, place)
 
 
 def test_a_buffer_that_was_cut_short_is_refused(buffer: Path, place: Path) -> None:
     os.truncate(buffer / "rank-00000.safetensors", 4096)
     with pytest.raises(CorruptCheckpoint, match="has 4096 bytes, not"):
-        drained(buffer, place)
+        flushed(buffer, place)
 
 
 def test_a_committed_set_is_never_touched(buffer: Path, place: Path) -> None:
-    drained(buffer, place)
+    flushed(buffer, place)
     commit(place, 2)
     before = {path: path.stat().st_mtime_ns for path in place.iterdir()}
-    drained(buffer, place)  # the same: there is nothing to do
+    flushed(buffer, place)  # the same: there is nothing to do
     (place / "rank-00000.receipt.json").unlink()
     with pytest.raises(StoreUnavailable, match="committed checkpoint already"):
-        drained(buffer, place)
+        flushed(buffer, place)
     after = {path: path.stat().st_mtime_ns for path in place.iterdir()}
     assert after.items() <= before.items()
 
@@ -120,10 +120,10 @@ def test_a_committed_set_is_never_touched(buffer: Path, place: Path) -> None:
 def test_a_store_that_is_away_is_named(buffer: Path, place: Path) -> None:
     shutil.rmtree(place.parent)
     with pytest.raises(StoreUnavailable, match="is not there"):
-        drained(buffer, place)
+        flushed(buffer, place)
 
 
 def test_a_read_only_store_is_named(buffer: Path, place: Path) -> None:
     place.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
     with without_roots_right(), pytest.raises(StoreUnavailable, match="no permission"):
-        drained(buffer, place)
+        flushed(buffer, place)

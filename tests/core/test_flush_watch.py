@@ -1,4 +1,4 @@
-"""Drains that are late, and drains that hang: when which is said of one."""
+"""Flushes that are late, and flushes that hang: when which is said of one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.save.buffers import Kept
-from holdfast.core.save.drain_watch import MOST_AT_HAND, DrainWatch
+from holdfast.core.save.flush_watch import MOST_AT_HAND, FlushWatch
 
 SECOND = 10**9
 A, B = Kept(0, 1, 10, 0), Kept(0, 2, 20, 1)
 
 
-def watch(patience_s: int = 300) -> DrainWatch:
-    one = DrainWatch(patience_s * SECOND)
+def watch(patience_s: int = 300) -> FlushWatch:
+    one = FlushWatch(patience_s * SECOND)
     one.begin(0, A)
     return one
 
@@ -49,13 +49,13 @@ def test_after_one_that_was_late_the_next_few_do_not_begin_by_giving_way() -> No
     assert runs == [4, 8, 16, 32, 64, 64, MOST_AT_HAND]
 
 
-def draining(at_s: int, nbytes: int) -> ev.Draining:
-    return ev.Draining(at_s * SECOND, 0, 1, 10, nbytes)
+def flushing(at_s: int, nbytes: int) -> ev.Flushing:
+    return ev.Flushing(at_s * SECOND, 0, 1, 10, nbytes)
 
 
 def test_one_that_gets_on_is_left_alone_however_long_it_takes() -> None:
     one = watch()
-    assert all(not one.hangs(draining(at_s, at_s), 0) for at_s in range(0, 100_000, 29))
+    assert all(not one.hangs(flushing(at_s, at_s), 0) for at_s in range(0, 100_000, 29))
 
 
 def test_one_that_writes_nothing_is_given_up_and_next_time_later() -> None:
@@ -63,7 +63,7 @@ def test_one_that_writes_nothing_is_given_up_and_next_time_later() -> None:
     begun_s, limits = 0, []
     for _ in range(6):
         at_s = begun_s
-        while not (why := one.hangs(draining(at_s, 7), 0)):
+        while not (why := one.hangs(flushing(at_s, 7), 0)):
             at_s += 10
         assert "has taken nothing for" in why
         limits.append(at_s - begun_s)
@@ -73,16 +73,16 @@ def test_one_that_writes_nothing_is_given_up_and_next_time_later() -> None:
     assert limits == [300, 600, 1200, 2400, 4800, 4800]
     one.over(is_durable=True)
     one.begin(0, B)
-    assert one.hangs(draining(300, 0), 0) == ""
+    assert one.hangs(flushing(300, 0), 0) == ""
 
 
 def test_what_is_known_to_be_slow_may_be_silent_for_longer() -> None:
     one = watch()
-    assert not any(one.hangs(draining(at_s, 0), 60 * SECOND) for at_s in range(0, 1200, 30))
-    assert one.hangs(draining(1200, 0), 60 * SECOND)
+    assert not any(one.hangs(flushing(at_s, 0), 60 * SECOND) for at_s in range(0, 1200, 30))
+    assert one.hangs(flushing(1200, 0), 60 * SECOND)
 
 
 def test_a_machine_that_slept_has_not_waited() -> None:
     one = watch()
-    assert one.hangs(draining(1, 5), 0) == ""
-    assert one.hangs(draining(80_000, 5), 0) == ""
+    assert one.hangs(flushing(1, 5), 0) == ""
+    assert one.hangs(flushing(80_000, 5), 0) == ""

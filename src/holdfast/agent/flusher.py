@@ -1,13 +1,13 @@
-"""The drain process: puts checksums to what ranks left in memory, and takes it to the run store.
+"""The flush process: puts checksums to what ranks left in memory, and takes it to the run store.
 
-Runs as a program of its own (`python -P -m holdfast.agent.drainer PARENT NICE`), so that neither
+Runs as a program of its own (`python -P -m holdfast.agent.flusher PARENT NICE`), so that neither
 the trainer nor the agent's loop pays for it, and so that a trainer's death does not disturb it.
 
-- It speaks JSON lines. In: `seal` and `drain`, each with an `id`, and `stop` for one of these.
-  Seals are done in their order, by one thread, drains by threads of their own. Out: for each id
-  `done`, or `failed` with one sentence; before, how far a drain is: `wrote`, now and then.
+- It speaks JSON lines. In: `seal` and `flush`, each with an `id`, and `stop` for one of these.
+  Seals are done in their order, by one thread, flushes by threads of their own. Out: for each id
+  `done`, or `failed` with one sentence; before, how far a flush is: `wrote`, now and then.
 - End of file on its standard input, or the agent's death, ends it at once, in the middle of
-  whatever it does: what is sealed is still in memory, and is drained anew.
+  whatever it does: what is sealed is still in memory, and is flushed anew.
 - Signals for a terminal's processes, or for a job's, are not for it.
 """
 
@@ -29,12 +29,12 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.flow import Flow
-from holdfast.snapshot.drain import drain_set
+from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.seal import seal_buffer
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
-NAME = b"hf-drain"
+NAME = b"hf-flush"
 COMMAND_FD = 0
 REPORT_FD = 1
 PROGRESS_S = 0.5
@@ -46,7 +46,7 @@ _IOPRIO_LAST = 2 << 13 | 7
 
 Command = dict[str, Any]
 _reporting = threading.Lock()
-_flows: dict[int, Flow] = {}  # of the drains under way
+_flows: dict[int, Flow] = {}  # of the flushes under way
 
 
 def report(event: str, number: int, **fields: Any) -> None:
@@ -58,7 +58,7 @@ def report(event: str, number: int, **fields: Any) -> None:
 
 
 class Progress:
-    """Tells the agent how far a drain is, but not at every block."""
+    """Tells the agent how far a flush is, but not at every block."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -83,9 +83,9 @@ def seal(command: Command) -> dict[str, Any]:
     return {"bytes": done.nbytes, "ranks": done.world_size}
 
 
-def drain(command: Command) -> dict[str, Any]:
+def flush(command: Command) -> dict[str, Any]:
     """Take a sealed buffer to the run store, the manifest left out."""
-    done = drain_set(
+    done = flush_set(
         Path(command["buffer"]),
         Path(command["set"]),
         attempt=command["attempt"],
@@ -95,7 +95,7 @@ def drain(command: Command) -> dict[str, Any]:
     return {"bytes": done.nbytes, "ranks": done.world_size}
 
 
-DO: dict[str, Callable[[Command], dict[str, Any]]] = {"seal": seal, "drain": drain}
+DO: dict[str, Callable[[Command], dict[str, Any]]] = {"seal": seal, "flush": flush}
 
 
 def carry_out(command: Command) -> None:
@@ -106,7 +106,7 @@ def carry_out(command: Command) -> None:
     except HoldfastError as error:
         report("failed", number, why=str(error))
     except Exception as error:  # whatever it is, somebody waits for an answer
-        report("failed", number, why=f"internal error in the drain process: {error!r}")
+        report("failed", number, why=f"internal error in the flush process: {error!r}")
     else:
         report("done", number, took_ns=round((time.monotonic() - started_s) * 1e9), **fields)
     finally:
@@ -114,10 +114,10 @@ def carry_out(command: Command) -> None:
 
 
 def serve(seals: queue.SimpleQueue[Command], command: Command, share: float) -> None:
-    """Hand a command to who carries it out. `share`: of the time, a drain is at work."""
+    """Hand a command to who carries it out. `share`: of the time, a flush is at work."""
     if command["do"] == "seal":
         seals.put(command)
-    elif command["do"] == "drain":
+    elif command["do"] == "flush":
         _flows[command["id"]] = Flow(Progress(command["id"]), share=share)
         threading.Thread(target=carry_out, args=(command,), daemon=True).start()
     elif (flow := _flows.get(command["id"])) is not None:

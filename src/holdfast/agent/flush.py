@@ -1,6 +1,6 @@
-"""The drain processes as the agent sees them: what is asked of them, and what came of it.
+"""The flush processes as the agent sees them: what is asked of them, and what came of it.
 
-Two of one program (`agent.drainer`): one at hand, for what somebody waits for (seals, the save
+Two of one program (`agent.flusher`): one at hand, for what somebody waits for (seals, the save
 before a stop), and one that gives way to the training, for everything else. Each is started when
 there is something for it to do. One that dies is started again and asked the same again: what it
 had done is still there. All methods return at once, and are called by the loop's thread alone.
@@ -44,12 +44,12 @@ class _Job:
     command: Mapping[str, Any]
     done: Callable[[Outcome], None]
     tries: int = 0
-    heir: DrainProcess | None = None  # does it instead, when it is given up here
+    heir: FlushProcess | None = None  # does it instead, when it is given up here
     stop_by_s: float = 0.0  # it is given up by then, or its process ended
     nbytes: int = 0  # that it has written by now
 
 
-class DrainProcess:
+class FlushProcess:
     """One process, and what it has been asked for."""
 
     def __init__(
@@ -89,7 +89,7 @@ class DrainProcess:
             self._try(self._next)
         return self._next
 
-    def hand_over(self, number: int, heir: DrainProcess) -> None:
+    def hand_over(self, number: int, heir: FlushProcess) -> None:
         """Give a job up, and have another process do it; nothing happens if it is done already."""
         job = self._jobs.get(number)
         if job is not None and job.heir is None:
@@ -117,7 +117,7 @@ class DrainProcess:
         self._buffer = b""
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "holdfast.agent.drainer"),
+                *(sys.executable, "-P", "-m", "holdfast.agent.flusher"),
                 *(str(os.getpid()), str(self._nice)),
             ],
             stdin=subprocess.PIPE,
@@ -195,7 +195,7 @@ class DrainProcess:
             try:
                 self.start()
             except OSError as error:
-                why = f"the drain process cannot be started: {error.strerror or error}"
+                why = f"the flush process cannot be started: {error.strerror or error}"
         if why is not None:
             self._settle(number, Outcome(why))
             return
@@ -220,18 +220,18 @@ class DrainProcess:
             process.kill()
             process.wait()
 
-        ending = threading.Thread(target=await_end, name="holdfast-drain", daemon=True)
+        ending = threading.Thread(target=await_end, name="holdfast-flush", daemon=True)
         ending.start()
         return ending
 
 
-class Drains:
+class Flushes:
     """Both processes: which does what, and where it comes from and goes to."""
 
     def __init__(self, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
-        self._at_hand = DrainProcess(selector, environment, AT_HAND_NICE)
-        self._giving_way = DrainProcess(selector, environment, GIVING_WAY_NICE)
-        self._latest: int | None = None  # of the drains that give way
+        self._at_hand = FlushProcess(selector, environment, AT_HAND_NICE)
+        self._giving_way = FlushProcess(selector, environment, GIVING_WAY_NICE)
+        self._latest: int | None = None  # of the flushes that give way
 
     @property
     def pids(self) -> list[int]:
@@ -246,7 +246,7 @@ class Drains:
 
     @property
     def nbytes(self) -> int:
-        """What the drain under way has written by now."""
+        """What the flush under way has written by now."""
         return self._at_hand.nbytes + self._giving_way.nbytes
 
     def start(self) -> None:
@@ -277,7 +277,7 @@ class Drains:
             world_size=world_size,
         )
 
-    def drain(
+    def flush(
         self,
         buffer: Path,
         set_dir: Path,
@@ -290,7 +290,7 @@ class Drains:
         """Take a sealed buffer to the run store; the manifest is left out."""
         process = self._at_hand if urgent else self._giving_way
         number = process.ask(
-            "drain",
+            "flush",
             done,
             buffer=str(buffer),
             set=str(set_dir),
@@ -300,14 +300,14 @@ class Drains:
         self._latest = None if urgent else number
 
     def hurry(self) -> None:
-        """Somebody waits for the drain under way now: it gives way to nothing any more."""
+        """Somebody waits for the flush under way now: it gives way to nothing any more."""
         if self._latest is not None:
             self._giving_way.hand_over(self._latest, self._at_hand)
 
     def abandon(self, why: str) -> None:
-        """The drain under way is waited for no longer: it fails, and the reason is `why`."""
-        self._at_hand.abandon("drain", why)
-        self._giving_way.abandon("drain", why)
+        """The flush under way is waited for no longer: it fails, and the reason is `why`."""
+        self._at_hand.abandon("flush", why)
+        self._giving_way.abandon("flush", why)
 
     def close(self) -> None:
         """End both."""

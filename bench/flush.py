@@ -1,11 +1,11 @@
-"""From memory to disk beside the training: the drain against write + fsync, and what steps notice.
+"""From memory to disk beside the training: the flush against write + fsync, and what steps notice.
 
-    python bench/drain.py [--gib 1] [--rounds 5] [--dir PATH] [--memory-dir PATH]
+    python bench/flush.py [--gib 1] [--rounds 5] [--dir PATH] [--memory-dir PATH]
 
-Floor: write + fsync of the same bytes to a new file, in the same round. The real drain processes do
+Floor: write + fsync of the same bytes to a new file, in the same round. The real flush processes do
 the rest: one at hand, for somebody who waits (a stop), and the one that gives way to the training.
 The training is a loop of matrix products on every core, in this process; what its steps take while
-the second one drains, which spreads its work out, is compared with what they take just before.
+the second one flushes, which spreads its work out, is compared with what they take just before.
 Needs three times `--gib` of free disk, and once of memory.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.agent.drain import Drains, Outcome
+from holdfast.agent.flush import Flushes, Outcome
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"))
     parser.add_argument("--memory-dir", type=Path, default=Path("/dev/shm"))
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="drain-bench-", dir=args.dir))
-    memory = Path(tempfile.mkdtemp(prefix="drain-bench-", dir=args.memory_dir))
+    folder = Path(tempfile.mkdtemp(prefix="flush-bench-", dir=args.dir))
+    memory = Path(tempfile.mkdtemp(prefix="flush-bench-", dir=args.memory_dir))
     try:
         show(run(folder, memory, int(args.gib * 2**30), args.rounds), args.gib)
     finally:
@@ -60,27 +60,27 @@ def run(folder: Path, memory: Path, size_bytes: int, rounds: int) -> Seconds:
     seconds: Seconds = defaultdict(list)
     buffer, data = sealed(memory, size_bytes)
     selector = selectors.DefaultSelector()
-    drains = Drains(selector, dict(os.environ))
+    flushes = Flushes(selector, dict(os.environ))
     try:
         for step in range(rounds + 1):  # the first one warms everything
             in_turn = [
                 ("floor", lambda: write_and_sync(folder / "floor", data)),
-                ("at hand", lambda: awaited(drains, selector, buffer, folder, urgent=True)),
+                ("at hand", lambda: awaited(flushes, selector, buffer, folder, urgent=True)),
             ]
             # A disk that has rested is faster for whoever is first.
             in_turn = in_turn[::-1] if step % 2 else in_turn
-            last = ("giving way", lambda: awaited(drains, selector, buffer, folder, urgent=False))
-            for name, drain in (*in_turn, last):
-                took_s = drain()
+            last = ("giving way", lambda: awaited(flushes, selector, buffer, folder, urgent=False))
+            for name, flush in (*in_turn, last):
+                took_s = flush()
                 if step:
                     seconds[name].append(took_s)
-            quiet_s, beside_s, drain_s = train_beside(drains, buffer, folder)
+            quiet_s, beside_s, flush_s = train_beside(flushes, buffer, folder)
             if step:
                 seconds["step"].append(quiet_s)
                 seconds["step beside it"].append(beside_s)
-                seconds["beside training"].append(drain_s)
+                seconds["beside training"].append(flush_s)
     finally:
-        drains.close()
+        flushes.close()
         selector.close()
     return seconds
 
@@ -110,30 +110,30 @@ def write_and_sync(path: Path, data: memoryview) -> float:
 
 
 def begin(
-    drains: Drains, buffer: Path, folder: Path, done: Callable[[Outcome], None], *, urgent: bool
+    flushes: Flushes, buffer: Path, folder: Path, done: Callable[[Outcome], None], *, urgent: bool
 ) -> Path:
     place = folder / set_name(0, 1)
-    drains.drain(buffer, place, done, attempt=0, step=1, urgent=urgent)
+    flushes.flush(buffer, place, done, attempt=0, step=1, urgent=urgent)
     return place
 
 
 def awaited(
-    drains: Drains, selector: selectors.BaseSelector, buffer: Path, folder: Path, *, urgent: bool
+    flushes: Flushes, selector: selectors.BaseSelector, buffer: Path, folder: Path, *, urgent: bool
 ) -> float:
-    """One drain, with nothing beside it."""
+    """One flush, with nothing beside it."""
     outcomes: list[Outcome] = []
     started = time.perf_counter()
-    place = begin(drains, buffer, folder, outcomes.append, urgent=urgent)
+    place = begin(flushes, buffer, folder, outcomes.append, urgent=urgent)
     while not outcomes:
         selector.select(1.0)
-        drains.turn()
+        flushes.turn()
     took_s = time.perf_counter() - started
     check(outcomes[0], place)
     return took_s
 
 
-def train_beside(drains: Drains, buffer: Path, folder: Path) -> tuple[float, float, float]:
-    """Mean seconds of a step before and during a drain, and the seconds that the drain took."""
+def train_beside(flushes: Flushes, buffer: Path, folder: Path) -> tuple[float, float, float]:
+    """Mean seconds of a step before and during a flush, and the seconds that the flush took."""
     matrix = np.random.default_rng(1).random((SIDE, SIDE), dtype=np.float32)
     outcomes: list[Outcome] = []
 
@@ -146,11 +146,11 @@ def train_beside(drains: Drains, buffer: Path, folder: Path) -> tuple[float, flo
 
     quiet = [step() for _ in range(QUIET_STEPS)]
     started = time.perf_counter()
-    place = begin(drains, buffer, folder, outcomes.append, urgent=False)
+    place = begin(flushes, buffer, folder, outcomes.append, urgent=False)
     beside = []
     while not outcomes:
         beside.append(step())
-        drains.turn()
+        flushes.turn()
     took_s = time.perf_counter() - started
     check(outcomes[0], place)
     return statistics.mean(quiet), statistics.mean(beside), took_s
@@ -169,10 +169,10 @@ def show(seconds: Seconds, gib: float) -> None:
     for name, target in (("at hand", 1.3), ("giving way", None), ("beside training", None)):
         ratio = statistics.median(a / b for a, b in zip(seconds[name], floor, strict=True))
         wanted = "" if target is None else f" (target {target})"
-        print(f"drain, {name}: {spread(seconds[name])}, {ratio:.2f} x{wanted}")
+        print(f"flush, {name}: {spread(seconds[name])}, {ratio:.2f} x{wanted}")
     pairs = zip(seconds["step beside it"], seconds["step"], strict=True)
     slowed = statistics.median(beside / quiet for beside, quiet in pairs) - 1
-    print(f"a step: {spread(seconds['step'])}; beside the drain {slowed:+.1%} (target +5 %)")
+    print(f"a step: {spread(seconds['step'])}; beside the flush {slowed:+.1%} (target +5 %)")
 
 
 def spread(values: list[float]) -> str:

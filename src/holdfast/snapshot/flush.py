@@ -2,7 +2,7 @@
 
 The bytes and the receipts are the very ones that the seal made: nothing is encoded anew. What is in
 memory is compared with its checksums on the way, so that a set that went bad there does not take a
-good one's place. Done by a process of its own (`agent.drainer`); the manifest is written by the
+good one's place. Done by a process of its own (`agent.flusher`); the manifest is written by the
 controller of the run, when it knows that every shard is there (`sets.commit`).
 """
 
@@ -22,7 +22,7 @@ from holdfast.snapshot.sets import SetInfo, info, read_manifest
 from holdfast.snapshot.vault import Vault, open_vault
 
 
-def drain_set(
+def flush_set(
     buffer: Path,
     set_dir: Path,
     *,

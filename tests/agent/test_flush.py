@@ -1,4 +1,4 @@
-"""The drain processes, real ones: what they are asked comes true, whoever dies meanwhile."""
+"""The flush processes, real ones: what they are asked comes true, whoever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.agent.drain import DrainProcess, Drains, Outcome
+from holdfast.agent.flush import Flushes, FlushProcess, Outcome
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
@@ -32,12 +32,12 @@ class Asked:
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
-        self.drains = Drains(self.selector, dict(os.environ))
+        self.flushes = Flushes(self.selector, dict(os.environ))
         self.outcome: Outcome | None = None
 
-    def drain(self, buffer: Path, place: Path, *, urgent: bool = False) -> None:
+    def flush(self, buffer: Path, place: Path, *, urgent: bool = False) -> None:
         self.outcome = None
-        self.drains.drain(buffer, place, self._done, attempt=0, step=STEP, urgent=urgent)
+        self.flushes.flush(buffer, place, self._done, attempt=0, step=STEP, urgent=urgent)
 
     def _done(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -45,7 +45,7 @@ class Asked:
     def turn(self) -> bool:
         """One look; whether the outcome is known."""
         self.selector.select(0.05)
-        self.drains.turn()
+        self.flushes.turn()
         return self.outcome is not None
 
     def heard(self, eventually: Eventually) -> Outcome:
@@ -58,7 +58,7 @@ class Asked:
 def asked() -> Iterator[Asked]:
     asked = Asked()
     yield asked
-    asked.drains.close()
+    asked.flushes.close()
     asked.selector.close()
 
 
@@ -83,29 +83,29 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.contract("flush: memory to disk, by another process")
 @pytest.mark.parametrize("urgent", [False, True])
-def test_what_is_drained_can_be_committed(
+def test_what_is_flushed_can_be_committed(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually, urgent: bool
 ) -> None:
-    asked.drain(buffer, place, urgent=urgent)
+    asked.flush(buffer, place, urgent=urgent)
     outcome = asked.heard(eventually)
     assert outcome.why is None
     assert (outcome.ranks, outcome.nbytes > 2 * 32 << 20) == (2, True)
     commit(place, 2)
     assert verify(place) == ()
-    assert asked.drains.is_idle
+    assert asked.flushes.is_idle
 
 
-def test_one_that_is_killed_over_a_drain_is_asked_again(
+def test_one_that_is_killed_over_a_flush_is_asked_again(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     shard = place / "rank-00000.safetensors"
     eventually(lambda: asked.turn() or shard.exists(), within_s=60.0)
-    (pid,) = asked.drains.pids
+    (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not _runs(pid))  # it may have said meanwhile that it is done
     assert asked.heard(eventually).why is None
-    assert asked.drains.pids != [pid]
+    assert asked.flushes.pids != [pid]
     commit(place, 2)
     assert verify(place) == ()
 
@@ -126,34 +126,34 @@ def test_one_that_dies_again_and_again_is_given_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", stillborn)
-        asked.drain(buffer, place)
+        asked.flush(buffer, place)
         asked.heard(eventually)
     assert asked.outcome == Outcome("the process that writes it to disk died 3 times")
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     assert asked.heard(eventually).why is None
 
 
 def test_one_that_gives_way_can_be_hurried(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    asked.drain(buffer, place)
-    asked.drains.hurry()
-    asked.drains.hurry()
+    asked.flush(buffer, place)
+    asked.flushes.hurry()
+    asked.flushes.hurry()
     assert asked.heard(eventually).why is None
     commit(place, 2)
     assert verify(place) == ()
-    assert asked.drains.is_idle
+    assert asked.flushes.is_idle
 
 
 def test_one_that_is_never_scheduled_is_hurried_without_its_help(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    asked.drain(buffer, place)
-    (calm,) = asked.drains.pids
+    asked.flush(buffer, place)
+    (calm,) = asked.flushes.pids
     os.kill(calm, signal.SIGSTOP)  # it will not even hear of it
-    asked.drains.hurry()
+    asked.flushes.hurry()
     assert asked.heard(eventually).why is None
-    assert calm not in asked.drains.pids
+    assert calm not in asked.flushes.pids
     commit(place, 2)
     assert verify(place) == ()
     eventually(lambda: not _runs(calm))
@@ -163,17 +163,17 @@ def test_one_that_is_never_scheduled_is_hurried_without_its_help(
 def test_one_that_hangs_is_given_up_and_replaced(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually, urgent: bool
 ) -> None:
-    asked.drain(buffer, place, urgent=urgent)
-    (pid,) = asked.drains.pids
+    asked.flush(buffer, place, urgent=urgent)
+    (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGSTOP)
-    asked.drains.abandon("nothing was heard of it")
+    asked.flushes.abandon("nothing was heard of it")
     assert asked.outcome == Outcome("nothing was heard of it")
     eventually(lambda: not _runs(pid))
-    assert asked.drains.is_idle
-    asked.drains.abandon("there is nothing to give up")
-    asked.drain(buffer, place, urgent=urgent)
+    assert asked.flushes.is_idle
+    asked.flushes.abandon("there is nothing to give up")
+    asked.flush(buffer, place, urgent=urgent)
     assert asked.heard(eventually).why is None
-    assert asked.drains.pids != [pid]
+    assert asked.flushes.pids != [pid]
     commit(place, 2)
     assert verify(place) == ()
 
@@ -182,12 +182,12 @@ def test_the_seals_of_one_that_is_given_up_are_asked_again(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
     sealed: list[Outcome] = []
-    asked.drains.start()
-    (pid,) = asked.drains.pids
+    asked.flushes.start()
+    (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGSTOP)
-    asked.drains.seal(buffer, sealed.append, attempt=0, step=STEP, world_size=2)
-    asked.drain(buffer, place, urgent=True)
-    asked.drains.abandon("it hangs")
+    asked.flushes.seal(buffer, sealed.append, attempt=0, step=STEP, world_size=2)
+    asked.flush(buffer, place, urgent=True)
+    asked.flushes.abandon("it hangs")
     assert asked.outcome == Outcome("it hangs")
     eventually(lambda: (asked.turn(), sealed)[1], within_s=60.0)
     assert [one.why for one in sealed] == [None]
@@ -201,27 +201,27 @@ def test_it_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[int] = []
-    hear = DrainProcess._hear
+    hear = FlushProcess._hear
 
-    def hear_and_look(self: DrainProcess, said: dict[str, Any]) -> None:
+    def hear_and_look(self: FlushProcess, said: dict[str, Any]) -> None:
         hear(self, said)  # all of it may come in one turn
-        told.append(asked.drains.nbytes)
+        told.append(asked.flushes.nbytes)
 
-    monkeypatch.setattr(DrainProcess, "_hear", hear_and_look)
-    asked.drain(buffer, place)
+    monkeypatch.setattr(FlushProcess, "_hear", hear_and_look)
+    asked.flush(buffer, place)
     asked.heard(eventually)
     assert max(told) > 0
-    assert asked.drains.nbytes == 0
+    assert asked.flushes.nbytes == 0
 
 
 def test_a_failure_comes_in_words(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
     place.parent.rmdir()
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     assert "is not there" in (asked.heard(eventually).why or "")
     place.parent.mkdir()  # the store is back
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     assert asked.heard(eventually).why is None
 
 
@@ -233,12 +233,12 @@ def test_a_full_store_keeps_nothing_of_it(
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     try:
-        asked.drain(buffer, place)
+        asked.flush(buffer, place)
         assert "no space left on the disk" in (asked.heard(eventually).why or "")
         assert (place / "rank-00000.receipt.json").exists()
         assert not (place / "rank-00001.safetensors").exists()
         subprocess.run(["mount", "-o", "remount,size=100m", str(place.parent)], check=True)
-        asked.drain(buffer, place)
+        asked.flush(buffer, place)
         assert asked.heard(eventually).why is None
     finally:
         subprocess.run(["umount", "-l", str(place.parent)], check=True)
@@ -247,33 +247,33 @@ def test_a_full_store_keeps_nothing_of_it(
 def test_a_terminal_or_a_batch_system_does_not_disturb_it(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     asked.heard(eventually)  # it has taken its place
-    (pid,) = asked.drains.pids
+    (pid,) = asked.flushes.pids
     assert os.getpgid(pid) != os.getpgrp()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, number)
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     assert asked.heard(eventually).why is None
-    assert asked.drains.pids == [pid]
+    assert asked.flushes.pids == [pid]
 
 
 def test_it_gives_way_to_the_training(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    asked.drain(buffer, place)
+    asked.flush(buffer, place)
     asked.heard(eventually)
-    (pid,) = asked.drains.pids
+    (pid,) = asked.flushes.pids
     assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 15)
 
 
 AGENT = """
 import os, selectors, sys, time
 from pathlib import Path
-from holdfast.agent.drain import Drains
-drains = Drains(selectors.DefaultSelector(), dict(os.environ))
-drains.start()
-print(*drains.pids, flush=True)
+from holdfast.agent.flush import Flushes
+flushes = Flushes(selectors.DefaultSelector(), dict(os.environ))
+flushes.start()
+print(*flushes.pids, flush=True)
 while True:
     time.sleep(60)
 """

@@ -1,6 +1,6 @@
-"""Drains: sets on their way from memory to the durable tier, one at a time.
+"""Flushes: sets on their way from memory to the durable tier, one at a time.
 
-A drain outlives the attempt that made its set. While one is under way, one more may wait; a newer
+A flush outlives the attempt that made its set. While one is under way, one more may wait; a newer
 set takes the place of the one that waits. What fails is told, and the set is still in memory.
 """
 
@@ -23,14 +23,14 @@ class Wanted(NamedTuple):
 
 
 class Over(NamedTuple):
-    """How a drain ended: `why_not` is empty when its set is durable."""
+    """How a flush ended: `why_not` is empty when its set is durable."""
 
     kept: Kept
     why_not: str = ""
 
 
 @dataclass(slots=True)
-class Drains:
+class Flushes:
     """The state of them all."""
 
     ranks: int
@@ -50,20 +50,20 @@ class Drains:
         return len(self.durable) == self.ranks
 
     def want(self, wanted: Wanted) -> tuple[act.Action, ...]:
-        """Drain it now, or next; or faster, if it is under way and has become urgent.
+        """Flush it now, or next; or faster, if it is under way and has become urgent.
 
         A copy of the same step elsewhere in memory is as good as the one under way.
         """
         now = self.under_way
         if now is None:
             self.under_way, self.durable = wanted, set()
-            return (_drain(wanted),)
+            return (_flush(wanted),)
         if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
                 return ()
             self.under_way = now._replace(why=wanted.why, is_urgent=True)
             # Once all shards are written there is nothing left to be faster with.
-            return () if self.is_committing else (_drain(self.under_way),)
+            return () if self.is_committing else (_flush(self.under_way),)
         waits = self.waiting
         if waits is None or waits.kept != wanted.kept or not waits.is_urgent:
             self.waiting = wanted
@@ -73,29 +73,29 @@ class Drains:
         """What waits is wanted no more: another attempt begins."""
         self.waiting = None
 
-    def drained(self, event: ev.Drained) -> tuple[act.Action, ...]:
+    def flushed(self, event: ev.Flushed) -> tuple[act.Action, ...]:
         """One rank's shard is durable; after the last, the manifest is due."""
         if not self.is_of(event) or event.rank in self.durable:
             return ()
         self.durable.add(event.rank)
         if not self.is_committing:
             return ()
-        return (act.CommitDrained(event.of_attempt, event.epoch, event.step, event.of_ranks),)
+        return (act.CommitFlushed(event.of_attempt, event.epoch, event.step, event.of_ranks),)
 
     def ended(
-        self, event: ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed
+        self, event: ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed
     ) -> tuple[Over | None, tuple[act.Action, ...]]:
         """The one under way is over, as the event says, and the one that waits begins."""
         if self.under_way is None or not self.is_of(event):
             return None, ()
-        why_not = "" if isinstance(event, ev.DrainCommitted) else event.why
+        why_not = "" if isinstance(event, ev.FlushCommitted) else event.why
         over, next_one = Over(self.under_way.kept, why_not), self.waiting
         self.under_way, self.durable, self.waiting = None, set(), None
         return over, () if next_one is None else self.want(next_one)
 
     def is_of(
         self,
-        event: ev.Draining | ev.Drained | ev.DrainFailed | ev.DrainCommitted | ev.DrainCommitFailed,
+        event: ev.Flushing | ev.Flushed | ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed,
     ) -> bool:
         """Whether that is news of the one under way."""
         if self.under_way is None:
@@ -105,6 +105,6 @@ class Drains:
         return of == (event.of_attempt, event.epoch, event.step)
 
 
-def _drain(wanted: Wanted) -> act.Drain:
+def _flush(wanted: Wanted) -> act.Flush:
     kept = wanted.kept
-    return act.Drain(kept.attempt, kept.epoch, kept.step, kept.buffer, wanted.why, wanted.is_urgent)
+    return act.Flush(kept.attempt, kept.epoch, kept.step, kept.buffer, wanted.why, wanted.is_urgent)
