@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.daemon import events as ev
@@ -344,6 +344,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
+@example([("arrive", 0, None), ("notice", 0, 3), ("notice", 0, None), ("wait", 7, None)])
 def test_whatever_happens_nobody_is_signalled_twice_and_no_host_goes_early(moves):
     story = Story()
     born = 10
@@ -351,7 +352,8 @@ def test_whatever_happens_nobody_is_signalled_twice_and_no_host_goes_early(moves
     judged = 0
     for what, number, more in moves:
         if what == "notice":
-            standing[number] = None if more is None else story.now_ns + more * S
+            if more is not None or number not in standing:  # what was told once stays told
+                standing[number] = None if more is None else story.now_ns + more * S
             story.notice(more, event_id=str(number))
         elif what == "withdraw":
             standing.pop(number, None)
