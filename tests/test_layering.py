@@ -38,7 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "provision": BASE,
     "program": BASE,
     "convert": BASE,
-    "sim": BASE | {"controller", "journal"},
+    "sim": BASE | {"controller", "journal", "snapshot"},
     "report": BASE | {"journal", "runs", "snapshot"},
     "runs": BASE | {"journal", "snapshot"},
     "serve": BASE | {"export", "journal", "report", "runs"},

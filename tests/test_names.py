@@ -13,7 +13,7 @@ KNOWN = frozenset({
     "Fault", "Heard", "Holder", "Kept", "Launch", "Life", "Look", "MakeRoom", "MemoryTier",
     "Noticed", "OpenSpan", "Outcome", "Pace", "Phase", "Plan", "Progress", "RankWords",
     "Recorded", "Release", "SaveAsked", "Saves", "Seal", "Seen", "Sink", "Standby", "StopAsked",
-    "Taken", "Tally", "Target", "Tell", "Timers", "Verdict", "World",
+    "Taken", "Tally", "Target", "Tell", "Verdict", "World",
 })  # fmt: skip
 
 

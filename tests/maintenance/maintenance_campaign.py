@@ -31,7 +31,8 @@ from maintenance_oracle import findings
 from maintenance_story import Story, lines, story
 from virtual_net import VirtualLoop, run_all
 from virtual_services import use_virtual_tpu
-from virtual_time import Clock
+
+from holdfast.sim.clock import VirtualClock
 
 sys.path.pop(0)
 sys.path.pop(0)
@@ -51,7 +52,7 @@ class Came(NamedTuple):
 
 def play(stories: Sequence[Story]) -> tuple[list[Host], list[list[str]]]:
     """Play these at once; the hosts, and what is wrong with each."""
-    loop = VirtualLoop(Clock())
+    loop = VirtualLoop(VirtualClock())
     undo = use_virtual_tpu() if any("tpu" in one.sources for one in stories) else lambda: None
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-notices-", dir=_memory()) as name:

@@ -1,7 +1,7 @@
 """Plays a story: a run and a host agent that hear of it by the real sources, in virtual time.
 
 The listener, the sources and what they speak are the package's own; so are the run's machine, with
-the virtual ranks and the store of `tests/scenarios`, and the host agent's.
+the virtual ranks and the store of `holdfast.sim.virtual`, and the host agent's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
 sys.path.insert(0, str(Path(__file__).parent))
 from maintenance_story import SLOTS, Event, Fault, Job, Step, Story, tellings
 from virtual_agent import VirtualAgent
-from virtual_loop import Source
 from virtual_net import VirtualLoop
-from virtual_ranks import Shape
 from virtual_services import (
     TPU_NODE,
     VirtualAws,
@@ -32,9 +30,7 @@ from virtual_services import (
     VirtualSlurm,
     virtual_tpu,
 )
-from virtual_time import MS, SECOND
 from watch import Watch
-from world import World
 
 sys.path.pop(0)
 sys.path.pop(0)
@@ -49,6 +45,10 @@ from holdfast.notices.found import SERVICE_ACCOUNT
 from holdfast.notices.listener import Listener
 from holdfast.notices.protocol import Clocks, SourceSurroundings
 from holdfast.notices.registry import wanted
+from holdfast.sim.clock import MS, SECOND
+from holdfast.sim.virtual.loop import Source
+from holdfast.sim.virtual.shape import Shape
+from holdfast.sim.virtual.world import VirtualWorld
 
 HAND_OVERS = 40
 UNIX_S = 1_800_000_000  # of the vendors' calendar when the clock begins
@@ -76,7 +76,7 @@ class Commits(Watch):
         super().__init__()
         self.times: list[tuple[int, int]] = []
 
-    def commits(self, world: World, attempt: int, step: int) -> None:
+    def commits(self, world: VirtualWorld, attempt: int, step: int) -> None:
         super().commits(world, attempt, step)
         self.times.append((world.now_ns, step))
 
@@ -106,7 +106,7 @@ class Host:
             buffers=story.buffers,
         )
         self.watch = Commits()
-        self.world = World(
+        self.world = VirtualWorld(
             self.shape, self._policy(), clock=self.clock, watch=self.watch, tell=self._told
         )
         self.agent = VirtualAgent(self.clock, self._luck, round(story.grace_s * SECOND))

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
 sys.path.insert(0, str(Path(__file__).parent))
 from maintenance_story import SLOTS, Event, Step, tellings
 from virtual_agent import LOOK_NS
-from virtual_time import MS, SECOND
+
+from holdfast.sim.clock import MS, SECOND
 
 sys.path.pop(0)
 sys.path.pop(0)

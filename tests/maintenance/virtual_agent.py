@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
-from virtual_time import MS, SECOND, Clock
+from holdfast.sim.clock import MS, SECOND, VirtualClock
 
 sys.path.pop(0)
 
@@ -60,7 +60,7 @@ class Released:
 class VirtualAgent:
     """One agent after the other on one host."""
 
-    def __init__(self, clock: Clock, luck: random.Random, grace_ns: int) -> None:
+    def __init__(self, clock: VirtualClock, luck: random.Random, grace_ns: int) -> None:
         self._clock, self._luck = clock, luck
         self.policy = Policy(grace_ns)
         self.processes: list[Process] = []

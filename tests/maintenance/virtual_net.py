@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
-from virtual_time import MS, SECOND, Clock
+from holdfast.sim.clock import MS, SECOND, VirtualClock
 
 sys.path.pop(0)
 
@@ -29,7 +29,7 @@ LINK_NS = MS // 10  # what a message takes to the other end
 class _Selector(selectors.BaseSelector):
     """Nothing is ever ready for reading: where asyncio would wait, the clock goes on."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._map: dict[Any, selectors.SelectorKey] = {}
 
@@ -62,7 +62,7 @@ class Opened(NamedTuple):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """One for all hosts of a campaign. `ports` and `programs`: what may be spoken to."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
         self.ports: dict[int, Callable[[], ServerEnd]] = {}
         self.programs: dict[str, Callable[..., Awaitable[tuple[int, bytes, bytes]]]] = {}

@@ -14,12 +14,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
 
-from virtual_link import LOST
-from virtual_loop import Delays, Source
-from virtual_ranks import Failure, Shape, VirtualRank
-from virtual_time import SECOND, Clock
 from watch import MOST_EVENTS, Watch
-from world import HEARTBEAT_NS, World
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -32,6 +27,12 @@ from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.trace_lines import seconds, trace_lines
 from holdfast.core.save import policy as saves
 from holdfast.core.save.agree import Phase
+from holdfast.sim.clock import SECOND, VirtualClock
+from holdfast.sim.virtual.link import LOST
+from holdfast.sim.virtual.loop import Delays, Source
+from holdfast.sim.virtual.ranks import VirtualRank
+from holdfast.sim.virtual.shape import PlannedFailure, Shape
+from holdfast.sim.virtual.world import HEARTBEAT_NS, VirtualWorld
 
 FAR_NS = 10_000 * SECOND
 
@@ -55,7 +56,7 @@ class Script:
         self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         self.delays = Delays()
         self.keep = 0  # so many sets; 0: all
-        self.worlds: list[World] = []  # of one run
+        self.worlds: list[VirtualWorld] = []  # of one run
         self._watch_anew = partial(Watch, most_events, as_text=as_text)
         self.watch = self._watch_anew()
         self.lines: list[str] = []
@@ -87,12 +88,12 @@ class Script:
             self._checked(lambda: self.watch.at_end(self.worlds[-1].now_ns))
 
     @property
-    def world(self) -> World | None:
+    def world(self) -> VirtualWorld | None:
         """The newest supervisor's."""
         return self.worlds[-1] if self.worlds else None
 
     @property
-    def live(self) -> World:
+    def live(self) -> VirtualWorld:
         """The world, once started."""
         assert self.world is not None, "`start` comes first"
         return self.world
@@ -127,14 +128,14 @@ class Script:
         old = self.live
         self._open(old, is_elsewhere=True)
 
-    def _open(self, old: World | None, *, is_elsewhere: bool = False) -> None:
-        world = World(
+    def _open(self, old: VirtualWorld | None, *, is_elsewhere: bool = False) -> None:
+        world = VirtualWorld(
             self.shape,
             replace(self.policy, ranks=self.shape.ranks),
             tell=self.tell,
             store=old.store if old else None,
             memory=old.memory if old and not is_elsewhere else None,
-            clock=old.clock if old else Clock(),
+            clock=old.clock if old else VirtualClock(),
             delays=self.delays,
             watch=self.watch,
         )
@@ -262,12 +263,12 @@ class Script:
         if step is None:
             self.end_rank(rank, how)
         else:
-            self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
+            self.live.failures.append(PlannedFailure(int(rank), int(step), how, int(times or 0)))
 
     def rank_hangs(self, rank: str, step: str, times: str | None, device: str | None) -> None:
         """It never comes out of a step, or its device does not."""
         how = "device" if device else f"train.py:{40 + int(rank)}"
-        self.live.failures.append(Failure(int(rank), int(step), how, int(times or 1)))
+        self.live.failures.append(PlannedFailure(int(rank), int(step), how, int(times or 1)))
 
     def no_stacks(self) -> None:
         """Nobody answers when asked where the ranks stand."""
@@ -285,7 +286,7 @@ class Script:
         if step is None:
             self.end_rank(rank, how)
         else:
-            self.live.failures.append(Failure(int(rank), int(step), how, int(times or 0)))
+            self.live.failures.append(PlannedFailure(int(rank), int(step), how, int(times or 0)))
 
     def roll_back(self, to: str, skip: str | None) -> None:
         """`holdfast rollback`."""

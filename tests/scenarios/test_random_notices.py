@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,13 +11,9 @@ from holdfast.core import events as ev
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.save import policy as saves
-
-sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-from virtual_ranks import Shape
-from virtual_time import MS, SECOND
-from world import World
-
-sys.path.pop(0)
+from holdfast.sim.clock import MS, SECOND
+from holdfast.sim.virtual.shape import Shape
+from holdfast.sim.virtual.world import VirtualWorld
 
 shapes = st.builds(
     Shape,
@@ -46,7 +40,7 @@ told = st.tuples(
 @given(shapes, st.lists(told, min_size=1, max_size=6))
 def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list[tuple]) -> None:
     policy = RunPolicy(shape.ranks, saves.EverySteps(20), save_in_memory=saves.EverySteps(5))
-    world = World(shape, policy)
+    world = VirtualWorld(shape, policy)
     world.open()
     world.run_until(lambda: world.machine.saving.save_time.is_measured, 10**15)
     deadlines: dict[tuple[str, str, str], int] = {}  # of ends that stand, by who tells of them

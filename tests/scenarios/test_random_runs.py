@@ -22,11 +22,12 @@ from holdfast.core.ledger import facts
 from holdfast.core.run import restart
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save import policy as saves
+from holdfast.sim.clock import MS, SECOND
+from holdfast.sim.virtual.shape import PlannedFailure, Shape
+from holdfast.sim.virtual.world import VirtualWorld
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-from virtual_ranks import Failure, Shape
-from virtual_time import MS, SECOND
-from world import World
+from run_facts import facts_of
 
 sys.path.pop(0)
 
@@ -89,11 +90,14 @@ things = st.one_of(
     st.tuples(st.just("wait until running"), st.just(0)),
     st.tuples(st.just("exit"), st.tuples(ranks, st.sampled_from(EXITS))),
     st.tuples(
-        st.just("fail"), st.builds(Failure, ranks, st.integers(1, 40), st.sampled_from(EXITS))
+        st.just("fail"),
+        st.builds(PlannedFailure, ranks, st.integers(1, 40), st.sampled_from(EXITS)),
     ),
     st.tuples(
         st.just("hang"),
-        st.builds(Failure, ranks, st.integers(1, 40), st.sampled_from(["train.py:9", "device"])),
+        st.builds(
+            PlannedFailure, ranks, st.integers(1, 40), st.sampled_from(["train.py:9", "device"])
+        ),
     ),
     st.tuples(st.sampled_from(["stop", "continue"]), ranks),
     st.tuples(st.just("suspend"), times),
@@ -116,7 +120,7 @@ class Watched:
 
     def __init__(self, shape: Shape, policy: RunPolicy) -> None:
         policy = replace(policy, ranks=shape.ranks)
-        self.world = World(shape, policy, tell=self.tell)
+        self.world = VirtualWorld(shape, policy, tell=self.tell)
         self.stopped_while: State | None = None
         self.finish_by_ns: int | None = None
         self.is_interrupted = False
@@ -165,7 +169,7 @@ class Watched:
                 world.slept(20 * ns)
                 if self.finish_by_ns is not None:
                     self.finish_by_ns += 20 * ns
-            case "fail" | "hang", Failure() as failure:
+            case "fail" | "hang", PlannedFailure() as failure:
                 world.failures.append(failure)
             case "notice", int(grace_ns):
                 world.notice("SIGTERM", 10 * grace_ns)
@@ -262,7 +266,7 @@ class Watched:
 
     def check_ledger(self) -> None:
         """What was recorded is a legal history; every nanosecond and every step counts once."""
-        told = self.world.facts()
+        told = facts_of(self.world)
         assert parse_text("".join(to_lines(told))).facts
         busy = sorted(
             (fact.start_ns, fact.end_ns or 0)

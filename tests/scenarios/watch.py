@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from virtual_ranks import VirtualRank
-from virtual_store import Store
-from virtual_time import SECOND
-from world import HEARTBEAT_NS, STUCK_NS, World
+from run_facts import facts_of
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -30,6 +27,12 @@ from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import MAX_EPOCH, buffer_of
+from holdfast.sim.clock import SECOND
+from holdfast.sim.virtual.broken import Broken, require
+from holdfast.sim.virtual.host import STUCK_NS
+from holdfast.sim.virtual.ranks import VirtualRank
+from holdfast.sim.virtual.store import VirtualStore
+from holdfast.sim.virtual.world import HEARTBEAT_NS, VirtualWorld
 from holdfast.snapshot.sets import set_name
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "ledger"))
@@ -50,20 +53,10 @@ BUSY = (facts.AttemptFact, facts.WaitFact)
 STEPPED = (facts.RestoreFact, facts.StepsFact)
 
 
-class Broken(AssertionError):
-    """Something that must never be."""
-
-
-def require(is_so: object, words: str) -> None:
-    """Raises Broken, which says what is wrong, unless it is so."""
-    if not is_so:
-        raise Broken(words)
-
-
 class Books:
     """What is written down about one supervisor, beside what its machine remembers."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         policy = policy_json.decode(json.loads(json.dumps(policy_json.encode(world.policy))))
         self.again = RunMachine(policy)  # hears what the journal has kept
@@ -86,7 +79,7 @@ class Books:
 
 
 class Watch:
-    """Of one run: give it to each `World`, and ask `at_end` when the last is over."""
+    """Of one run: give it to each `VirtualWorld`, and ask `at_end` when the last is over."""
 
     def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
         """`as_text`: what is replayed has been text, as in a journal, and not only plain data."""
@@ -94,7 +87,7 @@ class Watch:
         self._told: set[tuple[int, int]] = set()  # sets that were told as durable
         self._most_events, self._as_text = most_events, as_text
 
-    def _of(self, world: World) -> Books:
+    def _of(self, world: VirtualWorld) -> Books:
         for books in reversed(self._books):
             if books.world is world:
                 return books
@@ -103,7 +96,7 @@ class Watch:
 
     # --- whenever the machine has answered --------------------------------------------------
 
-    def told(self, world: World, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+    def told(self, world: VirtualWorld, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """Replay, one attempt at a time, orders, and budgets."""
         books = self._of(world)
         books.events += not isinstance(event, ROUTINE)
@@ -230,14 +223,14 @@ class Watch:
 
     # --- whenever something is done ---------------------------------------------------------
 
-    def starts(self, world: World) -> None:
+    def starts(self, world: VirtualWorld) -> None:
         """Nothing of an earlier supervisor's is left on this host."""
         for books in self._books:
             other = books.world
             is_here = other.memory is world.memory
             require(not (is_here and other.is_inhabited), "two attempts at a time on one host")
 
-    def sees(self, world: World, wish: Wish | None) -> None:
+    def sees(self, world: VirtualWorld, wish: Wish | None) -> None:
         """What may be chosen: sets on the lineage with every shard that are not known to be bad."""
         store, books = world.store, self._of(world)
         stored = {
@@ -269,7 +262,7 @@ class Watch:
         elif found is not None:
             require(found in books.good, f"{resume} is no set of the lineage")
 
-    def restored(self, world: World, rank: VirtualRank) -> None:
+    def restored(self, world: VirtualWorld, rank: VirtualRank) -> None:
         """Nothing is trained on that was not verified, or is another's."""
         resume = rank.resume
         if resume.set_name is None:
@@ -284,41 +277,41 @@ class Watch:
         if here is None or (here.attempt, here.step) != (resume.parent, resume.step):
             holds = f"buffer {resume.buffer} holds {here}"
             raise Broken(f"rank {rank.rank} restores {resume}, and {holds}")
-        if resume.buffer not in world.memory.sealed:
+        if world.memory.sealed(resume.buffer) is None:
             raise Broken(f"{resume} is not sealed")
 
-    def commits(self, world: World, attempt: int, step: int) -> None:
+    def commits(self, world: VirtualWorld, attempt: int, step: int) -> None:
         """A set has the same step of every rank."""
         self._is_complete(world.store, world.shape.ranks, attempt, step)
 
-    def put(self, world: World, what: str) -> None:
+    def put(self, world: VirtualWorld, what: str) -> None:
         """A manifest, or a mark: the lease must be looked at before it is made use of."""
         self._of(world).put.setdefault(what, False)
 
-    def looked(self, world: World, *, is_ours: bool) -> None:
+    def looked(self, world: VirtualWorld, *, is_ours: bool) -> None:
         """What was put before counts, or never will."""
         if is_ours:
             put = self._of(world).put
             put.update(dict.fromkeys(put, True))
 
-    def tells(self, world: World, attempt: int, step: int) -> None:
+    def tells(self, world: VirtualWorld, attempt: int, step: int) -> None:
         """Only what nobody can have passed over."""
         name = set_name(attempt, step)
         is_ours = self._of(world).put.get(f"manifest of {name}")
         require(is_ours, f"{name} is told as durable without a look")
         self._told.add((attempt, step))
 
-    def deletes(self, world: World, name: str) -> None:
+    def deletes(self, world: VirtualWorld, name: str) -> None:
         """Only what nobody can have chosen."""
         require(world.store.is_doomed(name), f"{name} is deleted without a mark that counts")
         is_ours = self._of(world).put.pop(f"mark of {name}", False)
         require(is_ours, f"{name} is deleted without a look")
 
-    def _is_complete(self, store: Store, ranks: int, attempt: int, step: int) -> None:
+    def _is_complete(self, store: VirtualStore, ranks: int, attempt: int, step: int) -> None:
         lacking = [rank for rank in range(ranks) if (attempt, step, rank) not in store.shards]
         require(not lacking, f"the set of step {step}, attempt {attempt}, lacks ranks {lacking}")
 
-    def left_saved(self, world: World, rank: VirtualRank, step: int) -> None:
+    def left_saved(self, world: VirtualWorld, rank: VirtualRank, step: int) -> None:
         """Nobody leaves before the commit; with the last step, before memory holds it."""
         kept = {one.step for one in world.store.sets}
         if step == world.shape.until:
@@ -385,7 +378,7 @@ def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:
     return decode(json.loads(json.dumps(plain)) if as_text else plain)
 
 
-def is_on_lineage(store: Store, attempt: int, step: int) -> bool:
+def is_on_lineage(store: VirtualStore, attempt: int, step: int) -> bool:
     """Whether the newest attempt comes from that step: from child to parent, one by one."""
     by_number = {one.attempt: one for one in store.attempts}
     if not by_number:
@@ -398,7 +391,7 @@ def is_on_lineage(store: Store, attempt: int, step: int) -> bool:
     return False
 
 
-def _ledger(worlds: list[World], now_ns: int) -> None:
+def _ledger(worlds: list[VirtualWorld], now_ns: int) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
     told = list(_facts(worlds, now_ns))
     require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
@@ -416,10 +409,10 @@ def _ledger(worlds: list[World], now_ns: int) -> None:
         )
 
 
-def _facts(worlds: list[World], now_ns: int) -> Iterator[facts.Fact]:
+def _facts(worlds: list[VirtualWorld], now_ns: int) -> Iterator[facts.Fact]:
     run_ended_ns = None
     for world in worlds:
-        found = world.facts()
+        found = facts_of(world)
         for fact in found:
             if isinstance(fact, facts.RunFact):
                 run_ended_ns = fact.ended_ns

@@ -13,7 +13,6 @@ from typing import Any
 from unittest.mock import patch
 
 import play  # noqa: F401 - it knows where the next two are
-import virtual_ranks
 import watch
 
 from holdfast.core import actions as act
@@ -34,6 +33,7 @@ from holdfast.core.save.flushes import Flushes
 from holdfast.core.save.keeping import Keeping
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import Order
+from holdfast.sim.virtual import ranks as virtual_ranks
 
 Patches = list[tuple[Any, str, Any]]
 

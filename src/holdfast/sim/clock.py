@@ -5,16 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-NS_PER_S = 1_000_000_000
+MS = 1_000_000
+SECOND = 1_000_000_000
 NEVER_NS = 1 << 62
 
 
 def to_ns(seconds: float) -> int:
     """Whole nanoseconds; what is longer than a century is never."""
-    return min(round(seconds * NS_PER_S), NEVER_NS) if seconds < NEVER_NS else NEVER_NS
+    return min(round(seconds * SECOND), NEVER_NS) if seconds < NEVER_NS else NEVER_NS
 
 
-class Clock:
+class VirtualClock:
     """Time passes only when it is told to."""
 
     def __init__(self) -> None:
@@ -32,7 +33,20 @@ class Clock:
         self._asked += 1
         heapq.heappush(self._due, (max(at_ns, self.now_ns), self._asked, do))
 
-    def advance(self) -> None:
-        """Do the next thing."""
+    def later(self, delay_ns: int, do: Callable[[], None]) -> None:
+        """Do this in so many nanoseconds."""
+        self.at(self.now_ns + delay_ns, do)
+
+    def advance(self, limit_ns: int = NEVER_NS) -> bool:
+        """Do the next thing if it is due by `limit_ns`; False (and it is then) if there is none."""
+        if not self._due or self._due[0][0] > limit_ns:
+            self.now_ns = max(self.now_ns, limit_ns)
+            return False
         self.now_ns, _, do = heapq.heappop(self._due)
         do()
+        return True
+
+    def suspend(self, gap_ns: int) -> None:
+        """The clock goes on and nothing else does: all that was to happen happens later."""
+        self.now_ns += gap_ns
+        self._due = [(at_ns + gap_ns, asked, do) for at_ns, asked, do in self._due]

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
-from holdfast.sim.clock import NEVER_NS, Clock, to_ns
+from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
 from holdfast.sim.faults import FaultStream
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.model import Scenario
@@ -101,7 +101,7 @@ class Watch:
     """Looks at the slices when a host goes or comes, or is overdue, and has the answer done."""
 
     def __init__(
-        self, slices: Slices, hosts: Hosts, clock: Clock, faults: FaultStream, run: Does
+        self, slices: Slices, hosts: Hosts, clock: VirtualClock, faults: FaultStream, run: Does
     ) -> None:
         self._slices = slices
         self._hosts = hosts

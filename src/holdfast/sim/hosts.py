@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from holdfast.sim.clock import NEVER_NS, NS_PER_S, to_ns
+from holdfast.sim.clock import NEVER_NS, SECOND, to_ns
 from holdfast.sim.laws import Law
 from holdfast.sim.model import Fleet, Recovery
 
@@ -107,4 +107,4 @@ class Hosts:
 
 
 def _still_to_come(since_ns: int, mean_ns: int, at_ns: int) -> int:
-    return since_ns + mean_ns if since_ns + mean_ns > at_ns else at_ns + max(NS_PER_S, mean_ns)
+    return since_ns + mean_ns if since_ns + mean_ns > at_ns else at_ns + max(SECOND, mean_ns)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.seen import SealedSet, Seen, StoredSet
-from holdfast.sim.clock import Clock
+from holdfast.sim.clock import VirtualClock
 
 Set = tuple[int, int]  # the attempt that wrote it, and the step
 
@@ -19,7 +19,7 @@ class Tiers:
     """
 
     def __init__(
-        self, clock: Clock, feed: Callable[[ev.Event], None], write_ns: int, *, peers: bool
+        self, clock: VirtualClock, feed: Callable[[ev.Event], None], write_ns: int, *, peers: bool
     ) -> None:
         """`write_ns`: what a flush takes. `peers`: each host's memory is on another host too."""
         self._clock = clock

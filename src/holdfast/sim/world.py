@@ -32,7 +32,7 @@ from holdfast.core.save.policy import Optimal
 from holdfast.core.save.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.cadence import Cadence, Habit
-from holdfast.sim.clock import NEVER_NS, Clock, to_ns
+from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
 from holdfast.sim.faults import TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
@@ -40,6 +40,7 @@ from holdfast.sim.idle import Idle
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
+from holdfast.sim.timers import VirtualTimers
 from holdfast.sim.training import Training
 
 BUFFERS = 3
@@ -84,7 +85,7 @@ class World(Idle):
         self.story = Story("simulated", scenario.fleet.chips)
         self.events = 0
         self.stops: list[str] = []
-        self._clock = Clock()
+        self._clock = VirtualClock()
         self._faults = faults
         self._policy = policy
         self._rng = Random(seed)  # noqa: S311 - luck, not secrets
@@ -153,7 +154,7 @@ class World(Idle):
 
     def _begin(self) -> Controller:
         self.meet_controller()
-        self._timers = Timers(self._clock, self._feed)
+        self._timers = VirtualTimers(self._clock, self._feed)
         return Controller(
             self._policy,
             link=self,
@@ -492,35 +493,3 @@ class World(Idle):
                 memory_lost=saving.losses_seen,
             )
         )
-
-
-class Timers:
-    """A `controller.ports.Clock` in virtual time."""
-
-    def __init__(self, clock: Clock, feed: Callable[[ev.Event], None]) -> None:
-        self._clock = clock
-        self._feed = feed
-        self._at_ns: dict[str, int] = {}
-
-    def now_ns(self) -> int:
-        """Virtual nanoseconds."""
-        return self._clock.now_ns
-
-    def set(self, name: str, at_ns: int) -> None:
-        """It goes off then, unless it was set anew or cancelled."""
-        self._at_ns[name] = at_ns
-
-        def fire() -> None:
-            if self._at_ns.get(name) == at_ns:
-                del self._at_ns[name]
-                self._feed(ev.TimerFired(self._clock.now_ns, name))
-
-        self._clock.at(at_ns, fire)
-
-    def cancel(self, name: str) -> None:
-        """Forget it."""
-        self._at_ns.pop(name, None)
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self._at_ns.clear()

@@ -1,4 +1,4 @@
-"""What a virtual world remembers: the run store, and the attempt that is running."""
+"""A virtual run store: attempts, sets, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from virtual_memory import Memory
-from virtual_ranks import Barrier, Surroundings, VirtualRank
-
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events as news
 from holdfast.core.save.choose import choose
 from holdfast.core.save.seen import Seen
 from holdfast.journal.attempts import AttemptRecord, lineage
+from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.snapshot.buffers import SealedBuffer
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.removal import is_doomed
@@ -24,7 +21,7 @@ from holdfast.snapshot.sets import SetInfo, set_name
 
 
 @dataclass
-class Store:
+class VirtualStore:
     """The run store: attempts, sets, and what is wrong with it."""
 
     attempts: list[AttemptRecord] = field(default_factory=list)
@@ -90,16 +87,16 @@ class Store:
 
     def superfluous(self, resume: ev.Resume | None) -> list[str]:
         """As `retention.collect` finds them."""
-        in_use = {resume.set_name} if resume and resume.set_name else set()
+        in_use = _set_of(resume)
         for wish in self.standing():
-            chosen, _ = choose(self.seen(Memory(1, 0)), wish)
-            in_use |= {chosen.set_name} if isinstance(chosen, ev.Resume) else set()
+            chosen, _ = choose(self.seen(VirtualMemory(((0,),), 0)), wish)
+            in_use |= _set_of(chosen if isinstance(chosen, ev.Resume) else None)
         usable = self.usable()
-        gone, _ = plan(usable, {}, Keep(self.keep), in_use - {None}, self.chain())
+        gone, _ = plan(usable, {}, Keep(self.keep), in_use, self.chain())
         begun = [one.name for one in self.sets if one not in usable and one.name not in in_use]
         return [*begun, *(one.name for one in gone)]
 
-    def seen(self, memory: Memory) -> Seen:
+    def seen(self, memory: VirtualMemory) -> Seen:
         """As `Catalog.look` does."""
         sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
         buffers = [SealedBuffer(number, one) for number, one in memory.sets()]
@@ -129,21 +126,5 @@ class Store:
         )
 
 
-class Live:
-    """The processes of one attempt, and what the supervisor has been told of each."""
-
-    def __init__(self, attempt: int, resume: ev.Resume, world: Surroundings) -> None:
-        self.attempt = attempt
-        self.resume = resume
-        barrier = Barrier(world.shape.ranks)
-        self.ranks = [VirtualRank(r, resume, barrier, world) for r in range(world.shape.ranks)]
-        self.told = [news.RankWords(step=resume.step) for _ in self.ranks]
-        self.joined: set[int] = set()
-        self.told_sigterms = [0] * len(self.ranks)
-        self.told_buffers = [0] * len(self.ranks)
-        self.order = self.verdict = 0
-        self.committed = resume.durable_step
-        self.step = resume.step  # completed by all
-        self.step_start_ns: int | None = None
-        self.is_killed = False
-        self.reported = 0  # ranks whose end the reaper has told
+def _set_of(resume: ev.Resume | None) -> set[str]:
+    return {resume.set_name} if resume and resume.set_name else set()

@@ -7,10 +7,7 @@ when the loop comes round.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from virtual_loop import Source
-from virtual_time import SECOND
+from typing import Any
 
 from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
@@ -19,10 +16,10 @@ from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.attempts import AttemptRecord
+from holdfast.sim.clock import SECOND
+from holdfast.sim.virtual.loop import Source
+from holdfast.sim.virtual.shared import Shared
 from holdfast.snapshot.sets import set_name
-
-if TYPE_CHECKING:
-    from world import World
 
 FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are no failures
 
@@ -30,7 +27,7 @@ FREE_CAUSES = ("done", "stopped", "preempted", "rolled_back")  # ends that are n
 class VirtualKeeper:
     """A `controller.ports.Store` over the store that a world shares with others."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Shared) -> None:
         self._world = world
         self._store = world.store
         self._launch: act.Launch | None = None
@@ -104,7 +101,6 @@ class VirtualKeeper:
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """Of a set that came from memory."""
-        assert action.of_ranks is None
         names = (action.attempt, action.epoch, action.step)
 
         def told(why: str) -> None:
@@ -121,9 +117,8 @@ class VirtualKeeper:
     def make_room(self, attempt: int, step: int) -> None:
         """A virtual disk is full until a script says otherwise."""
 
-    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+    def end_attempt(self, action: act.EndAttempt, _: Evidence) -> None:
         """On record for the next supervisor."""
-        assert evidence == Evidence()
         store = self._store
         self._world.ends.append(action)
         store.failures += action.cause not in FREE_CAUSES

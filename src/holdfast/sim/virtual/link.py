@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import cycle
-from typing import TYPE_CHECKING
-
-from virtual_loop import Source
-from virtual_time import MS
 
 from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
-
-if TYPE_CHECKING:
-    from world import World
+from holdfast.sim.clock import MS
+from holdfast.sim.virtual.host import VirtualHost
+from holdfast.sim.virtual.loop import Source
+from holdfast.sim.virtual.shared import Shared
 
 AGAIN_NS = 500 * MS
 LOST = -1
@@ -40,17 +37,20 @@ def sent_report(report: HostReport) -> HostReport:
 class VirtualLink:
     """A `controller.ports.Link`. `link_ns`: how long each message takes, in turn, or LOST."""
 
-    def __init__(self, world: World, link_ns: tuple[int, ...]) -> None:
+    def __init__(self, world: Shared, host: VirtualHost, link_ns: tuple[int, ...]) -> None:
         self._world = world
+        self._host = host
         self._is_a_call = not any(link_ns)
-        self._takes = {way: cycle(link_ns or (0,)) for way in (HostOrder, HostReport)}
+        ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
+        self._takes = {way: cycle(link_ns or (0,)) for way in ways}
         self._order: HostOrder | None = None
         self._is_told = False
+        host.reported = self.reported
 
     def order(self, order: HostOrder) -> None:
         """Have the host carry it out."""
         if self._is_a_call:
-            self._world.obey(order)
+            self._host.obey(order)
             return
         is_first, self._order = self._order is None, order
         self._send_order()
@@ -60,7 +60,7 @@ class VirtualLink:
     def reported(self) -> None:
         """Something is new on the host."""
         if self._is_a_call:
-            self._world.hear(self._world.report_now())
+            self._world.hear(self._host.report_now())
         else:
             self._is_told = True
             self._send_report()
@@ -68,7 +68,7 @@ class VirtualLink:
     def report(self) -> HostReport:
         """How the host stands; over a wire: no more than has come."""
         if self._is_a_call:
-            return self._world.report_now(with_progress=True)
+            return self._host.report_now(with_progress=True)
         return HostReport()
 
     def evidence(self, _: act.EndAttempt) -> Evidence:
@@ -86,14 +86,14 @@ class VirtualLink:
     def _send_order(self) -> None:
         if self._order is not None:
             order = sent_order(self._order)
-            self._deliver(HostOrder, lambda: self._world.obey(order))
+            self._deliver(HostOrder, lambda: self._host.obey(order))
 
     def _send_report(self) -> None:
-        report = sent_report(self._world.report_now())
+        report = sent_report(self._host.report_now())
         hear = lambda: self._world.hear(report)  # noqa: E731
         self._deliver(HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
 
-    def _deliver(self, way: type, message: Callable[[], None]) -> None:
+    def _deliver(self, way: type[HostOrder | HostReport], message: Callable[[], None]) -> None:
         takes_ns = next(self._takes[way])
         if takes_ns == LOST:
             return

@@ -6,12 +6,10 @@ What a rank decides at a boundary, while it waits and after its loop is the real
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
-
-from virtual_time import MS, SECOND, Clock
 
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
@@ -26,54 +24,20 @@ from holdfast.core.save.agree_rank import (
     while_waiting,
 )
 from holdfast.core.save.word import Agreed, Order, buffer_of, may_end_later, unpack
+from holdfast.sim.clock import VirtualClock
+from holdfast.sim.virtual.shape import Barrier, Shape
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What the ranks are like. `step_ns`: one for all, or one a rank. Times in nanoseconds."""
+class RankSurroundings(Protocol):
+    """What a rank needs of the host that it runs on."""
 
-    ranks: int = 1
-    until: int = 100
-    step_ns: tuple[int, ...] = (100 * MS,)
-    import_ns: int = 500 * MS
-    restore_ns: int = 100 * MS
-    copy_ns: int = 10 * MS
-    write_ns: int = 200 * MS
-    leave_ns: int = 20 * MS
-    buffers: int = 0  # of the memory tier; 0: there is none
-    seal_ns: int = 5 * MS
-    flush_ns: int = 300 * MS  # a rank's shard
-    later_ns: tuple[int, ...] = (0,)  # how long after its boundary a copy ends that may; in turns
-    failing: int = 0  # each so-many-th copy of a rank into a buffer fails; 0: none does
-    together: bool = True  # a step ends when every rank's does, as with any collective
-    has_session: bool = True
-    plain_ns: int = 100 * SECOND  # without a session: how long the command works
-    on_sigterm: str = "exit 143"  # while there is no session: "exit CODE" or "ignore"
-    pauses: Mapping[int, int] = field(default_factory=dict)  # before step → extra time
-    poll_ns: tuple[int, ...] = (0,)  # how often a rank polls in a pause (0: not at all)
-    spans: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # the same, declared
-    sees_device: bool = False  # `done` is told what to wait for on the device
+    @property
+    def clock(self) -> VirtualClock:
+        """Whose time passes for it."""
 
-    def step_time_ns(self, rank: int) -> int:
-        """How long a rank works on one step."""
-        return self.step_ns[rank % len(self.step_ns)]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A rank ends so in a step, or hangs in it; `times`: in how many attempts (0: in all)."""
-
-    rank: int
-    step: int
-    how: Exit | str
-    times: int = 0
-
-
-class Surroundings(Protocol):
-    """What a rank needs of the world."""
-
-    clock: Clock
-    shape: Shape
+    @property
+    def shape(self) -> Shape:
+        """What it is like."""
 
     def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether it fails in this step, and how."""
@@ -109,26 +73,10 @@ class Surroundings(Protocol):
         """The process is no more."""
 
 
-class Barrier:
-    """The collective of a step: all ranks end it when the last has done its part."""
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-        self._here: dict[int, list[Callable[[], None]]] = {}
-
-    def arrive(self, step: int, go_on: Callable[[], None]) -> None:
-        """A rank's part of a step is done."""
-        here = self._here.setdefault(step, [])
-        here.append(go_on)
-        if len(here) == self._ranks:
-            for go in self._here.pop(step):
-                go()
-
-
 class VirtualRank:
     """One process, from its start to its end. The words of its page are plain attributes."""
 
-    def __init__(self, rank: int, resume: Resume, barrier: Barrier, world: Surroundings) -> None:
+    def __init__(self, rank: int, resume: Resume, barrier: Barrier, host: RankSurroundings) -> None:
         self.rank = rank
         self.resume = resume
         self.alive = True
@@ -145,7 +93,7 @@ class VirtualRank:
         self.committed = resume.durable_step
         self.buffers = 0
         self._remade_ns = 0  # how long it takes to make buffers that are gone; 0: they are there
-        self._world = world
+        self._host = host
         self._barrier = barrier
         self._answered_epoch = 0
         self._copies = 0  # into a buffer, begun so far
@@ -162,7 +110,7 @@ class VirtualRank:
         self.where = ""
         self.is_stopped = False  # by SIGSTOP
         self._held: list[Callable[[], None]] = []
-        self._later(world.shape.import_ns, self._imported)
+        self._later(host.shape.import_ns, self._imported)
 
     @property
     def words(self) -> news.RankWords:
@@ -172,7 +120,7 @@ class VirtualRank:
     @words.setter
     def words(self, words: news.RankWords) -> None:
         self._words = words
-        self._world.touched()
+        self._host.touched()
 
     # --- from outside -----------------------------------------------------------------------
 
@@ -192,17 +140,17 @@ class VirtualRank:
 
     def sigterm(self) -> None:
         """SIGTERM arrives."""
-        how = self._world.shape.on_sigterm
+        how = self._host.shape.on_sigterm
         if not self.alive:
             return
         if self.has_page:
             self.sigterms += 1
-            self._world.touched()
-        elif self._world.shape.has_session and how != "ignore":
+            self._host.touched()
+        elif self._host.shape.has_session and how != "ignore":
             self.end(Exit(signal=15))  # no handler yet: the default action
         elif how.startswith("exit"):
             code = int(how.split()[1])
-            self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=code)))
+            self._later(self._host.shape.leave_ns, lambda: self.end(Exit(code=code)))
 
     def stop(self) -> None:
         """SIGSTOP arrives."""
@@ -242,8 +190,8 @@ class VirtualRank:
             return
         self.alive = False
         self.how = replace(how, finished=self.finished, has_session=self.has_page)
-        self.ended_ns = self._world.clock.now_ns
-        self._world.ended(self)
+        self.ended_ns = self._host.clock.now_ns
+        self._host.ended(self)
 
     # --- its life ---------------------------------------------------------------------------
 
@@ -254,26 +202,26 @@ class VirtualRank:
             elif self.alive and not self.is_stuck:
                 do()
 
-        self._world.clock.later(delay_ns, do_if_able)
+        self._host.clock.later(delay_ns, do_if_able)
 
     def _imported(self) -> None:
-        if not self._world.shape.has_session:
-            self._later(self._world.shape.plain_ns, lambda: self.end(Exit(code=0)))
+        if not self._host.shape.has_session:
+            self._later(self._host.shape.plain_ns, lambda: self.end(Exit(code=0)))
             return
         self.has_page = True
-        self._world.touched()
+        self._host.touched()
         self.doing = told.STARTING
-        self._later(self._world.shape.restore_ns, self._restored)
+        self._later(self._host.shape.restore_ns, self._restored)
 
     def _restored(self) -> None:
-        wrong = self._world.read_error(self.resume)
+        wrong = self._host.read_error(self.resume)
         if wrong:
             self._fail("CorruptCheckpoint", wrong, "train.py:7", 69)
             return
-        self._world.restored(self)
-        self.buffers = self._world.shape.buffers
-        self._world.touched()
-        if self.resume.step >= self._world.shape.until:  # `run.steps` has no step to give
+        self._host.restored(self)
+        self.buffers = self._host.shape.buffers
+        self._host.touched()
+        if self.resume.step >= self._host.shape.until:  # `run.steps` has no step to give
             self.words = self.words._replace(loop_ended=True, step=self.resume.step)
             self._finish()
         else:
@@ -284,11 +232,11 @@ class VirtualRank:
         self.end(Exit(code=code, report=RankReport(kind, message, where, "")))
 
     def _enter(self, step: int) -> None:
-        kind, span_ns = self._world.shape.spans.get(step, ("", 0))
+        kind, span_ns = self._host.shape.spans.get(step, ("", 0))
         if not span_ns:
             self._work(step)
             return
-        self.span = kind, self._world.clock.now_ns
+        self.span = kind, self._host.clock.now_ns
         self.where = f"wait ({kind}.py:7)"
 
         def ended() -> None:
@@ -300,20 +248,20 @@ class VirtualRank:
 
     def _close_span(self, took_ns: int) -> None:
         self.span = None
-        self.span_ended_ns = self._world.clock.now_ns
+        self.span_ended_ns = self._host.clock.now_ns
         self.spans_ns += took_ns
 
     def _work(self, step: int) -> None:
-        shape = self._world.shape
+        shape = self._host.shape
         pause_ns = shape.pauses.get(step, 0)
         if pause_ns and shape.poll_ns[self.rank % len(shape.poll_ns)]:
-            self._poll(step, self._world.clock.now_ns + pause_ns)
+            self._poll(step, self._host.clock.now_ns + pause_ns)
         else:
             self._later(pause_ns + shape.step_time_ns(self.rank), lambda: self._worked(step))
 
     def _poll(self, step: int, end_ns: int) -> None:
         """Before `step` the script does something else for a while, and looks up now and then."""
-        shape, now_ns = self._world.shape, self._world.clock.now_ns
+        shape, now_ns = self._host.shape, self._host.clock.now_ns
         if now_ns >= end_ns:
             self._later(shape.step_time_ns(self.rank), lambda: self._worked(step))
             return
@@ -329,25 +277,25 @@ class VirtualRank:
             self._later(poll_ns, lambda: self._poll(step, end_ns))
 
     def _worked(self, step: int) -> None:
-        how = self._world.failure(self.rank, step)
+        how = self._host.failure(self.rank, step)
         if isinstance(how, Exit):
             self.end(how)
         elif how == "device":
-            self.awaited_ns = self._world.clock.now_ns  # never done; the host goes on dispatching
+            self.awaited_ns = self._host.clock.now_ns  # never done; the host goes on dispatching
             self._boundary(step)
         elif how is not None:
             self.where = f"step ({how})"
-        elif self._world.shape.together:
+        elif self._host.shape.together:
             self._barrier.arrive(step, lambda: self._boundary(step) if self.alive else None)
         else:
             self._boundary(step)
 
     def _boundary(self, step: int) -> None:
         self.words = self.words._replace(step=step)
-        self.step_ns = self._world.clock.now_ns
-        if self._world.shape.sees_device and not self.awaited_ns:
+        self.step_ns = self._host.clock.now_ns
+        if self._host.shape.sees_device and not self.awaited_ns:
             self.complete_ns = self.step_ns
-        self._world.stepped(self)
+        self._host.stepped(self)
         answer, _ = at_boundary(step, self.order, self._answered_epoch)
         if answer is Answer.LEAVE_UNSAVED:
             self._leave()
@@ -358,7 +306,7 @@ class VirtualRank:
             self._go_on(step)
 
     def _go_on(self, step: int) -> None:
-        if step == self._world.shape.until:
+        if step == self._host.shape.until:
             self._loop_ended(step)
         else:
             self._enter(step + 1)
@@ -380,7 +328,7 @@ class VirtualRank:
             go_on()
         elif answer is not Answer.WAIT:
             if answer is Answer.LEAVE_SAVED:
-                self._world.left_saved(self, step)
+                self._host.left_saved(self, step)
             self._leave()
 
     def _loop_ended(self, step: int) -> None:
@@ -394,12 +342,12 @@ class VirtualRank:
             step, self.order, self.verdict, self.committed, self._answered_epoch
         )
         if answer is Answer.LEAVE_SAVED:
-            self._world.left_saved(self, step)
+            self._host.left_saved(self, step)
             self._finish()
         elif answer is Answer.LEAVE_UNSAVED:
             self._waits = None
             message = f"the last step, {step}, could not be saved ({why})"
-            leave_ns = self._world.shape.leave_ns
+            leave_ns = self._host.shape.leave_ns
             self._later(
                 leave_ns, lambda: self._fail("StoreUnavailable", message, "train.py:50", 69)
             )
@@ -416,11 +364,11 @@ class VirtualRank:
         self._waits = None
         self.finished = True
         self.doing = told.FINISHED
-        self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=0)))
+        self._later(self._host.shape.leave_ns, lambda: self.end(Exit(code=0)))
 
     def _leave(self) -> None:
         self._waits = None
-        self._later(self._world.shape.leave_ns, lambda: self.end(Exit(code=75)))
+        self._later(self._host.shape.leave_ns, lambda: self.end(Exit(code=75)))
 
     # --- saves ------------------------------------------------------------------------------
 
@@ -439,13 +387,13 @@ class VirtualRank:
             return
         later_ns = 0
         if buffer is not None:
-            self._world.copying(self, buffer)
+            self._host.copying(self, buffer)
             self._copies += 1
-            if may_end_later(flags, is_last=step == self._world.shape.until):
-                times = self._world.shape.later_ns
+            if may_end_later(flags, is_last=step == self._host.shape.until):
+                times = self._host.shape.later_ns
                 later_ns = times[(self.rank + self._copies) % len(times)]
-        self.blocked_ns = self._world.shape.copy_ns
-        self.span = "save", self._world.clock.now_ns
+        self.blocked_ns = self._host.shape.copy_ns
+        self.span = "save", self._host.clock.now_ns
         if later_ns:
             self._is_copying = True
             self.words = self.words._replace(taken=taken)
@@ -469,16 +417,16 @@ class VirtualRank:
     def _copy_over(self, taken: Agreed) -> None:
         """It is there, or has failed."""
         buffer, made = buffer_of(taken.flags), taken._replace(flags=0)
-        failing = self._world.shape.failing
+        failing = self._host.shape.failing
         if buffer is not None and failing and self._copies % failing == 0:
             self.words = self.words._replace(taken=taken, failed=made)
         elif buffer is not None:
             self.words = self.words._replace(taken=taken, copied=made)
-            self._world.copied(self, buffer, taken.epoch, taken.step)
+            self._host.copied(self, buffer, taken.epoch, taken.step)
         else:
             self.words = self.words._replace(taken=taken, copied=made)
-            now_ns = self._world.clock.now_ns
-            self._written_ns = max(now_ns, self._written_ns) + self._world.shape.write_ns
+            now_ns = self._host.clock.now_ns
+            self._written_ns = max(now_ns, self._written_ns) + self._host.shape.write_ns
             self._later(self._written_ns - now_ns, lambda: self._written(*made.save))
 
     def lose_buffers(self, again_ns: int) -> None:
@@ -490,14 +438,14 @@ class VirtualRank:
         self.buffers = 0
 
         def made() -> None:
-            self._remade_ns, self.buffers = 0, self._world.shape.buffers
+            self._remade_ns, self.buffers = 0, self._host.shape.buffers
 
         self._later(self._remade_ns, made)
 
     def _written(self, epoch: int, step: int) -> None:
         word = Agreed(epoch, 0, step)
-        if self._world.can_write(self.rank):
+        if self._host.can_write(self.rank):
             self.words = self.words._replace(durable=word)
-            self._world.written(self, step)
+            self._host.written(self, step)
         else:
             self.words = self.words._replace(failed=word)

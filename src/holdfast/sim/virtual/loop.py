@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import cycle
 
-from virtual_time import MS, SECOND, Clock
+from holdfast.sim.clock import MS, SECOND, VirtualClock
 
 ASLEEP_NS = 3 * SECOND + 250 * MS  # as `agent.look.Wakefulness`: a turn so late is told
 
@@ -66,7 +66,7 @@ class Taking:
 class Inputs:
     """What waits for the loop to come round."""
 
-    def __init__(self, clock: Clock, woken: Callable[[int], None]) -> None:
+    def __init__(self, clock: VirtualClock, woken: Callable[[int], None]) -> None:
         """`woken` is told how long the loop did not come round, where that is to be told."""
         self._clock = clock
         self._woken = woken

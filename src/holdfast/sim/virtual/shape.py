@@ -1,0 +1,74 @@
+"""What the ranks of a virtual run are like, and how some of them are to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from holdfast.core.exits import Exit
+from holdfast.sim.clock import MS, SECOND
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the ranks are like. `step_ns`: one for all, or one a rank. Times in nanoseconds."""
+
+    ranks: int = 1
+    hosts: int = 1
+    until: int = 100
+    step_ns: tuple[int, ...] = (100 * MS,)
+    import_ns: int = 500 * MS
+    restore_ns: int = 100 * MS
+    copy_ns: int = 10 * MS
+    write_ns: int = 200 * MS
+    leave_ns: int = 20 * MS
+    buffers: int = 0  # of the memory tier; 0: there is none
+    seal_ns: int = 5 * MS
+    flush_ns: int = 300 * MS  # a rank's shard
+    later_ns: tuple[int, ...] = (0,)  # how long after its boundary a copy ends that may; in turns
+    failing: int = 0  # each so-many-th copy of a rank into a buffer fails; 0: none does
+    together: bool = True  # a step ends when every rank's does, as with any collective
+    has_session: bool = True
+    plain_ns: int = 100 * SECOND  # without a session: how long the command works
+    on_sigterm: str = "exit 143"  # while there is no session: "exit CODE" or "ignore"
+    pauses: Mapping[int, int] = field(default_factory=dict)  # before step → extra time
+    poll_ns: tuple[int, ...] = (0,)  # how often a rank polls in a pause (0: not at all)
+    spans: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # the same, declared
+    sees_device: bool = False  # `done` is told what to wait for on the device
+
+    @property
+    def placement(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each host: as even as can be, in their order."""
+        at = [self.ranks * host // self.hosts for host in range(self.hosts + 1)]
+        return tuple(tuple(range(*pair)) for pair in pairwise(at))
+
+    def step_time_ns(self, rank: int) -> int:
+        """How long a rank works on one step."""
+        return self.step_ns[rank % len(self.step_ns)]
+
+
+@dataclass(frozen=True)
+class PlannedFailure:
+    """A rank ends so in a step, or hangs in it; `times`: in how many attempts (0: in all)."""
+
+    rank: int
+    step: int
+    how: Exit | str
+    times: int = 0
+
+
+class Barrier:
+    """The collective of a step: all ranks end it when the last has done its part."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._here: dict[int, list[Callable[[], None]]] = {}
+
+    def arrive(self, step: int, go_on: Callable[[], None]) -> None:
+        """A rank's part of a step is done."""
+        here = self._here.setdefault(step, [])
+        here.append(go_on)
+        if len(here) == self._ranks:
+            for go in self._here.pop(step):
+                go()

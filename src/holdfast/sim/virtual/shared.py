@@ -1,0 +1,205 @@
+"""What the parts of one virtual run have in common: its clock and store, and what is to go wrong.
+
+`VirtualWorld` is made of them; hosts, link and store see no more than this of one another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.ledger import facts
+from holdfast.core.run.rollback import Wish
+from holdfast.sim.clock import MS, VirtualClock
+from holdfast.sim.virtual.loop import Delays, Inputs, Taking
+from holdfast.sim.virtual.memory import Placement, VirtualMemory
+from holdfast.sim.virtual.ranks import VirtualRank
+from holdfast.sim.virtual.shape import Barrier, PlannedFailure, Shape
+from holdfast.sim.virtual.store import VirtualStore
+
+
+class Watcher(Protocol):
+    """Who checks what must be true whenever something happens."""
+
+    def told(self, world: Any, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+        """The run's machine has answered; nothing was acted on yet."""
+
+    def starts(self, world: Any) -> None:
+        """Ranks are about to be started."""
+
+    def sees(self, world: Any, wish: Wish | None) -> None:
+        """The store was asked what there is to start from."""
+
+    def restored(self, world: Any, rank: VirtualRank) -> None:
+        """A rank is about to train on what it has read."""
+
+    def commits(self, world: Any, attempt: int, step: int) -> None:
+        """A manifest is about to be written."""
+
+    def put(self, world: Any, what: str) -> None:
+        """A manifest was written, or a set was marked as being removed."""
+
+    def looked(self, world: Any, *, is_ours: bool) -> None:
+        """The store has said whose the run is."""
+
+    def tells(self, world: Any, attempt: int, step: int) -> None:
+        """A set is told as durable."""
+
+    def deletes(self, world: Any, name: str) -> None:
+        """A set is about to be deleted."""
+
+    def left_saved(self, world: Any, rank: VirtualRank, step: int) -> None:
+        """A rank leaves, because its step is durable."""
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class VirtualAttempt:
+    """The ranks of the attempt that runs, on all hosts, and how far they have come together."""
+
+    def __init__(self, attempt: int, resume: ev.Resume, shape: Shape) -> None:
+        self.attempt = attempt
+        self.resume = resume
+        self.barrier = Barrier(shape.ranks)
+        self.ranks: list[VirtualRank] = []  # those that were started, in their order
+        self.step = resume.step  # completed by all
+        self.step_start_ns: int | None = None
+        self._of = shape.ranks
+
+    def begin(self, ranks: list[VirtualRank]) -> None:
+        """Those of one host are started."""
+        self.ranks = sorted([*self.ranks, *ranks], key=lambda one: one.rank)
+
+    def end(self, ranks: Sequence[int]) -> None:
+        """Those are gone."""
+        self.ranks = [one for one in self.ranks if one.rank not in ranks]
+
+    @property
+    def slowest(self) -> int:
+        """The step that all ranks have completed by now."""
+        if len(self.ranks) < self._of:
+            return self.resume.step
+        return min(max(one.words.step, self.resume.step) for one in self.ranks)
+
+
+class Shared(ABC):
+    """Of one run under one supervisor. `died_ns`: when that was killed, if it was."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        clock: VirtualClock | None,
+        delays: Delays | None,
+        store: VirtualStore | None,
+        memory: VirtualMemory | None,
+        watch: Watcher | None,
+    ) -> None:
+        self.shape = shape
+        self.placement: Placement = shape.placement
+        self.clock = clock or VirtualClock()
+        self.delays = delays or Delays()
+        self.taking = Taking(self.delays)
+        self.heard = Inputs(self.clock, self._woken)
+        self.store = store or VirtualStore()
+        self.memory = memory or VirtualMemory(shape.placement, shape.buffers)
+        self.memory.busy = {}  # seals and flushes end with the supervisor that they are children of
+        self.watch: Any = watch or Unwatched()
+        self.epoch = 0  # of the lease
+        self.died_ns: int | None = None
+        self.live: VirtualAttempt | None = None
+        self.reached = 0  # the highest step that all ranks of one attempt have done
+        self.history: list[facts.RestoreFact | facts.StepsFact] = []
+        self.launches: list[act.Launch] = []
+        self.ends: list[act.EndAttempt] = []
+        self.rejected: set[str] = set()  # sets that ranks found to be bad
+        self.rejected_copies: set[str] = set()  # in memory
+        # What is to go wrong.
+        self.failures: list[PlannedFailure] = []
+        self.command_exists = True
+        self.host_sticks = False
+        self.seals_fail = False
+        self.flush_starves = False  # until it is urgent
+        self.stacks_ns: int | None = 50 * MS  # None: they never come
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual nanoseconds since the beginning."""
+        return self.clock.now_ns
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the supervisor is gone, by itself or by force."""
+
+    @abstractmethod
+    def feed(self, event: ev.Event) -> None:
+        """Tell the controller, as long as there is one."""
+
+    @abstractmethod
+    def hear(self, report: HostReport) -> None:
+        """The controller gets a report, as long as there is one."""
+
+    @abstractmethod
+    def _woken(self, late_ns: int) -> None:
+        """The supervisor's loop has not come round for so long."""
+
+    def ranks_gone(self, ranks: Sequence[int]) -> None:
+        """Nothing is left of the attempt on their host."""
+        live = self.live
+        if live is not None:
+            live.end(ranks)
+            if not live.ranks:
+                self.live = None
+
+    def failure(self, rank: int, step: int) -> Exit | str | None:
+        """Whether this rank fails in this step."""
+        for place, failure in enumerate(self.failures):
+            if (failure.rank, failure.step) == (rank, step):
+                if failure.times == 1:
+                    del self.failures[place]
+                elif failure.times:
+                    self.failures[place] = replace(failure, times=failure.times - 1)
+                return failure.how
+        return None
+
+    def rank_stepped(self) -> None:
+        """Some rank has passed a boundary; a step is complete when all ranks have passed it."""
+        live = self.live
+        if live is None or live.step_start_ns is None:
+            return
+        slowest = live.slowest
+        if slowest > live.step:
+            self.history.append(
+                facts.StepsFact(
+                    live.attempt, live.step + 1, slowest, live.step_start_ns, self.now_ns
+                )
+            )
+            live.step, live.step_start_ns = slowest, self.now_ns
+            self.reached = max(self.reached, slowest)
+
+    def rank_restored(self, rank: VirtualRank) -> None:
+        """A rank has read its set: steps begin with the last; rank 0's reading is recorded."""
+        live = self.live
+        if live is None:
+            return
+        self.watch.restored(self, rank)
+        live.step_start_ns = self.now_ns
+        if rank.rank == 0:
+            start_ns = self.now_ns - self.shape.restore_ns
+            self.history.append(
+                facts.RestoreFact(
+                    live.attempt, start_ns, self.now_ns, live.resume.step, live.resume.parent
+                )
+            )
