@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "e2e"))
 sys.path.insert(0, str(Path(__file__).parent / "core" / "ledger"))
 sys.path.insert(0, str(Path(__file__).parent))
 import namespace  # noqa: F401
+import own_process  # noqa: F401
 import plain_ledger  # noqa: F401
 import tiers
 from processes import House
@@ -161,6 +162,17 @@ def house(store: Path, tmp_path: Path) -> Iterator[House]:
     house = House(folder, store)
     yield house
     house.close()
+
+
+@pytest.fixture
+def script(house: House) -> Callable[..., str]:
+    """Run a text as run `r`, in this process: its output, once it ended with the code expected."""
+
+    def run(text: str, *words: object, code: int = 0, **env: object) -> str:
+        env.setdefault("HOLDFAST_NAME", "r")
+        return house.here(house.script(text), *words, code=code, **env)
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from distributed import FULL
-from processes import House, house_in
+from processes import FAR, House, house_in
 
 sys.path.pop(0)
 
@@ -27,15 +27,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module")
 def _trained_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with several sets, stopped by SIGTERM: copied for each test."""
+    """A run of 8 steps with sets of 3, 5, 7 and 8, without a supervisor: copied for each test."""
     folder = tmp_path_factory.mktemp("trained")
     with house_in(folder) as house:
-        house.trained()
+        house.alone_here(8, SAVE_AT="3,5,7", HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR)
     return folder / "store"
 
 
 @pytest.fixture
 def trained(house: House, _trained_store: Path) -> House:
-    """A house whose run `r` was stopped after it had saved several sets."""
+    """A house whose run `r` was done after it had saved several sets."""
     shutil.copytree(_trained_store, house.store, dirs_exist_ok=True)
     return house

@@ -18,6 +18,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
+import own_process
 import pytest
 
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -171,6 +172,34 @@ class House:
     def go(self) -> None:
         """Release what is held."""
         self.go_file.touch()
+
+    # --- in the test's own process ----------------------------------------------------------
+
+    def here(self, script: Path, *words: object, code: int = EXIT_DONE, **env: object) -> str:
+        """A script without a supervisor: all that it printed."""
+        ended_with, out = own_process.run_script(script, *words, **env)
+        assert ended_with == code, out
+        return out
+
+    def alone_here(
+        self, steps: int = 10, name: str = "r", code: int = EXIT_DONE, **env: object
+    ) -> str:
+        """The trainer without a supervisor: all that it printed."""
+        gates = self._gates({"HOLDFAST_NAME": name, **env})
+        return self.here(TRAINER, steps, code=code, **gates)
+
+    def command(self, *words: object, code: int = EXIT_DONE) -> str:
+        """The command line tool: all that it printed."""
+        ended_with, out = own_process.run_command(*words)
+        assert ended_with == code, out
+        return out
+
+    def finishes_here(self, name: str = "r", **env: object) -> str:
+        """The run goes on from what is saved and ends as if nothing had happened; its output."""
+        until = self.saved_step(name) + 5
+        out = self.alone_here(until, name, **env)
+        assert f"final {expected_digest(until)}" in out, out
+        return out
 
     def _gates(self, env: dict[str, object]) -> dict[str, object]:
         if self.allow_file.exists():

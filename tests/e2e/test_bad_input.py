@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 from processes import (
     EXIT_CONFIGURATION,
-    EXIT_DONE,
     EXIT_UNAVAILABLE,
     House,
     step_of,
 )
-
-pytestmark = pytest.mark.real
 
 
 def sentence(text: str) -> str:
@@ -25,6 +22,7 @@ def sentence(text: str) -> str:
     return line
 
 
+@pytest.mark.real
 def test_a_command_that_may_not_be_executed(house: House) -> None:
     script = house.script("echo hello")
     out = house.holdfast("run", "--", script).wait(EXIT_CONFIGURATION)
@@ -54,21 +52,19 @@ def test_the_newest_set_is_damaged(trained: House, how: str) -> None:
     else:
         manifest = newest / "manifest.json"
         manifest.write_bytes(manifest.read_bytes()[:-20])
-    out = trained.finishes()
-    assert newest.name in out
-    assert f"from {step_of(older)}\n" in out
+    assert f"from {step_of(older)}\n" in trained.finishes_here()
 
 
 def test_the_newest_manifest_is_missing(trained: House) -> None:
     *_, older, newest = trained.sets()
     (newest / "manifest.json").unlink()
     (newest / "rank-00000.receipt.json").unlink()
-    assert f"from {step_of(older)}\n" in trained.finishes()
+    assert f"from {step_of(older)}\n" in trained.finishes_here()
 
 
 @pytest.mark.parametrize("how", ["flipped", "missing", "all gone"])
 def test_no_set_can_be_trusted(trained: House, how: str) -> None:
-    """Never silently from step 0, with a supervisor or without, however often it is tried."""
+    """Never silently from step 0, however often it is tried."""
     for folder in trained.sets():
         if how == "flipped":
             flip(shard(folder))
@@ -79,11 +75,21 @@ def test_no_set_can_be_trusted(trained: House, how: str) -> None:
                 path.unlink()
             folder.rmdir()
     for _ in range(2):
-        out = trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+        out = trained.alone_here(10, code=EXIT_UNAVAILABLE)
         assert "none can be trusted" in out.splitlines()[-1]
         assert "did 1" not in out
-    alone = trained.alone(steps=10).wait(EXIT_UNAVAILABLE)
-    assert "none can be trusted" in alone.splitlines()[-1]
+
+
+@pytest.mark.real
+def test_a_supervisor_names_the_set_and_starts_nothing_without_one(trained: House) -> None:
+    newest = trained.sets()[-1]
+    shard(newest).unlink()
+    assert newest.name in trained.finishes()
+    for folder in trained.sets():
+        shard(folder).unlink(missing_ok=True)
+    out = trained.run(steps=20).wait(EXIT_UNAVAILABLE)
+    assert "none can be trusted" in out.splitlines()[-1]
+    assert "did 1" not in out
 
 
 @pytest.mark.parametrize("how", ["empty", "torn", "rubbish", "missing"])
@@ -101,10 +107,10 @@ def test_journals_that_cannot_be_read(trained: House, how: str) -> None:
             path.write_bytes(bytes(255 - byte for byte in data))
         else:
             path.unlink()
-    assert "Traceback" not in trained.holdfast("report", "r").wait(EXIT_DONE)
-    trained.finishes()
-    assert "Traceback" not in trained.holdfast("report", "r").wait(EXIT_DONE)
-    trained.holdfast("export", "r", "--history").wait(EXIT_DONE)
+    assert "Traceback" not in trained.command("report", "r")
+    trained.finishes_here()
+    assert "Traceback" not in trained.command("report", "r")
+    trained.command("export", "r", "--history")
 
 
 def test_a_damaged_run_record_is_not_overwritten(trained: House) -> None:
@@ -112,7 +118,7 @@ def test_a_damaged_run_record_is_not_overwritten(trained: House) -> None:
     torn = '{"name": "r", "run_'
     record.write_text(torn)
     for words in (["report", "r"], ["run", "--name", "r", "--", "true"], ["stop", "r"]):
-        assert str(record) in sentence(trained.holdfast(*words).wait(EXIT_UNAVAILABLE))
+        assert str(record) in sentence(trained.command(*words, code=EXIT_UNAVAILABLE))
     assert record.read_text() == torn
 
 
@@ -120,14 +126,15 @@ def test_a_damaged_attempt_record(trained: House) -> None:
     (record,) = (trained.store / "r").glob("attempts/0000/attempt.json")
     good = record.read_bytes()
     record.write_bytes(good[: len(good) // 2])
-    out = trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+    out = trained.alone_here(10, code=EXIT_UNAVAILABLE)
     assert str(record) in out.splitlines()[-1]
     record.unlink()
-    trained.run(steps=10).wait(EXIT_UNAVAILABLE)
+    trained.alone_here(10, code=EXIT_UNAVAILABLE)
     record.write_bytes(good)
-    trained.finishes()
+    trained.finishes_here()
 
 
+@pytest.mark.real
 def test_a_state_that_does_not_fit_names_the_first_path(trained: House) -> None:
     script = trained.script(
         "import numpy as np, holdfast as hf\n"

@@ -9,8 +9,7 @@ import pytest
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_UNAVAILABLE, House, step_of
 
 from holdfast.cli.main import main
-
-pytestmark = pytest.mark.real
+from holdfast.journal.store import RunStore
 
 Ckpt = Callable[..., tuple[int, str, str]]
 
@@ -55,7 +54,7 @@ def test_ls_tells_what_was_abandoned(trained: House, ckpt: Ckpt) -> None:
     data = bytearray(shard.read_bytes())
     data[-100] ^= 1
     shard.write_bytes(data)
-    trained.finishes()  # from the older one
+    trained.finishes_here()  # from the older one
     told = {
         one["name"]: one["state"] for one in json.loads(ckpt("ls", "r", "--json")[1])["checkpoints"]
     }
@@ -64,7 +63,7 @@ def test_ls_tells_what_was_abandoned(trained: House, ckpt: Ckpt) -> None:
 
 
 def test_ls_without_checkpoints(house: House, ckpt: Ckpt) -> None:
-    house.holdfast("run", "--name", "r", "--", "true").wait(EXIT_DONE)
+    RunStore(house.store).create("r")
     assert ckpt("ls", "r") == (0, "run 'r' has no checkpoints yet\n", "")
     assert json.loads(ckpt("ls", "r", "--json")[1])["checkpoints"] == []
     assert ckpt("verify", "r")[0] == EXIT_CONFIGURATION
@@ -104,7 +103,7 @@ def test_pin_keeps_what_retention_would_delete(trained: House, ckpt: Ckpt) -> No
     assert "good-one" in ckpt("ls", "r")[1]
     assert ckpt("verify", "r", "good-one")[1].startswith(first.name)
     assert ckpt("unpin", "r", "other")[0] == EXIT_DONE
-    trained.finishes("--keep", 1)
+    trained.finishes_here(HOLDFAST_KEEP_LAST=1)
     left = trained.sets()
     assert first in left
     assert second not in left
@@ -114,7 +113,7 @@ def test_tags_and_sets_that_are_not_there(trained: House, ckpt: Ckpt) -> None:
     for words, told in (
         (("pin", "r", "99999999", "t"), "no checkpoint '99999999'"),
         (("verify", "r", "nonsense"), "no checkpoint 'nonsense'"),
-        (("unpin", "r", "nonsense"), "it has no tags"),
+        (("unpin", "r", "nonsense"), "its tags: told"),
         (("pin", "r", trained.sets()[0].name, "a/b"), "'a/b'"),
         (("verify", "r", "1", "--all"), "exclude each other"),
         (("ls", "nobody"), "nobody"),

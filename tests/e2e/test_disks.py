@@ -129,15 +129,13 @@ LAST = 2000  # many more than pass until the first is saved, on a slow disk too
 HELD = "finished, not yet durable"
 
 
-@pytest.mark.parametrize("memory", ["auto", "off"])
-def test_a_store_that_is_full_at_the_end(store_disk: Disk, house: House, memory: str) -> None:
+def test_a_store_that_is_full_at_the_end(store_disk: Disk, house: House) -> None:
     """The run is held, and told to be; with room it is done, and no step is done again."""
-    run, _ = started(house, "--memory", memory, steps=LAST)
+    run, _ = started(house, steps=LAST)
     store_disk.fill()
     house.allow(FAR)
     run.saw(f"{HELD}: the last step, {LAST}, .*make room in the run store")
-    if memory == "auto":  # its process leaves, and the device with it
-        run.saw("final")
+    run.saw("final")  # its process leaves, and the device with it
     house.eventually(lambda: HELD in house.holdfast("ls").wait(EXIT_DONE))
     assert json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))["run"]["why"] == HELD
     store_disk.empty()
@@ -148,27 +146,6 @@ def test_a_store_that_is_full_at_the_end(store_disk: Disk, house: House, memory:
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     assert report["run"]["state"] == "done"
     assert HELD not in (report["saving"] or "")
-
-
-def test_a_store_that_is_full_to_the_end(store_disk: Disk, house: House) -> None:
-    """Nobody makes room: the run is not done, nor started again; with room it goes on."""
-    run, _ = started(house, "--memory", "off", "--hold-finished", 1, steps=LAST)
-    store_disk.fill()
-    house.allow(FAR)
-    out = run.wait(EXIT_UNAVAILABLE)
-    assert f"did {LAST}" in out
-    assert f"the run store did not take the last one, {LAST} (step " in out.splitlines()[-1]
-    assert "\nfinal" not in out
-    assert "attempt 1" not in out
-    told = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
-    assert told["run"]["state"] == "failed"
-    assert "the run store did not take the last one" in told["run"]["why"]
-    assert HELD not in (told["saving"] or "")
-    assert "make room there" in house.holdfast("ls").wait(EXIT_DONE)
-    store_disk.empty()
-    assert 0 < house.saved_step() < LAST
-    again = house.run(steps=LAST).wait(EXIT_DONE)
-    assert f"final {expected_digest(LAST)}" in again
 
 
 def test_a_store_that_is_full_at_the_end_of_a_bare_run(store_disk: Disk, house: House) -> None:
@@ -256,22 +233,6 @@ def test_a_store_that_is_read_only_to_the_end(store_disk: Disk, house: House) ->
     (end, _) = (json.loads(path.read_text()) for path in sorted(house.store.rglob("end.json")))
     assert end["cause"] == "preempted"
     assert house.recorded_steps() == house.saved_step()
-
-
-def test_a_notice_while_the_store_is_full_ends_in_time(store_disk: Disk, house: House) -> None:
-    """Nothing can be saved: the older set stays what it is, and the words say what is lost."""
-    run, step = started(house, "--grace", 2)
-    store_disk.fill()
-    step = go_on_until(house, run, step, lambda: NOT_SAVED.search(run.text))
-    saved = house.saved_step()
-    run.send(signal.SIGTERM)
-    house.allow(FAR)
-    out = run.wait(EXIT_SAVED)
-    assert f"step {saved} is saved" in out.splitlines()[-1]
-    assert "are not" in out.splitlines()[-1]
-    store_disk.empty()
-    held = max(saved, house.step_in_memory())
-    assert f"from {held}\n" in house.finishes()
 
 
 def test_a_read_only_store(store_disk: Disk, house: House) -> None:

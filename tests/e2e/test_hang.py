@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
+from processes import EXIT_DONE, House, Process, kill, ranks_of
 
 from holdfast.agent.look import process_state
 from holdfast.agent.stacks import py_spy
@@ -82,58 +82,6 @@ def test_a_rank_that_hangs_is_explained_and_started_again(
     assert f"in {function}" in house.holdfast("logs", "r", "--attempt", 0).wait(EXIT_DONE)
     assert f"in {function[:12]}" in house.holdfast("report", "r").wait(EXIT_DONE)
     assert 2.0 <= hang_s(house) < 60.0
-
-
-def test_a_stopped_rank_of_two_is_the_one_that_is_named(house: House, tmp_path: Path) -> None:
-    run = start(house, "slow", "--hang", 2, "--ranks", 2, MEET=tmp_path)
-    run.saw("hangs in")
-    kill(ranks_of(run)[0], signal.SIGSTOP)
-    house.go()
-    finished(run, 2)
-    told = incident(house)
-    assert told["rank"] == 0
-    assert "rank 0 hung" in str(told["words"])
-    assert "its process is stopped by a signal" in str(told["words"])
-
-
-@pytest.mark.parametrize("how", ["save", "evaluation"])
-def test_a_rank_that_is_stopped_in_what_it_declared_is_no_less_hung(
-    house: House, tmp_path: Path, how: str
-) -> None:
-    """It might take half an hour, or for ever, if only it were running."""
-    run = start(house, how, "--hang", 2, "--ranks", 2, MEET=tmp_path)
-    run.saw("hangs in")
-    kill(ranks_of(run)[1], signal.SIGSTOP)
-    finished(run, 2)
-    told = incident(house)
-    assert told["rank"] == 1
-    assert "its process is stopped by a signal" in str(told["words"])
-
-
-def test_the_rank_that_never_enters_is_named_and_not_those_that_wait(
-    house: House, tmp_path: Path
-) -> None:
-    out = finished(start(house, "sleep", "--hang", 2, "--ranks", 2, MEET=tmp_path), 2)
-    told = incident(house)
-    assert told["rank"] == 1
-    assert "rank 1 hung" in str(told["words"])
-    assert "in sleep_for_ever (hanging.py:" in str(told["words"])
-    assert "in barrier" in stacks(house, 0)
-    assert "rank 1 hung" in out
-
-
-def test_a_device_that_is_never_ready_is_a_hang_however_far_the_host_goes(house: House) -> None:
-    finished(start(house, "device", "--hang", 2))
-    assert "complete on the device" in str(incident(house)["words"])
-
-
-def test_what_is_declared_is_no_hang(house: House) -> None:
-    run = start(house, "evaluation", "--hang", 2)
-    run.saw("hangs in")
-    watched(house, run, looks=4)
-    house.go()
-    assert "hung" not in finished(run)
-    assert not (incidents(house) / "incident.json").exists()
 
 
 COMPILES = """
@@ -238,39 +186,9 @@ def test_a_machine_that_is_suspended_at_the_very_look_did_not_hang(house: House)
     assert "hung" not in finished(run)
 
 
-def test_a_stop_while_it_hangs_ends_with_the_newest_checkpoint(house: House) -> None:
-    run = start(house, "sleep", "--hang", 60, "--grace", 3)
-    run.saw("hangs in")
-    house.eventually(house.saved_step)
-    run.send(signal.SIGTERM)
-    out = run.wait(EXIT_SAVED)
-    assert "the deadline came" in out
-    assert f"step {house.saved_step()} is saved" in out
-
-
 @pytest.mark.skipif(py_spy() is None, reason="py-spy is not installed")
 def test_a_child_that_hangs_is_explained_by_py_spy(house: House) -> None:
     finished(start(house, "worker", "--hang", 2))
     text = stacks(house)
     assert "wait_for_a_child" in text
     assert "work_for_ever" in text
-
-
-def test_the_deadline_is_learned(house: House) -> None:
-    """Steps of 50 ms need no more than the least deadline."""
-    run = start(house, "sleep", "--hang", f"auto:{FLOOR_S:g}")
-    run.saw("hangs in")
-    house.eventually(lambda: "hung: no step after step 19" in run.text)
-    finished(run)
-    assert f"limit {FLOOR_S:g} s: the least there is" in str(incident(house)["words"])
-
-
-def test_off_means_that_nobody_looks(house: House) -> None:
-    run = start(house, "slow", "--hang", "off")
-    run.saw("hangs in")
-    live = next(Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl"))
-    house.go()
-    finished(run)
-    assert not live.exists()
-    journal = next((house.store / "r" / "journal").glob("controller-*.jsonl"))
-    assert '"Examined"' not in journal.read_text()

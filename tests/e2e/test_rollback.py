@@ -1,4 +1,8 @@
-"""Going back: asked from outside or by the script, granted once, whoever is killed meanwhile."""
+"""Going back: asked from outside or by the script, and granted once.
+
+What a supervisor makes of it stands in tests/scenarios: while it trains, stops or waits, with
+several ranks that give up, and when it is killed around the request.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,6 @@ from processes import (
     expected_digest,
     step_of,
 )
-
-pytestmark = pytest.mark.real
 
 
 def attempt(house: House, number: int, name: str = "r") -> Mapping[str, Any]:
@@ -46,10 +48,10 @@ KEEP_ALL = ("--keep", 100, "--save-every", FAR, "--snapshot-every", FAR)
 SAVE_AT = "3,5,8"
 
 
-def at_step_8(house: House, **env: object) -> Process:
+def at_step_8(house: House) -> Process:
     """A run that has saved steps 3, 5 and 8, and waits after that one; gone back, after step 5."""
     house.allow(8)
-    run = house.run(*KEEP_ALL, steps=FAR, SAVE_AT=SAVE_AT, **env)
+    run = house.run(*KEEP_ALL, steps=FAR, SAVE_AT=SAVE_AT)
     run.saw("did 8$")
     house.eventually(lambda: [step_of(path) for path in house.sets()] == [3, 5, 8])
     house.allow(5)  # else a new branch would come to step 8, and save it
@@ -57,7 +59,7 @@ def at_step_8(house: House, **env: object) -> Process:
 
 
 def go_back(house: House, *words: object) -> str:
-    return house.holdfast("rollback", "r", *words).wait(EXIT_DONE)
+    return house.command("rollback", "r", *words)
 
 
 def ends_like(house: House, run: Process, skips: Mapping[int, int]) -> None:
@@ -71,6 +73,7 @@ def ends_like(house: House, run: Process, skips: Mapping[int, int]) -> None:
     assert f"final {expected_digest(until, skips)}" in out
 
 
+@pytest.mark.real
 def test_a_run_that_trains_goes_back_and_skips(house: House) -> None:
     run = at_step_8(house)
     out = go_back(house, "--to", 5, "--skip-batches", 3)
@@ -99,56 +102,39 @@ def test_a_run_that_trains_goes_back_and_skips(house: House) -> None:
     }
 
 
+# --- asked of a run that no supervisor has: the next start of its script goes back --------------
+
+# Saved is what SAVE_AT says, and nothing else.
+SAVED = {"SAVE_AT": SAVE_AT, "HOLDFAST_KEEP_LAST": 100, "HOLDFAST_SAVE_EVERY_STEPS": FAR}
+
+
+def saved(house: House, steps: int = 9) -> House:
+    """A run that has saved steps 3, 5, 8 and its last."""
+    house.alone_here(steps, **SAVED)
+    return house
+
+
 def test_what_was_given_up_never_comes_back(house: House) -> None:
-    run = at_step_8(house)
-    go_back(house, "--to", 6)
-    run.saw("from 5$")
-    run.send(signal.SIGKILL)  # before the new branch has saved anything
-    run.wait(-signal.SIGKILL)
-    house.allow(FAR)
-    out = house.run(*KEEP_ALL, steps=7).wait(EXIT_DONE)
+    go_back(saved(house), "--to", 6)
+    assert "from 5\n" in house.alone_here(9, CRASH_AT=6, code=EXIT_FAILED)  # nothing is saved
+    out = house.alone_here(7, **SAVED)
     assert "from 5\n" in out
     assert f"final {expected_digest(7)}" in out
-    listed = json.loads(house.holdfast("ckpt", "ls", "r", "--json").wait(EXIT_DONE))
+    listed = json.loads(house.command("ckpt", "ls", "r", "--json"))
     states = {row["name"]: row["state"] for row in listed["checkpoints"]}
     assert states["0000-000000000005"] == "good"
-    assert states["0000-000000000008"] == "abandoned"
+    assert states["0000-000000000008"] == states["0000-000000000009"] == "abandoned"
 
 
 def test_the_skip_is_repeated_until_the_branch_has_a_checkpoint(house: House) -> None:
-    run = at_step_8(house)
-    go_back(house, "--to", 5, "--skip-batches", 2)
-    run.saw("from 5$")
-    run.send(signal.SIGKILL)
-    run.wait(-signal.SIGKILL)
-    run = house.run(*KEEP_ALL, steps=FAR)
-    run.saw("from 5$")
+    go_back(saved(house), "--to", 5, "--skip-batches", 2)
+    house.alone_here(9, CRASH_AT=6, code=EXIT_FAILED)
+    assert "from 5\n" in house.alone_here(10, **SAVED)
     assert attempt(house, 2)["skip_batches"] == 2
     assert attempt(house, 2)["rollback"] is None
-    house.allow(10)
-    run.saw("did 10")
-    ends_like(house, run, {5: 2})
+    out = house.alone_here(14)
+    assert f"final {expected_digest(14, {5: 2})}" in out
     assert attempt(house, 3)["skip_batches"] == 0
-
-
-def test_a_supervisor_killed_right_after_the_request(house: House) -> None:
-    run = at_step_8(house)
-    out = house.holdfast("rollback", "r", "--to", 5, "--skip-batches", 1)
-    granted_already = house.store / "r/attempts/0001/attempt.json"
-    house.eventually(lambda: requests(house) or granted_already.exists())
-    run.send(signal.SIGKILL)
-    run.wait(-signal.SIGKILL)
-    out.wait(EXIT_DONE)
-    run = house.run(*KEEP_ALL, steps=FAR)
-    run.saw("from 5$")
-    house.eventually(lambda: not requests(house))
-    granted = [
-        n for n in range(1, 3) if (house.store / f"r/attempts/{n:04d}/attempt.json").exists()
-    ]
-    assert [n for n in granted if attempt(house, n)["rollback"] is not None] == [1]
-    house.allow(8)
-    run.saw("did 8$")
-    ends_like(house, run, {5: 1})
 
 
 def before_the_last(trained: House) -> int:
@@ -159,27 +145,27 @@ def before_the_last(trained: House) -> int:
 def test_it_waits_for_the_next_start(trained: House) -> None:
     step = before_the_last(trained)
     assert "at its next start" in go_back(trained, "--to", step)
-    assert f"goes back to step {step} at its next start" in trained.holdfast("ls").wait(EXIT_DONE)
-    out = trained.run(steps=step + 5).wait(EXIT_DONE)
+    assert f"goes back to step {step} at its next start" in trained.command("ls")
+    out = trained.alone_here(step + 5)
     assert f"from {step}\n" in out
     assert f"final {expected_digest(step + 5)}" in out
     assert requests(trained) == []
 
 
 def test_to_scratch_only_when_asked(trained: House) -> None:
-    out = trained.holdfast("rollback", "r", "--to", "best").wait(EXIT_CONFIGURATION)
+    out = trained.command("rollback", "r", "--to", "best", code=EXIT_CONFIGURATION)
     assert "no checkpoint of the lineage is tagged best" in out
     go_back(trained, "--to", 0, "--skip-batches", 1)
-    out = trained.run(steps=5).wait(EXIT_DONE)
+    out = trained.alone_here(5)
     assert "from 0\n" in out
     assert f"final {expected_digest(5, {0: 1})}" in out
 
 
 def test_to_a_tag(trained: House) -> None:
     step = before_the_last(trained)
-    trained.holdfast("ckpt", "pin", "r", step, "good").wait(EXIT_DONE)
+    trained.command("ckpt", "pin", "r", step, "good")
     go_back(trained, "--to", "good")
-    out = trained.run(steps=step + 5).wait(EXIT_DONE)
+    out = trained.alone_here(step + 5)
     assert f"from {step}\n" in out
     assert f"final {expected_digest(step + 5)}" in out
 
@@ -194,32 +180,28 @@ def test_to_a_tag(trained: House) -> None:
     ],
 )
 def test_bad_requests(trained: House, words: tuple[str, ...], told: str) -> None:
-    out = trained.holdfast("rollback", "r", *words).wait(EXIT_CONFIGURATION)
+    out = trained.command("rollback", "r", *words, code=EXIT_CONFIGURATION)
     assert told in out
     assert len(out.splitlines()) == 1
     assert requests(trained) == []
 
 
 def test_a_run_that_never_saved_has_nowhere_to_go_back_to(house: House) -> None:
-    house.allow(2)
-    run = house.run(steps=FAR)
-    run.saw("did 2")
-    out = house.holdfast("rollback", "r", "--to", 5).wait(EXIT_CONFIGURATION)
+    house.alone_here(5, CRASH_AT=2, HOLDFAST_SAVE_EVERY_STEPS=FAR, code=EXIT_FAILED)
+    out = house.command("rollback", "r", "--to", 5, code=EXIT_CONFIGURATION)
     assert "has no checkpoint to go back to" in out
-    run.send(signal.SIGQUIT)
-    run.wait(EXIT_SAVED)
 
 
 # --- the script's own wish ----------------------------------------------------------------------
 
 
 def fails_once(house: House, **env: object) -> dict[str, object]:
-    return {"SAVE_AT": SAVE_AT, "FAIL_ONCE": house.folder / "failed", **env}
+    return {"FAIL_ONCE": house.folder / "failed", **env}
 
 
 @pytest.mark.contract("rollback")
 def test_the_script_gives_up_and_goes_back(house: House) -> None:
-    env = fails_once(house, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=4)
+    env = fails_once(house, SAVE_AT=SAVE_AT, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=4)
     out = house.run(*KEEP_ALL, steps=14, **env).wait(EXIT_DONE)
     assert "swallowed" not in out
     assert "The script gave up: loss is NaN" in out
@@ -234,67 +216,40 @@ def test_the_script_gives_up_and_goes_back(house: House) -> None:
 
 
 def test_a_plain_failure_goes_on_from_the_newest(house: House) -> None:
-    env = fails_once(house, FAIL_AT=6)
-    out = house.run(*KEEP_ALL, steps=8, **env).wait(EXIT_DONE)
+    house.alone_here(8, **SAVED, **fails_once(house, FAIL_AT=6), code=EXIT_FAILED)
+    out = house.alone_here(8)
     assert "from 5\n" in out
     assert f"final {expected_digest(8)}" in out
 
 
-def test_two_ranks_give_up_at_once(house: House) -> None:
-    env = {"FAIL_AT": 6, "FAIL_TO": 3, "FAIL_SKIP": 1}
-    run = house.run("--ranks", 2, *KEEP_ALL, steps=9, SAVE_AT="3,5", **env)
-    out = run.wait(EXIT_FAILED)  # again at the same step: the ordinary policy gives up
-    assert "back to step 3, skipping 1 batch: loss is NaN" in out
-    assert "failed in the same way" in out
-    assert "none got past step 5" in out
-    out = house.run("--ranks", 2, steps=9).wait(EXIT_DONE)  # the wish still stands
-    assert out.count(f"final {expected_digest(9, {3: 1})}") == 2
-
-
-def test_the_controller_dies_between_the_failure_and_the_next_attempt(house: House) -> None:
-    # Once: should the controller not be dead in time, the next attempt is at step 10, and waits.
-    run = at_step_8(house, FAIL_AT=10, FAIL_TO=5, FAIL_SKIP=1, FAIL_ONCE=house.folder / "failed")
-    report = house.store / "r/attempts/0000/ranks/rank-00000.json"
-    house.allow(10)
-    house.eventually(report.exists)
-    run.send(signal.SIGKILL)
-    run.wait(-signal.SIGKILL)
-    house.allow(FAR)
-    out = house.run(*KEEP_ALL, steps=12).wait(EXIT_DONE)
-    assert f"final {expected_digest(12, {5: 1})}" in out
-
-
 def test_nothing_old_enough_is_said_and_nothing_else_is_chosen(house: House) -> None:
     env = fails_once(house, FAIL_AT=8, FAIL_TO=2)
-    run = house.run(*KEEP_ALL, steps=12, **env)
-    out = run.wait(EXIT_CONFIGURATION)
-    assert "loss is NaN: no checkpoint of the lineage is as old as step 2" in out
-    assert "the lineage has steps 3, 5" in out
-    assert house.run(steps=12).wait(EXIT_CONFIGURATION)
+    house.alone_here(12, **SAVED, **env, code=EXIT_FAILED)
+    for _ in range(2):
+        out = house.alone_here(12, code=EXIT_CONFIGURATION)
+        assert "loss is NaN: no checkpoint of the lineage is as old as step 2" in out
+        assert "the lineage has steps 3, 5" in out
     go_back(house, "--to", 3)
-    assert f"final {expected_digest(12)}" in house.run(steps=12).wait(EXIT_DONE)
+    assert f"final {expected_digest(12)}" in house.alone_here(12)
 
 
-def test_without_a_supervisor_the_next_start_goes_back(house: House) -> None:
+def test_the_script_gives_up_and_its_next_start_goes_back(house: House) -> None:
     env = fails_once(house, FAIL_AT=9, FAIL_TO=5, FAIL_SKIP=2)
-    out = house.alone(steps=14, HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR, **env).wait(
-        EXIT_FAILED
-    )
+    out = house.alone_here(14, **SAVED, **env, code=EXIT_FAILED)
+    assert "swallowed" not in out
     assert "The script gave up: loss is NaN" in out
     assert end(house, 0)["words"] == "loss is NaN"
-    out = house.alone(steps=14).wait(EXIT_DONE)
+    out = house.alone_here(14)
     assert "back to step 5, skipping 2 batches: loss is NaN" in out
     assert f"final {expected_digest(14, {5: 2})}" in out
     assert attempt(house, 1)["rollback"]["to"] == 5
-    assert "from 14\n" in house.alone(steps=14).wait(EXIT_DONE)
+    assert "from 14\n" in house.alone_here(14)
 
 
-def test_without_a_supervisor_a_request_waits_for_the_next_start(house: House) -> None:
-    house.alone(
-        steps=9, SAVE_AT=SAVE_AT, HOLDFAST_KEEP_LAST=100, HOLDFAST_SAVE_EVERY_STEPS=FAR
-    ).wait(EXIT_DONE)
-    go_back(house, "--to", 6, "--skip-batches", 2)
-    out = house.alone(steps=9).wait(EXIT_DONE)
+def test_a_request_is_granted_once(house: House) -> None:
+    go_back(saved(house), "--to", 6, "--skip-batches", 2)
+    out = house.alone_here(9)
     assert "from 5\n" in out
     assert f"final {expected_digest(9, {5: 2})}" in out
     assert requests(house) == []
+    assert "from 9\n" in house.alone_here(9)

@@ -1,4 +1,7 @@
-"""A stop is honoured wherever the script is: what can be saved is, and what cannot is said."""
+"""A stop is honoured wherever the script is.
+
+Where a save is under way, or no boundary comes, stands in tests/scenarios.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process, kill, ranks_of
+from processes import EXIT_DONE, EXIT_SAVED, House, Process, kill, ranks_of
 
 pytestmark = pytest.mark.real
 
 SCRIPT = """
-import os, sys, time
+import itertools, os, time
 from pathlib import Path
 import numpy as np
 import holdfast as hf
@@ -30,26 +33,16 @@ def hold(where, poll=None):
 class Part:
     value = 0
     def state_dict(self):
-        if self.value:  # the first question only asks how large it is
-            hold("save")
         return {"value": self.value}
     def load_state_dict(self, state):
         hold("restore")
         self.value = state["value"]
 
-def batches():
-    number = 0
-    while True:
-        if number == 3:
-            hold("data")
-        yield number
-        number += 1
-
 run = hf.start()
 hold("build")
 part = Part()
 run.track(part=part)
-data = run.data(batches())
+data = run.data(itertools.count())
 state = run.restore(init=lambda: {"sum": np.zeros(1000)})
 print("from", run.resume_step, flush=True)
 for step in run.steps(int(os.environ.get("UNTIL", "6"))):
@@ -58,12 +51,9 @@ for step in run.steps(int(os.environ.get("UNTIL", "6"))):
         hold("first step")
     state["sum"] += batch
     part.value += batch
-    if step == 2 and os.environ.get("WHERE") in ("evaluation", "data"):
-        run.save(wait=True)
     run.done(step, state)
     if step == 3:
         with run.span("eval"):
-            hold("evaluation")
             hold("evaluation that polls", run.poll)
 print("final", int(state["sum"][0]), part.value, flush=True)
 """
@@ -74,20 +64,20 @@ def script(house: House) -> Path:
     return house.script(SCRIPT)
 
 
-def start(house: House, script: Path, where: str, *options: object, until: int = 6) -> Process:
+def start(house: House, script: Path, where: str, *, until: int = 6) -> Process:
+    """Two ranks; what one of them does is what both agree on."""
     command = (sys.executable, script)
-    return house.holdfast("run", "--name", "r", *options, "--", *command, WHERE=where,
+    return house.holdfast("run", "--name", "r", "--ranks", 2, "--", *command, WHERE=where,
                           GO=house.go_file, UNTIL=until)  # fmt: skip
 
 
-def goes_on_from(house: House, script: Path, step: int, *options: object) -> None:
+def goes_on_from(house: House, script: Path, step: int) -> None:
     """The next start resumes there, and ends as if nothing had happened."""
     until = step + 3
-    out = start(house, script, "", *options, until=until).wait(EXIT_DONE)
-    ranks = options[options.index("--ranks") + 1] if "--ranks" in options else 1
-    assert re.findall(r"from (\d+)", out) == [str(step)] * int(str(ranks))
+    out = start(house, script, "", until=until).wait(EXIT_DONE)
+    assert re.findall(r"from (\d+)", out) == [str(step)] * 2
     total = sum(range(until))
-    assert out.count(f"final {total} {total}") == int(str(ranks))
+    assert out.count(f"final {total} {total}") == 2
 
 
 def incident(house: House) -> str:
@@ -96,81 +86,42 @@ def incident(house: House) -> str:
     return str(json.loads(path.read_text())["words"])
 
 
-RANKS = pytest.mark.parametrize("ranks", [("--ranks", 1), ("--ranks", 2)], ids=["one", "two"])
-
-
-@RANKS
 @pytest.mark.parametrize("where", ["build", "first step"])
 def test_where_there_is_nothing_to_save_it_leaves_at_once(
-    house: House, script: Path, where: str, ranks: tuple[str, int]
+    house: House, script: Path, where: str
 ) -> None:
-    run = start(house, script, where, *ranks)
-    run.saw(f"in {where}", count=ranks[1])
+    run = start(house, script, where)
+    run.saw(f"in {where}", count=2)
     run.send(signal.SIGTERM)
     out = run.wait(EXIT_SAVED)
     assert "the deadline came" not in out
     assert house.saved_step() == 0
-    goes_on_from(house, script, 0, *ranks)
+    goes_on_from(house, script, 0)
 
 
-@RANKS
-def test_an_evaluation_that_polls_saves_the_step_before_it(
-    house: House, script: Path, ranks: tuple[str, int]
-) -> None:
-    run = start(house, script, "evaluation that polls", *ranks)
-    run.saw("in evaluation that polls", count=ranks[1])
+def test_an_evaluation_that_polls_saves_the_step_before_it(house: House, script: Path) -> None:
+    run = start(house, script, "evaluation that polls")
+    run.saw("in evaluation that polls", count=2)
     run.send(signal.SIGTERM)
     out = run.wait(EXIT_SAVED)
     assert "the deadline came" not in out
     assert house.saved_step() == 3
     assert incident(house) == "SIGTERM: stopped; step 3 is saved"
-    goes_on_from(house, script, 3, *ranks)
+    goes_on_from(house, script, 3)
 
 
-@RANKS
-@pytest.mark.parametrize("where", ["evaluation", "data"])
-def test_where_no_boundary_comes_the_newest_set_stays_and_the_rest_is_said(
-    house: House, script: Path, where: str, ranks: tuple[str, int]
-) -> None:
-    nothing_else = ("--save-every", FAR, "--snapshot-every", FAR)  # in memory neither
-    run = start(house, script, where, *ranks, "--grace", 1.5, *nothing_else)
-    run.saw(f"in {where}", count=ranks[1])
-    assert house.saved_step() == 2
-    run.send(signal.SIGTERM)
-    out = run.wait(EXIT_SAVED)
-    assert "step 2 is saved, the one after it is not" in out
-    assert "step 2 is saved, the one after it is not" in incident(house)
-    report = house.holdfast("report", "r").wait(EXIT_DONE)
-    assert "the one after it is not" in report
-    goes_on_from(house, script, 2, *ranks)
-
-
-@RANKS
-def test_a_save_under_way_is_finished(house: House, script: Path, ranks: tuple[str, int]) -> None:
-    run = start(house, script, "save", *ranks, "--save-every", 2, until=FAR)
-    run.saw("in save", count=ranks[1])
-    run.send(signal.SIGTERM)
-    run.saw("saving, then stopping")
-    house.go()
-    run.wait(EXIT_SAVED)
-    house.go_file.unlink()
-    goes_on_from(house, script, house.saved_step(), *ranks)
-    assert house.sets()
-
-
-@RANKS
-def test_a_restore_is_left_at_once(house: House, script: Path, ranks: tuple[str, int]) -> None:
-    first = start(house, script, "evaluation that polls", *ranks)
-    first.saw("in evaluation that polls", count=ranks[1])
+def test_a_restore_is_left_at_once(house: House, script: Path) -> None:
+    first = start(house, script, "evaluation that polls")
+    first.saw("in evaluation that polls", count=2)
     first.send(signal.SIGTERM)
     first.wait(EXIT_SAVED)
-    run = start(house, script, "restore", *ranks)
-    run.saw("in restore", count=ranks[1])
+    run = start(house, script, "restore")
+    run.saw("in restore", count=2)
     run.send(signal.SIGTERM)
     out = run.wait(EXIT_SAVED)
     assert "the deadline came" not in out
     assert house.saved_step() == 3
-    goes_on_from(house, script, 3, *ranks)
+    goes_on_from(house, script, 3)
 
 
 def test_without_a_supervisor_an_evaluation_that_polls_saves_as_well(
@@ -182,7 +133,7 @@ def test_without_a_supervisor_an_evaluation_that_polls_saves_as_well(
     run.send(signal.SIGTERM)
     run.wait(EXIT_SAVED)
     assert house.saved_step() == 3
-    goes_on_from(house, script, 3)
+    assert "from 3\nfinal 15 15" in house.here(script, HOLDFAST_NAME="r")
 
 
 IN_C = """

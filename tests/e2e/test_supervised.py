@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from processes import (
-    EXIT_CONFIGURATION,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_SAVED,
@@ -18,7 +17,6 @@ from processes import (
     is_alive,
     kill,
     ranks_of,
-    reaper_of,
 )
 
 pytestmark = pytest.mark.real
@@ -44,34 +42,12 @@ def test_a_signal_saves_a_step_and_ends_with_75(house: House) -> None:
     assert f"from {house.saved_step()}" in house.finishes()
 
 
-@pytest.mark.parametrize("phase", ["import", "start", "restore", "loop"])
+@pytest.mark.parametrize("phase", ["import", "start"])
 def test_sigterm_before_the_first_step(house: House, phase: str) -> None:
     run = house.run(steps=10, HOLD=phase)
     run.saw(f"at {phase}")
     run.send(signal.SIGTERM)
     run.wait(EXIT_SAVED)
-    house.finishes()
-
-
-def test_sigterm_in_the_first_step_has_nothing_to_save(house: House) -> None:
-    run = house.run(steps=10, HOLD="step")
-    run.saw("at step")
-    run.send(signal.SIGTERM)
-    run.saw("Leaving without saving")
-    run.wait(EXIT_SAVED)
-    house.finishes()
-
-
-def test_a_second_sigterm_does_not_cut_the_save_short(house: House) -> None:
-    house.allow(5)
-    run = house.run(steps=FAR)
-    run.saw("did 5")
-    run.send(signal.SIGTERM)
-    run.saw("saving, then stopping")
-    run.send(signal.SIGTERM)
-    house.allow(FAR)
-    run.wait(EXIT_SAVED)
-    assert house.saved_step() >= 5
     house.finishes()
 
 
@@ -100,15 +76,6 @@ def test_a_killed_rank_is_started_again(house: House) -> None:
     assert f"final {expected_digest(10)}" in out
 
 
-def test_a_killed_reaper_takes_nothing_with_it_but_the_attempt(house: House) -> None:
-    house.allow(7)
-    run = house.run("--save-every", 3, steps=10)
-    run.saw("did 7")
-    kill(reaper_of(run))
-    house.allow(10)
-    assert f"final {expected_digest(10)}" in run.wait(EXIT_DONE)
-
-
 @pytest.mark.contract("takeover: of a killed supervisor")
 def test_a_killed_supervisor_leaves_nothing_and_is_succeeded(house: House) -> None:
     house.allow(7)
@@ -130,21 +97,10 @@ def test_a_bug_at_the_same_place_twice_ends_it_with_the_traceback(house: House) 
     assert "failed in the same way" in out
 
 
-def test_a_bug_that_goes_away_is_survived(house: House) -> None:
-    once = house.folder / "crashed"
-    out = house.run("--save-every", 3, steps=10, CRASH_AT=5, CRASH_ONCE=once).wait(EXIT_DONE)
-    assert f"final {expected_digest(10)}" in out
-
-
 def test_a_syntax_error_ends_with_1(house: House) -> None:
     script = house.script("def f(:\n")
     out = house.holdfast("run", "--", sys.executable, script).wait(EXIT_FAILED)
     assert "SyntaxError" in out
-
-
-def test_a_command_that_does_not_exist_ends_with_78(house: House) -> None:
-    out = house.holdfast("run", "--", "no-such-program", "--x").wait(EXIT_CONFIGURATION)
-    assert "no-such-program" in out.splitlines()[-1]
 
 
 def test_a_signal_after_the_end_changes_nothing(house: House) -> None:
@@ -155,15 +111,3 @@ def test_a_signal_after_the_end_changes_nothing(house: House) -> None:
         with contextlib.suppress(ProcessLookupError):
             run.send(signal.SIGTERM)
     run.wait(EXIT_DONE)
-
-
-def test_a_crash_loop_goes_on_under_the_next_supervisor(house: House) -> None:
-    script = house.script("raise ValueError('no')")
-    house.holdfast("run", "--name", "r", "--max-failures", 1, "--", sys.executable, script).wait(
-        EXIT_FAILED
-    )
-    again = house.holdfast("run", "--name", "r", "--crash-loop", 2, "--", sys.executable, script)
-    again.saw("Restarting in 15 s; the script failed 2 times in .* in the same way")
-    house.eventually(lambda: "2 failures in the same way" in house.holdfast("ls").wait(EXIT_DONE))
-    again.send(signal.SIGINT)
-    again.wait(EXIT_SAVED)

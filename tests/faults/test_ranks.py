@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 from books import BEFORE, Books
 from memory_limit import MemoryLimit
-from processes import EXIT_FAILED
 
 pytestmark = pytest.mark.real
 
@@ -67,20 +66,6 @@ def test_it_is_survived(books: Books, fault: Fault, ranks: int) -> None:
     assert f"did {BEFORE}" in last_lines
     assert fault.last_lines in last_lines
     assert fault.traceback in (story["traceback"] or "")
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_one_that_comes_back_without_progress_ends_the_run(books: Books, ranks: int) -> None:
-    run = books.start("exception", ranks, once=False)
-    books.reached(run, ranks)
-    books.go_on()
-    out = run.wait(EXIT_FAILED)
-    books.nobody_left()
-    assert "failed in the same way" in out.splitlines()[-1]
-    assert [record.end.cause for record in books.attempts()] == ["failed", "failed"]
-    books.incident(1)
-    books.finishes(ranks)
-    books.account(disruptions=2)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -23,7 +23,8 @@ class Made(NamedTuple):
 
     Of its last step the script tells a number.
 
-    With the cause "stopped" a person stopped it, and started it again after `pause_s`.
+    With the cause "stopped" a person stopped it, and started it again after `pause_s`. The next
+    attempt does the last `lost` steps again.
     """
 
     steps: int
@@ -31,6 +32,7 @@ class Made(NamedTuple):
     cause: str | None = "done"
     alike: int = 0
     pause_s: float = 0.0
+    lost: int = 0
 
 
 def make_run(
@@ -88,6 +90,7 @@ def make_run(
             rank.words.store(Word.STEP, step)
             rank.words.store(Word.STEP_AT, at_ns)
             rank.close()
+            step -= made.lost
             if made.cause is None:
                 continue
             if made.cause != "done":

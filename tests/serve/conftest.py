@@ -11,6 +11,7 @@ import pytest
 # --import-mode=importlib leaves the folders out.
 _PLACES = [str(Path(__file__).parents[1] / "runs"), str(Path(__file__).parent)]
 sys.path[:0] = _PLACES
+import asked  # noqa: E402, F401
 import made_runs  # noqa: E402, F401
 import under_way  # noqa: E402, F401
 from served import Served, serving  # noqa: E402

@@ -1,4 +1,4 @@
-"""`holdfast serve` as a process, asked over HTTP: pages, events, and what it refuses."""
+"""`holdfast serve`: pages, events, and what it refuses; over HTTP where that makes a difference."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from asked import asking
 from made_runs import Made, make_run
 
 from holdfast.cli.main import main
 from holdfast.journal.store import RunStore
-
-pytestmark = pytest.mark.real
 
 S = 1_000_000_000
 TOKEN = "kept-in-a-file-0123456789"
@@ -25,9 +24,8 @@ EVIL = "<script>alert(1)</script>"
 Begin = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
-    place = tmp_path_factory.mktemp("store")
+def fill(place: Path) -> RunStore:
+    """Runs of all sorts, and what cannot be read as one."""
     store = RunStore(place)
     # Rows say how long ago, in whole days: not one that turns while tests look.
     then_ns = time.time_ns() - 84 * 3600 * S
@@ -43,16 +41,33 @@ def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
     for name in (EVIL.replace("/", ""), "\x1b[31mred"):
         (place / name).mkdir()
         (place / name / "run.json").write_text("{}")
-    found = serve_store(place)
-    found.store = store
-    return found
+    return store
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, serve_store: Begin) -> Any:
+    """By a process, over HTTP."""
+    place = tmp_path_factory.mktemp("store")
+    fill(place)
+    return serve_store(place)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Any]:
+    """Without either."""
+    place = tmp_path / "store"
+    place.mkdir()
+    store = fill(place)
+    with asking(place, tmp_path / "mirror") as found:
+        found.store = store
+        yield found
 
 
 def test_the_list_has_every_run_and_what_cannot_be_read(
-    served: Any, eventually: Callable[..., Any]
+    asked: Any, eventually: Callable[..., Any]
 ) -> None:
     def all_read() -> Any:  # a look that takes long leaves some for the next one
-        answer = served.get("/", Accept="text/html")
+        answer = asked.get("/", Accept="text/html")
         runs = set(re.findall(r'data-run="([^"]*)"', answer.text))
         assert runs <= {"good", "bad", "new"}
         return answer if len(runs) == 3 else None
@@ -65,12 +80,12 @@ def test_the_list_has_every_run_and_what_cannot_be_read(
     assert "\x1b" not in answer.text
 
 
-def test_a_runs_page_is_the_reports(served: Any) -> None:
-    page = served.get("/run/bad", Accept="text/html").text
+def test_a_runs_page_is_the_reports(asked: Any) -> None:
+    page = asked.get("/run/bad", Accept="text/html").text
     assert 'id="goodput"' in page
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
-    waits = served.get("/run/new", Accept="text/html").text
+    waits = asked.get("/run/new", Accept="text/html").text
     assert "nothing was recorded yet" in waits
 
 
@@ -118,48 +133,48 @@ def test_strangers_are_refused(served: Any) -> None:
     assert served.get("/", "HEAD").text == ""
 
 
-def test_the_list_is_sorted_and_searched_by_its_address(served: Any) -> None:
-    page = served.get("/?by=run&down=1&q=%3Cb%3E").text
+def test_the_list_is_sorted_and_searched_by_its_address(asked: Any) -> None:
+    page = asked.get("/?by=run&down=1&q=%3Cb%3E").text
     assert 'aria-sort="descending"' in page
     assert "none that match “&lt;b&gt;”" in page
     assert "<b>" not in page.split('id="pages"')[1].split("</div>")[0]
-    page = served.get("/?by=run&down=1").text
+    page = asked.get("/?by=run&down=1").text
     places = [page.index(f'data-run="{name}"') for name in ("new", "good", "bad")]
     assert places == sorted(places)
-    events = served.events("/live?q=bad")
+    events = asked.events("/live?q=bad")
     told = events.until(lambda data: "order" in data["parts"])["parts"]
     assert json.loads(told["order"]) == ["bad"]
     events.close()
 
 
-def test_the_list_is_live(served: Any) -> None:
-    events = served.events("/live")
+def test_the_list_is_live(asked: Any) -> None:
+    events = asked.events("/live")
     wanted = {"row:good", "row:bad", "row:new", "counts", "order"}
     events.until(lambda data: wanted.difference_update(data["parts"]) or not wanted)
-    make_run(served.store, "late", [Made(5)], requested_ns=time.time_ns() - 100 * S)
+    make_run(asked.store, "late", [Made(5)], requested_ns=time.time_ns() - 100 * S)
     later = events.until(lambda data: "row:late" in data["parts"])["parts"]
     assert "late" in json.loads(later["order"])
     assert "row:good" not in later
-    shutil.rmtree(served.store.root / "late")
+    shutil.rmtree(asked.store.root / "late")
     gone = events.until(lambda data: "row:late" in data["gone"])
     assert "late" not in json.loads(gone["parts"]["order"])
     mark = events.mark
     events.close()
-    make_run(served.store, "again", [Made(5)], requested_ns=time.time_ns() - 100 * S)
-    events = served.events(f"/live?mark={mark}")
+    make_run(asked.store, "again", [Made(5)], requested_ns=time.time_ns() - 100 * S)
+    events = asked.events(f"/live?mark={mark}")
     found = events.until(lambda data: "row:again" in data["parts"])["parts"]
     assert "row:good" not in found
     events.close()
-    shutil.rmtree(served.store.root / "again")
+    shutil.rmtree(asked.store.root / "again")
 
 
-def test_a_run_that_is_deleted_while_one_looks_says_so(served: Any) -> None:
-    make_run(served.store, "gone", [Made(5)], requested_ns=time.time_ns() - 900 * S)
-    events = served.events("/run/gone/live")
+def test_a_run_that_is_deleted_while_one_looks_says_so(asked: Any) -> None:
+    make_run(asked.store, "gone", [Made(5)], requested_ns=time.time_ns() - 900 * S)
+    events = asked.events("/run/gone/live")
     assert {"head", "course", "goodput"} <= set(events.next()["parts"])
-    shutil.rmtree(served.store.root / "gone")
+    shutil.rmtree(asked.store.root / "gone")
     events.until(lambda data: "no run is named" in data["parts"].get("trouble", ""))
-    make_run(served.store, "gone", [Made(9)], requested_ns=time.time_ns() - 900 * S)
+    make_run(asked.store, "gone", [Made(9)], requested_ns=time.time_ns() - 900 * S)
     shown = {"trouble": "?", "goodput": ""}
 
     def is_back(data: Any) -> bool:  # it may be looked at while it is written
@@ -168,7 +183,7 @@ def test_a_run_that_is_deleted_while_one_looks_says_so(served: Any) -> None:
 
     events.until(is_back)
     events.close()
-    shutil.rmtree(served.store.root / "gone")
+    shutil.rmtree(asked.store.root / "gone")
 
 
 @pytest.mark.contract("page: served")
@@ -240,15 +255,15 @@ def test_what_cannot_be_meant_is_one_sentence(
     assert len(said.splitlines()) == 1
 
 
-def test_two_runs_side_by_side(served: Any) -> None:
-    page = served.get("/compare?a=good&b=bad", Accept="text/html").text
+def test_two_runs_side_by_side(asked: Any) -> None:
+    page = asked.get("/compare?a=good&b=bad", Accept="text/html").text
     numbers = re.search(r"steps kept</th><td>(\d+)</td><td>(\d+)</td>", page)
     assert numbers is not None
     assert numbers.groups() == ("50", "50")
     assert '<td class="better">' in page
     assert "<script>alert" not in page
-    events = served.events("/compare/live?a=good&b=bad")
+    events = asked.events("/compare/live?a=good&b=bad")
     assert set(events.next()["parts"]) == {"compared", "trouble"}
     events.close()
     for query in ("a=good", "a=good&b=none", "a=good&b=../bad", ""):
-        assert served.get(f"/compare?{query}", Accept="text/html").status == 404, query
+        assert asked.get(f"/compare?{query}", Accept="text/html").status == 404, query

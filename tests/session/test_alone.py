@@ -19,23 +19,22 @@ from processes import (
     expected_digest,
 )
 
-pytestmark = pytest.mark.real
-
 
 def test_more_steps_continue_a_run_that_was_done(house: House) -> None:
-    house.alone(steps=5).wait(EXIT_DONE)
-    out = house.alone(steps=12).wait(EXIT_DONE)
+    house.alone_here(5)
+    out = house.alone_here(12)
     assert out.splitlines()[0] == "from 5"
     assert f"final {expected_digest(12)}" in out
 
 
 def test_a_run_that_is_done_does_nothing_again(house: House) -> None:
-    house.alone(steps=5).wait(EXIT_DONE)
-    out = house.alone(steps=5).wait(EXIT_DONE)
+    house.alone_here(5)
+    out = house.alone_here(5)
     assert "did" not in out
     assert f"final {expected_digest(5)}" in out
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(3))
 def test_sigkill_anywhere_and_the_result_is_the_same(house: House, seed: int) -> None:
     chance = random.Random(seed)
@@ -69,6 +68,7 @@ def test_sigterm_saves_the_next_step_and_ends_with_75(house: House) -> None:
     assert f"final {expected_digest(saved + 5)}" in out
 
 
+@pytest.mark.real
 def test_ctrl_c_once_saves_and_stops(house: House) -> None:
     house.allow(5)
     run = house.alone(steps=FAR)
@@ -80,6 +80,7 @@ def test_ctrl_c_once_saves_and_stops(house: House) -> None:
     assert house.saved_step() >= 5
 
 
+@pytest.mark.real
 def test_ctrl_c_twice_stops_now(house: House) -> None:
     house.allow(5)
     run = house.alone(steps=FAR)
@@ -90,6 +91,7 @@ def test_ctrl_c_twice_stops_now(house: House) -> None:
     assert "KeyboardInterrupt" in run.wait(-signal.SIGINT)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("phase", ["restore", "step"])
 def test_one_that_reaches_no_boundary_is_gone_at_the_deadline(house: House, phase: str) -> None:
     run = house.alone(steps=10, HOLD=phase, HOLDFAST_GRACE_S="0.3")
@@ -100,6 +102,7 @@ def test_one_that_reaches_no_boundary_is_gone_at_the_deadline(house: House, phas
     assert f"final {expected_digest(10)}" in house.alone(steps=10).wait(EXIT_DONE)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("phase", ["start", "restore", "loop", "step"])
 def test_sigterm_before_the_first_step_is_done(house: House, phase: str) -> None:
     run = house.alone(steps=10, HOLD=phase)
@@ -110,6 +113,7 @@ def test_sigterm_before_the_first_step_is_done(house: House, phase: str) -> None
     assert f"final {expected_digest(10)}" in house.alone(steps=10).wait(EXIT_DONE)
 
 
+@pytest.mark.real
 def test_a_handler_that_was_there_is_called_as_well(house: House) -> None:
     script = house.script(
         "import os, signal\n"
@@ -126,6 +130,7 @@ def test_a_handler_that_was_there_is_called_as_well(house: House) -> None:
     assert house.saved_step() >= 3
 
 
+@pytest.mark.real
 def test_a_held_run_names_its_holder(house: House) -> None:
     house.allow(3)
     first = house.alone(steps=5)
@@ -137,6 +142,7 @@ def test_a_held_run_names_its_holder(house: House) -> None:
     assert f"final {expected_digest(5)}" in first.wait(EXIT_DONE)
 
 
+@pytest.mark.real
 def test_a_supervisor_takes_over_what_a_lone_process_began(house: House) -> None:
     house.allow(6)
     run = house.alone(steps=10, HOLDFAST_SAVE_EVERY_STEPS=2)
@@ -150,15 +156,15 @@ def test_a_supervisor_takes_over_what_a_lone_process_began(house: House) -> None
 
 
 def test_how_it_ended_is_on_record(house: House) -> None:
-    house.alone(steps=3).wait(EXIT_DONE)
-    house.alone(steps=9, CRASH_AT=5).wait(1)
+    house.alone_here(3)
+    house.alone_here(9, CRASH_AT=5, code=1)
     ends = [
         json.loads((house.store / "r" / "attempts" / number / "end.json").read_text())
         for number in ("0000", "0001")
     ]
     assert [end["cause"] for end in ends] == ["done", "failed"]
     assert "the loss is not a number at step 5" in ends[1]["words"]
-    report = house.holdfast("report", "r").wait(EXIT_DONE)
+    report = house.command("report", "r")
     assert "the loss is not a number" in report
 
 
@@ -171,11 +177,9 @@ def test_an_exit_before_the_end_is_not_done(house: House) -> None:
         "    run.done(step, state)\n"
         "    if step == 4: break\n"
     )
-    house.start(sys.executable, script).wait(EXIT_DONE)
+    house.here(script)
     end = json.loads((house.store / "r" / "attempts" / "0000" / "end.json").read_text())
     assert end["cause"] == "failed"
-    out = house.holdfast("run", "--name", "s", "--", sys.executable, script).wait(1)
-    assert "exited 0 before the run was done" in out
 
 
 LEAVES = """
@@ -213,7 +217,7 @@ def test_a_loop_left_early_saves_the_last_step_done(
     house: House, leaves: str, state: str, saved: int
 ) -> None:
     script = house.script(LEAVES)
-    out = house.start(sys.executable, script, 10, leaves, state).wait(EXIT_DONE)
+    out = house.here(script, 10, leaves, state)
     assert f"x {saved}" in out
     said = "step 5 was saved before: the state given to run.finish is not kept" in out
     assert said == (leaves == "saved already")
@@ -222,14 +226,14 @@ def test_a_loop_left_early_saves_the_last_step_done(
     expected = saved
     for step in range(6, 9):
         expected = expected * 2 + step
-    assert f"x {expected}" in house.start(sys.executable, script, 8, "not", "-").wait(EXIT_DONE)
-    assert f"x {expected}" in house.start(sys.executable, script, 8, "not", "-").wait(EXIT_DONE)
+    assert f"x {expected}" in house.here(script, 8, "not", "-")
+    assert f"x {expected}" in house.here(script, 8, "not", "-")
 
 
 def test_in_the_middle_of_a_step_finish_needs_its_state(house: House) -> None:
     """The last state may be changed already, or its memory given away."""
     script = house.script(LEAVES)
-    out = house.start(sys.executable, script, 10, "in the step", "-").wait(EXIT_CONFIGURATION)
+    out = house.here(script, 10, "in the step", "-", code=EXIT_CONFIGURATION)
     assert "run.finish() was called in the middle of step 6: leave the loop right" in out
     assert house.saved_step() == 0
 
@@ -242,7 +246,7 @@ def test_finish_before_any_step_saves_nothing(house: House) -> None:
         "run.finish()\n"
         "print('over')\n"
     )
-    assert "over" in house.start(sys.executable, script).wait(EXIT_DONE)
+    assert "over" in house.here(script)
     assert house.sets() == []
 
 
@@ -259,7 +263,7 @@ def test_a_last_state_that_was_given_away_is_the_scripts_fault(house: House) -> 
         "jax.jit(lambda s: s['x'] + 1, donate_argnums=0)(state)\n"
         "run.finish()\n"
     )
-    out = house.start(sys.executable, script).wait(EXIT_CONFIGURATION)
+    out = house.here(script, code=EXIT_CONFIGURATION)
     assert "Unstorable: state/x: a jax array that was donated" in out.splitlines()[-1]
 
 
@@ -273,10 +277,11 @@ def test_each_step_may_be_saved_under_a_name(house: House) -> None:
         "    run.save(tag=f'after-{step}', wait=True)\n"
         "    run.done(step, state)\n"
     )
-    house.start(sys.executable, script, HOLDFAST_SAVE_EVERY_STEPS=1000).wait(EXIT_DONE)
+    house.here(script, HOLDFAST_SAVE_EVERY_STEPS=1000)
     assert [int(path.name.split("-")[-1]) for path in house.sets()] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.real
 def test_nothing_of_it_is_left_on_this_host(house: House) -> None:
     """The scratch of a process that was killed goes home with the next start."""
     house.allow(5)

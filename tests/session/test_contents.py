@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 from processes import EXIT_CONFIGURATION, House
 
-pytestmark = pytest.mark.real
-
-Python = Callable[..., str]
+Script = Callable[..., str]
 
 LOOP = """
 import sys
@@ -35,7 +33,7 @@ def train(run, state, data, until, each=lambda step: None):
         "Loader()",  # an iterable with a state, like a data loader
     ],
 )
-def test_a_data_stream_goes_on_where_it_was(python: Python, iterator: str, order: str) -> None:
+def test_a_data_stream_goes_on_where_it_was(script: Script, iterator: str, order: str) -> None:
     text = LOOP + (
         "class Counter:\n"
         "    drawn = 0\n"
@@ -59,15 +57,15 @@ def test_a_data_stream_goes_on_where_it_was(python: Python, iterator: str, order
         f"if {order!r} != 'data first': data = run.data({iterator})\n"
         "print(train(run, state, data, until)['sum'], Counter.drawn)\n"
     )
-    python(text, 4)
-    resumed = python(text, 9).split()
-    straight = python(text, 9, HOLDFAST_NAME="straight").split()
+    script(text, 4)
+    resumed = script(text, 9).split()
+    straight = script(text, 9, HOLDFAST_NAME="straight").split()
     assert resumed[0] == straight[0]
     if iterator == "Counter(1)":
         assert resumed[1] == "5"  # nothing was drawn twice
 
 
-def test_two_streams_keep_their_own_positions(python: Python) -> None:
+def test_two_streams_keep_their_own_positions(script: Script) -> None:
     text = (
         "import sys\n"
         "run = hf.start()\n"
@@ -79,18 +77,18 @@ def test_two_streams_keep_their_own_positions(python: Python) -> None:
         "    run.done(step, state)\n"
         "print(state['seen'])\n"
     )
-    python(text, 5)
-    assert python(text, 11) == python(text, 11, HOLDFAST_NAME="straight")
+    script(text, 5)
+    assert script(text, 11) == script(text, 11, HOLDFAST_NAME="straight")
 
 
-def test_data_that_ends_before_the_position_is_refused(python: Python) -> None:
+def test_data_that_ends_before_the_position_is_refused(script: Script) -> None:
     text = LOOP + (
         "run = hf.start()\n"
         "data = run.data(iter(range(int(sys.argv[2]))))\n"
         "train(run, run.restore(init=lambda: {'sum': 1}), data, int(sys.argv[1]))\n"
     )
-    python(text, 5, 100)
-    assert "after 5 batches, but the data ended after 3" in python(text, 9, 3, code=78)
+    script(text, 5, 100)
+    assert "after 5 batches, but the data ended after 3" in script(text, 9, 3, code=78)
 
 
 RANDOM = """
@@ -126,10 +124,10 @@ print(state["drawn"])
     ("framework", "order"),
     [("none", "data first"), ("none", "restore first"), ("torch", "data first")],
 )
-def test_random_numbers_go_on(python: Python, framework: str, order: str) -> None:
-    python(RANDOM, 3, framework, order)
-    resumed = python(RANDOM, 7, framework, order)
-    assert resumed == python(RANDOM, 7, framework, order, HOLDFAST_NAME="straight")
+def test_random_numbers_go_on(script: Script, framework: str, order: str) -> None:
+    script(RANDOM, 3, framework, order)
+    resumed = script(RANDOM, 7, framework, order)
+    assert resumed == script(RANDOM, 7, framework, order, HOLDFAST_NAME="straight")
 
 
 TRACKED = """
@@ -152,23 +150,23 @@ print(part.n, part.loaded)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_tracked_objects_are_restored_in_place(python: Python, when: str) -> None:
-    python(TRACKED, 4, when, "part")
-    straight = python(TRACKED, 9, when, "part", HOLDFAST_NAME="straight").split()
-    assert python(TRACKED, 9, when, "part").split() == [straight[0], "1"]
+def test_tracked_objects_are_restored_in_place(script: Script, when: str) -> None:
+    script(TRACKED, 4, when, "part")
+    straight = script(TRACKED, 9, when, "part", HOLDFAST_NAME="straight").split()
+    assert script(TRACKED, 9, when, "part").split() == [straight[0], "1"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_part_under_another_name_is_told(python: Python, when: str) -> None:
+def test_a_part_under_another_name_is_told(script: Script, when: str) -> None:
     """Nothing is restored in silence under half of what was saved."""
-    python(TRACKED, 4, when, "optimizer")
-    out = python(TRACKED, 9, when, "opt")
+    script(TRACKED, 4, when, "optimizer")
+    out = script(TRACKED, 9, when, "opt")
     assert "parts/opt is not in the checkpoint" in out
     assert "parts/optimizer" in out
 
 
-def test_what_cannot_be_tracked_is_refused(python: Python) -> None:
-    out = python("run = hf.start()\nrun.track(thing=object())\n", code=78)
+def test_what_cannot_be_tracked_is_refused(script: Script) -> None:
+    out = script("run = hf.start()\nrun.track(thing=object())\n", code=78)
     assert "run.track(thing=…): object has neither state_dict" in out
 
 
@@ -185,8 +183,8 @@ for step in run.steps(int(sys.argv[1])):
 """
 
 
-def test_tags_and_the_best_stay(python: Python, house: House) -> None:
-    python(TAGS, 14, HOLDFAST_SAVE_EVERY_STEPS=1)
+def test_tags_and_the_best_stay(script: Script, house: House) -> None:
+    script(TAGS, 14, HOLDFAST_SAVE_EVERY_STEPS=1)
     pins = json.loads((house.store / "r" / "pins.json").read_text())["pins"]
     steps = {tag: int(name.split("-")[1]) for tag, name in pins.items()}
     assert steps["early"] == 2
@@ -194,21 +192,21 @@ def test_tags_and_the_best_stay(python: Python, house: House) -> None:
     left = {int(folder.name.split("-")[1]) for folder in house.sets()}
     assert {2, 4, 14} <= left
     assert len(left) <= 2 + 2 + 3  # tags, the last 2, the first of each 5
-    out = python(
+    out = script(
         f"print(hf.load({str(house.store)!r} + '/r@best')['x'][0],"
         f" hf.load({str(house.store)!r} + '/r@early')['x'][0],"
         f" hf.load({str(house.store)!r} + '/r@14')['x'][0],"
         f" hf.load({str(house.store)!r} + '/r')['x'][0])\n"
     )
     assert out.split() == ["4.0", "2.0", "14.0", "14.0"]
-    named = python(
+    named = script(
         "print(hf.load('r@best')['x'][0],"
         f" hf.load('r@early', store={str(house.store)!r})['x'][0])\n"
     )
     assert named.split() == ["4.0", "2.0"]
 
 
-def test_the_best_is_remembered_over_a_restart(python: Python) -> None:
+def test_the_best_is_remembered_over_a_restart(script: Script) -> None:
     text = (
         "import sys\n"
         "run = hf.start()\n"
@@ -217,13 +215,13 @@ def test_the_best_is_remembered_over_a_restart(python: Python) -> None:
         "    print(run.best('loss', float(sys.argv[2]), 'min'))\n"
         "    run.done(step, state)\n"
     )
-    assert python(text, 1, 3.0) == "True"
-    assert python(text, 2, 4.0) == "False"
-    assert python(text, 3, 2.0) == "True"
+    assert script(text, 1, 3.0) == "True"
+    assert script(text, 2, 4.0) == "False"
+    assert script(text, 3, 2.0) == "True"
 
 
-def test_the_best_is_the_highest_or_the_lowest_and_never_nan(python: Python) -> None:
-    out = python(
+def test_the_best_is_the_highest_or_the_lowest_and_never_nan(script: Script) -> None:
+    out = script(
         "run = hf.start()\n"
         "run.restore(init=dict)\n"
         "for n in (float('nan'), 0.5, 0.7, float('nan'), 0.6, np.float32(0.75)):\n"
@@ -234,21 +232,21 @@ def test_the_best_is_the_highest_or_the_lowest_and_never_nan(python: Python) -> 
     assert [lowest for _, lowest in told] == ["False", "True", *["False"] * 4]
 
 
-def test_load_a_part_of_the_state(python: Python, house: House) -> None:
-    python(
+def test_load_a_part_of_the_state(script: Script, house: House) -> None:
+    script(
         "run = hf.start()\n"
         "state = run.restore(init=lambda: {'params': {'w': np.ones(2), 'b': np.zeros(1)},"
         " 'opt': np.ones(9)})\n"
         "for step in run.steps(1): run.done(step, state)\n"
     )
     place = f"{str(house.store)!r} + '/r'"
-    out = python(f"print(hf.load({place}, only='params/**'))\n")
+    out = script(f"print(hf.load({place}, only='params/**'))\n")
     assert out == "{'params': {'w': array([1., 1.]), 'b': array([0.])}}"
-    assert "has no tag 'none'; its tags: none" in python(f"hf.load({place} + '@none')\n", code=1)
-    assert "has no checkpoint of step 77" in python(f"hf.load({place} + '@77')\n", code=1)
-    assert "no run is named 'nothing'" in python("hf.load('nothing')\n", code=1)
-    assert "write RUN, RUN@TAG" in python("hf.load('@best')\n", code=1)
-    assert "write RUN, RUN@TAG" in python(f"hf.load({place}, store='elsewhere')\n", code=1)
+    assert "has no tag 'none'; its tags: none" in script(f"hf.load({place} + '@none')\n", code=1)
+    assert "has no checkpoint of step 77" in script(f"hf.load({place} + '@77')\n", code=1)
+    assert "no run is named 'nothing'" in script("hf.load('nothing')\n", code=1)
+    assert "write RUN, RUN@TAG" in script("hf.load('@best')\n", code=1)
+    assert "write RUN, RUN@TAG" in script(f"hf.load({place}, store='elsewhere')\n", code=1)
 
 
 GROWING = """
@@ -278,17 +276,17 @@ print(state["notes"], state["epoch"], state["lr"], state["pairs"])
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
-def test_plain_values_may_grow(python: Python, framework: str) -> None:
+def test_plain_values_may_grow(script: Script, framework: str) -> None:
     """Histories, counters and bests that start empty come back as they were, to the bit."""
-    python(GROWING, 3, framework)
-    assert python(GROWING, 5, framework) == python(GROWING, 5, framework, HOLDFAST_NAME="straight")
+    script(GROWING, 3, framework)
+    assert script(GROWING, 5, framework) == script(GROWING, 5, framework, HOLDFAST_NAME="straight")
 
 
-def test_an_array_where_a_plain_value_was_is_refused(python: Python) -> None:
-    python(
+def test_an_array_where_a_plain_value_was_is_refused(script: Script) -> None:
+    script(
         "run = hf.start()\nrun.restore(init=lambda: {})\n"
         "for step in run.steps(1): run.done(step, {'a': np.ones(3)})\n"
     )
-    script = "run = hf.start()\nrun.restore(init=lambda: {'a': None})\n"
-    out = python(script, code=EXIT_CONFIGURATION)
+    text = "run = hf.start()\nrun.restore(init=lambda: {'a': None})\n"
+    out = script(text, code=EXIT_CONFIGURATION)
     assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
