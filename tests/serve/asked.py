@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,32 +36,38 @@ class Asked:
         self.streams: list[Events] = []
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        answer = Body()
-        ask = self._app(_scope(path, method, headers), answer.receive, answer.send)
-        asyncio.run_coroutine_threadsafe(ask, self._loop).result()
-        lines = iter(answer.readline, b"")
-        return Answer(answer.status, answer.headers, b"".join(lines).decode())
+        answer = self._ask(path, method, headers)
+        answer.ended.result()
+        text = b"".join(iter(answer.readline, b"")).decode()
+        return Answer(answer.status, answer.headers, text)
 
     def events(self, path: str) -> Events:
-        answer = Body()
-        ask = self._app(_scope(path, "GET", {}), answer.receive, answer.send)
-        asyncio.run_coroutine_threadsafe(ask, self._loop)
+        answer = self._ask(path, "GET", {})
         self.streams.append(Events(answer, answer))  # type: ignore[arg-type]
         return self.streams[-1]
+
+    def _ask(self, path: str, method: str, headers: dict[str, str]) -> Body:
+        answer = Body(self._loop)
+        ask = self._app(_scope(path, method, headers), answer.receive, answer.send)
+        answer.ended = asyncio.run_coroutine_threadsafe(ask, self._loop)
+        answer.ended.add_done_callback(answer.end)
+        return answer
 
 
 class Body:
     """What is answered, read by another thread as it comes; `close` hangs up."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.status, self.headers = 0, dict[str, str]()
-        self._parts: queue.Queue[bytes | None] = queue.Queue()
+        self.ended: Future[None]
+        self._loop = loop
+        self._parts: queue.Queue[bytes] = queue.Queue()
         self._read = b""
         self._is_whole = False
-        self._is_left = threading.Event()
+        self._is_left = asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
-        await asyncio.to_thread(self._is_left.wait)
+        await self._is_left.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -68,20 +75,23 @@ class Body:
             self.status = message["status"]
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             return
-        self._parts.put(message.get("body", b""))
-        if not message.get("more_body"):
-            self._parts.put(None)
+        if body := message.get("body", b""):
+            self._parts.put(body)
+
+    def end(self, _: object) -> None:
+        self._parts.put(b"")
 
     def readline(self) -> bytes:
         while b"\n" not in self._read and not self._is_whole:
             part = self._parts.get()
-            self._is_whole = part is None
-            self._read += part or b""
+            self._is_whole = not part
+            self._read += part
         line, end, self._read = self._read.partition(b"\n")
         return line + end
 
     def close(self) -> None:
-        self._is_left.set()
+        self._loop.call_soon_threadsafe(self._is_left.set)
+        self.ended.result()
 
 
 def _scope(path: str, method: str, headers: dict[str, str]) -> dict[str, Any]:
