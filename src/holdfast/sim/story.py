@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.columns import FEW
 from holdfast.core.ledger.facts import (
     AttemptFact,
     Fact,
@@ -41,10 +42,19 @@ class Rows:
 
         Of `own_ns` the last `idle_ns` are no steps.
         """
+        period_ns = own_ns + save_ns
+        if self.are_few and count <= FEW:
+            for n in range(count):
+                number, at_ns = first + n * steps, start_ns + n * period_ns
+                end_ns = at_ns + own_ns
+                self.row.append((number, number + steps - 1, at_ns, end_ns - idle_ns))
+                if save_ns:
+                    self.save.append((end_ns, end_ns + save_ns))
+            return
         self.settle()
-        n = np.arange(count, dtype=np.int64)
-        start = start_ns + n * (own_ns + save_ns)
-        begin = first + n * steps
+        numbers = np.arange(count, dtype=np.int64)
+        start = start_ns + numbers * period_ns
+        begin = first + numbers * steps
         rows = np.stack([begin, begin + steps - 1, start, start + own_ns - idle_ns])
         self.steps = (*self.steps, rows)
         if save_ns:
@@ -61,7 +71,7 @@ class Rows:
 
     @property
     def are_few(self) -> bool:
-        """Whether no row was ever folded, nor brought into a column."""
+        """Whether no rows were ever brought into columns."""
         return not self.steps and not self.saves
 
     def all_steps(self) -> Ints:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.ledger.columns import FEW, Column, as_ints
+from holdfast.core.ledger.columns import FEW, Column, Few, as_ints
 from holdfast.core.ledger.facts import AttemptFact, RunFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.spans import SpanColumns
@@ -104,8 +104,7 @@ def test_nested_spans_by_the_thousand() -> None:
 
 @pytest.mark.parametrize("put", [0, 7])
 def test_a_column_grows_and_is_cut(put: int) -> None:
-    column = Column()
-    column.put(range(put))
+    column = Few(range(put)).grown()
     for i in range(put, 300):
         column.extend(np.array([i]))
     assert len(column) == 300

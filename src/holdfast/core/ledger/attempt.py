@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.columns import Few, Ints
 from holdfast.core.ledger.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.few import NO_STEPS, Cut, cut
 from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
@@ -214,20 +214,22 @@ class AttemptView:
                 time[name] = time.get(name, 0) + free
         return time
 
-    def cuts(self) -> list[Cut] | None:
-        """All of it, cut into its stretches, if they are few; None: they are many."""
-        starts, ends, spans = self.steps.start.few, self.steps.end.few, self.spans
-        begun, over, kinds = spans.shown_start.few, spans.shown_end.few, spans.shown_kind.few
-        if self.open_spans or starts is None or ends is None:
-            return None
-        if begun is None or over is None or kinds is None:
+    def cuts(self, kinds: Sequence[str]) -> list[Cut] | None:
+        """All of it, cut into its stretches, if they are few; None: they are many.
+
+        `kinds` names the kinds that spans have as numbers.
+        """
+        starts, ends, spans = self.steps.start, self.steps.end, self.spans
+        if self.open_spans or not (isinstance(starts, Few) and isinstance(spans.shown_start, Few)):
             return None
         rows = [
             (starts[row], ends[row], STEP, number)
             for number, part in enumerate(self.parts)
             for row in range(part.low, part.high)
         ]
-        return cut(zip(begun, over, kinds, repeat(NO_STEPS)), rows, self.zones)
+        names = [kinds[number] for number in spans.shown_kind]
+        shown = zip(spans.shown_start, spans.shown_end, names, repeat(NO_STEPS))
+        return cut(shown, rows, self.zones)
 
     def kept_between(self, start_ns: int, end_ns: int, kept_until: tuple[int, ...]) -> int:
         """Own time of kept steps between two moments; `kept_until` as in `time_between`."""

@@ -16,7 +16,7 @@ from holdfast.core.ledger.kinds import LOST, STEP
 NO_STEPS = -1
 
 # Start, end, kind, and of own time of steps, kept or lost, the part that they are of.
-Cut: TypeAlias = tuple[int, int, int | str, int]
+Cut: TypeAlias = tuple[int, int, str, int]
 
 
 def cut(spans: Iterable[Cut], steps: Iterable[Cut], zones: Iterable[Cut]) -> list[Cut]:
@@ -46,12 +46,12 @@ def _left_over(cuts: Iterable[Cut], taken: Sequence[Cut]) -> list[Cut]:
 
 def time_of(
     cuts: Iterable[Cut], start_ns: int, end_ns: int, kept_until: Sequence[int]
-) -> dict[int | str, int]:
+) -> dict[str, int]:
     """Nanoseconds from one moment to a later one, by kind.
 
     `kept_until` as of `AttemptView.time_between`.
     """
-    time: dict[int | str, int] = {}
+    time: dict[str, int] = {}
     for begin_ns, finish_ns, kind, part in cuts:
         if finish_ns <= start_ns:
             continue

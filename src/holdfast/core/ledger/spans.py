@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from holdfast.core.ledger.columns import FEW, Column, Ints
+from holdfast.core.ledger.columns import FEW, NONE, Few, Ints, Numbers
 
 Totals: TypeAlias = dict[int, int]  # kind → nanoseconds
 
-_FIRST = [tuple(range(count)) for count in range(FEW + 1)]  # the first so many numbers
+_FIRST = [Few(range(count)) for count in range(FEW + 1)]  # the first so many numbers
 
 
 class SpanColumns:
@@ -45,12 +45,17 @@ class SpanColumns:
 
     def __init__(self) -> None:
         # The spans, sorted by start; spans of equal start stay in the order they were added.
-        self.start, self.end, self.kind, self.order = Column(), Column(), Column(), Column()
-        self.reach = Column()  # the latest end so far: where it lies before a start, a gap begins
+        self.start: Numbers = NONE
+        self.end: Numbers = NONE
+        self.kind: Numbers = NONE
+        self.order: Numbers = NONE
+        self.reach: Numbers = NONE  # the latest end so far: a gap begins where it is before a start
         # The stretches, disjoint and sorted; `covered` sums their lengths up.
-        self.shown_start, self.shown_end = Column(), Column()
-        self.shown_kind, self.shown_source = Column(), Column()
-        self.covered = Column()
+        self.shown_start: Numbers = NONE
+        self.shown_end: Numbers = NONE
+        self.shown_kind: Numbers = NONE
+        self.shown_source: Numbers = NONE
+        self.covered: Numbers = NONE
         self._totals: Totals | None = None  # of all stretches; None: nobody has added them up
         self._dirty: int | None = None  # first span whose stretches are not right
 
@@ -61,11 +66,12 @@ class SpanColumns:
         """File spans, in any order; `order` decides between spans that are equal otherwise."""
         if not len(start):
             return
-        if self.start.few is not None and len(self) + len(start) <= FEW:
+        if isinstance(self.start, Few) and len(self) + len(start) <= FEW:
             self._add_few(zip(*(c.tolist() for c in (start, end, kind, order)), strict=True))
             return
         news = [start, end, kind, order]
-        columns = [self.start, self.end, self.kind, self.order]
+        columns = [one.grown() for one in (self.start, self.end, self.kind, self.order)]
+        self.start, self.end, self.kind, self.order = columns
         position = len(self)
         if position and int(start.min()) < self.start[position - 1]:
             position = self.start.right(int(start.min()))
@@ -79,79 +85,79 @@ class SpanColumns:
         for column, new in zip(columns, news, strict=True):
             column.truncate(position)
             column.extend(new)
-        self.reach.truncate(position)
-        before = self.reach[position - 1] if position else news[1][0]
-        self.reach.extend(np.maximum(np.maximum.accumulate(news[1]), before))
-        while position and self.reach[position - 1] > self.start[position]:
+        reach = self.reach = self.reach.grown()
+        reach.truncate(position)
+        before = reach[position - 1] if position else news[1][0]
+        reach.extend(np.maximum(np.maximum.accumulate(news[1]), before))
+        while position and reach[position - 1] > self.start[position]:
             position -= 1  # to where nothing before reaches into
         self._dirty = position if self._dirty is None else min(self._dirty, position)
 
     def add_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
         """The same, of rows (start, end, kind, order)."""
-        if self.start.few is not None and len(self) + len(rows) <= FEW:
+        if isinstance(self.start, Few) and len(self) + len(rows) <= FEW:
             self._add_few(rows)
         else:
             self.add(*np.array(rows, dtype=np.int64).T)
 
     def _add_few(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
         """The same, where they stay few."""
-        columns = [self.start, self.end, self.kind, self.order]
-        known = zip(*(column.few or () for column in columns), strict=True)
-        by_start = sorted([*known, *rows], key=itemgetter(0))
-        for column, values in zip(columns, zip(*by_start, strict=True), strict=True):
-            column.put(values)
-        ends = self.end.few or ()
-        reach = tuple(accumulate(ends, max))
-        self.reach.put(ends if reach == ends else reach)  # nearly always one tuple for both
+        if len(self):
+            known = zip(self.start, self.end, self.kind, self.order, strict=True)
+            rows = [*known, *rows]
+        by_start = sorted(rows, key=itemgetter(0))
+        self.start, self.end, self.kind, self.order = map(Few, zip(*by_start, strict=True))
+        reach = Few(accumulate(self.end, max))
+        self.reach = self.end if reach == self.end else reach  # nearly always one for both
         self._dirty = 0
 
     def settle(self) -> int | None:
         """Flatten; returns the moment from which the cover may have changed, or None."""
         if self._dirty is None:
             return None
-        if self.start.few is not None:
-            return self._settle_few()
+        if isinstance(self.start, Few) and isinstance(self.end, Few):
+            return self._settle_few(self.start, self.end)
         first, self._dirty = self._dirty, None
         changed_ns = self.start[first]
         keep = self.shown_start.left(changed_ns)
         totals = self._all()
         for kind, ns in self._sum(keep, len(self.shown_start)).items():
             totals[kind] -= ns
-        shown = (self.shown_start, self.shown_end, self.shown_kind, self.shown_source)
-        for column in (*shown, self.covered):
+        shown_start, shown_end = self.shown_start.grown(), self.shown_end.grown()
+        shown_kind, shown_source = self.shown_kind.grown(), self.shown_source.grown()
+        covered = self.covered.grown()
+        for column in (shown_start, shown_end, shown_kind, shown_source, covered):
             column.truncate(keep)
         start, end, source = _flatten(
             self.start.view[first:], self.end.view[first:], self.order.view[first:]
         )
-        self.shown_start.extend(start)
-        self.shown_end.extend(end)
-        self.shown_kind.extend(self.kind.view[source + first])
-        self.shown_source.extend(source + first)
-        before = self.covered[keep - 1] if keep else 0
-        self.covered.extend(np.cumsum(end - start) + before)
+        shown_start.extend(start)
+        shown_end.extend(end)
+        shown_kind.extend(self.kind.view[source + first])
+        shown_source.extend(source + first)
+        before = covered[keep - 1] if keep else 0
+        covered.extend(np.cumsum(end - start) + before)
+        self.shown_start, self.shown_end = shown_start, shown_end
+        self.shown_kind, self.shown_source, self.covered = shown_kind, shown_source, covered
         for kind, ns in self._sum(keep, len(self.shown_start)).items():
             totals[kind] = totals.get(kind, 0) + ns
         return changed_ns
 
-    def _settle_few(self) -> int:
+    def _settle_few(self, starts: Few, ends: Few) -> int:
         """The same, of few spans: all of them anew."""
         self._dirty = self._totals = None
         changed_ns = self.start[0]
-        starts, ends, kinds = self.start.few or (), self.end.few or (), self.kind.few or ()
-        sources = _FIRST[len(starts)]
+        kinds, sources = self.kind, _FIRST[len(starts)]
         if not (all(map(le, ends, starts[1:])) and all(map(lt, starts, ends))):
-            order = self.order.few or ()
             spans = zip(starts, ends, sources, strict=True)
-            by_rank = sorted(spans, key=lambda one: (one[0], -one[1], order[one[2]]))
+            by_rank = sorted(spans, key=lambda one: (one[0], -one[1], self.order[one[2]]))
             shown = _stack(by_rank)
-            starts, ends, sources = zip(*shown, strict=True) if shown else ((), (), ())
-            kinds = tuple([kinds[i] for i in sources])
+            starts, ends, sources = map(Few, zip(*shown, strict=True)) if shown else (NONE,) * 3
+            kinds = Few([kinds[i] for i in sources])
         # Where no two overlap, the tuples of the spans themselves.
-        self.shown_start.put(starts)
-        self.shown_end.put(ends)
-        self.shown_kind.put(kinds)
-        self.shown_source.put(sources)
-        self.covered.put(accumulate(map(sub, ends, starts)))
+        self.shown_start, self.shown_end, self.shown_kind = starts, ends, kinds
+        self.shown_source = sources
+        self.covered = Few(accumulate(map(sub, ends, starts)))
         return changed_ns
 
     def covered_until(self, at_ns: int) -> int:
@@ -215,11 +221,10 @@ class SpanColumns:
         """Nanoseconds of whole stretches by kind."""
         if low >= high:
             return {}
-        kinds = self.shown_kind.few
-        if kinds is not None:
+        if high - low <= FEW:
             totals: Totals = {}
             for i in range(low, high):
-                kind = kinds[i]
+                kind = self.shown_kind[i]
                 totals[kind] = totals.get(kind, 0) + self.shown_end[i] - self.shown_start[i]
             return totals
         length = self.shown_end.view[low:high] - self.shown_start.view[low:high]

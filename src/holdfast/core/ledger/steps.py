@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from holdfast.core.ledger.columns import FEW, Column, Ints
+from holdfast.core.ledger.columns import FEW, NONE, Few, Ints, Numbers
 from holdfast.core.ledger.rows import boundary_ns, completed_until
 from holdfast.core.ledger.spans import SpanColumns
 
@@ -24,8 +24,12 @@ class StepColumns:
     __slots__ = ("_cut_row", "_settled", "breaks", "count", "end", "first", "last", "own", "start")
 
     def __init__(self) -> None:
-        self.first, self.last, self.start, self.end = Column(), Column(), Column(), Column()
-        self.own, self.count = Column(), Column()  # sums up to and including each row
+        self.first: Numbers = NONE
+        self.last: Numbers = NONE
+        self.start: Numbers = NONE
+        self.end: Numbers = NONE
+        self.own: Numbers = NONE  # sums up to and including each row
+        self.count: Numbers = NONE
         self.breaks: list[int] = []  # rows whose first step is not above the last of the row before
         self._settled = 0  # rows whose sums are right
         self._cut_row: tuple[int, int] | None = None  # see `add_cut_row`
@@ -37,11 +41,12 @@ class StepColumns:
         """File rows, in any order; they overlap neither one another nor rows that are here."""
         if not len(start):
             return
-        if self.start.few is not None and len(self) + len(start) <= FEW:
+        if isinstance(self.start, Few) and len(self) + len(start) <= FEW:
             self._add_few(zip(*(c.tolist() for c in (first, last, start, end)), strict=True))
             return
         news = [first, last, start, end]
-        columns = [self.first, self.last, self.start, self.end]
+        columns = [one.grown() for one in (self.first, self.last, self.start, self.end)]
+        self.first, self.last, self.start, self.end = columns
         position = len(self)
         if position and int(start.min()) <= self.start[position - 1]:
             position = self.start.left(int(start.min()))
@@ -63,21 +68,21 @@ class StepColumns:
 
     def add_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
         """The same, of rows (first, last, start, end)."""
-        if self.start.few is not None and len(self) + len(rows) <= FEW:
+        if isinstance(self.start, Few) and len(self) + len(rows) <= FEW:
             self._add_few(rows)
         else:
             self.add(*np.array(rows, dtype=np.int64).T)
 
     def _add_few(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
         """The same, where they stay few."""
-        columns = [self.first, self.last, self.start, self.end]
-        known = zip(*(column.few or () for column in columns), strict=True)
-        by_time = sorted([*known, *rows], key=_time_and_number)
-        for column, values in zip(columns, zip(*by_time, strict=True), strict=True):
-            column.put(values)
+        if len(self):
+            known = zip(self.first, self.last, self.start, self.end, strict=True)
+            rows = [*known, *rows]
+        by_time = sorted(rows, key=_time_and_number)
+        self.first, self.last, self.start, self.end = map(Few, zip(*by_time, strict=True))
         self._settled = 0
-        lasts = enumerate((last for _, last, *_ in by_time), 1)
-        self.breaks = [i for i, last in lasts if i < len(by_time) and by_time[i][0] <= last]
+        pairs = enumerate(zip(self.first[1:], self.last, strict=False), start=1)
+        self.breaks = [row for row, (first, last_before) in pairs if first <= last_before]
 
     def add_cut_row(self, first: int, done: int, count: int, start_ns: int, end_ns: int) -> None:
         """File, as the last one, a row of `count` steps of which only the first `done` count.
@@ -97,18 +102,19 @@ class StepColumns:
         low = self._settled
         if low == len(self):
             return
-        if self.start.few is not None:
-            self._settle_few(spans)
+        if isinstance(self.start, Few) and isinstance(self.end, Few):
+            self._settle_few(self.start, self.end, spans)
             return
+        own, count = self.own, self.count = self.own.grown(), self.count.grown()
         for column, begin, end in (
-            (self.own, self.start.view[low:], self.end.view[low:]),
-            (self.count, self.first.view[low:], self.last.view[low:]),
+            (own, self.start.view[low:], self.end.view[low:]),
+            (count, self.first.view[low:], self.last.view[low:]),
         ):
             column.truncate(low)
             before = column[low - 1] if low else 0
             sums = column.grow(len(begin))  # in place: fresh memory costs more than the sums
             np.subtract(end, begin, out=sums)
-            if column is self.count:
+            if column is count:
                 sums += 1
             elif len(spans.shown_end):
                 rows = spans.touched(begin, end)
@@ -118,15 +124,15 @@ class StepColumns:
             sums += before
         self._settled = len(self)
 
-    def _settle_few(self, spans: SpanColumns) -> None:
+    def _settle_few(self, starts: Few, ends: Few, spans: SpanColumns) -> None:
         """The same, of few rows: all of them anew."""
         own = [
             end - start - (spans.covered_until(end) - spans.covered_until(start))
-            for start, end in zip(self.start.few or (), self.end.few or (), strict=True)
+            for start, end in zip(starts, ends, strict=True)
         ]
-        bounds = zip(self.first.few or (), self.last.few or (), strict=True)
-        self.own.put(accumulate(own))
-        self.count.put(accumulate(last - first + 1 for first, last in bounds))
+        bounds = zip(self.first, self.last, strict=True)
+        self.own = Few(accumulate(own))
+        self.count = Few(accumulate([last - first + 1 for first, last in bounds]))
         self._settled = len(self)
 
     def own_until(self, at_ns: int, spans: SpanColumns) -> int:
@@ -169,9 +175,8 @@ class StepColumns:
 
     def _row_of(self, low: int, high: int, step: int, side: Literal["left", "right"]) -> int:
         """Before which of rows low..high, of rising steps, a row that ends with it would go."""
-        few = self.last.few
-        if few is not None:
-            return (bisect_left if side == "left" else bisect_right)(few, step, low, high)
+        if isinstance(self.last, Few):
+            return (bisect_left if side == "left" else bisect_right)(self.last, step, low, high)
         return low + int(self.last.view[low:high].searchsorted(step, side))
 
     def first_step_ns(self) -> tuple[int, int]:

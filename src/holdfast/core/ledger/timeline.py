@@ -181,12 +181,10 @@ class TimeLine:
         b = min(b, view.stop_ns, self._end_ns)
         if a >= b:  # the run had ended by then, or another attempt had this time
             return {}
-        if cuts is None:
-            time = view.time_between(a, b, kept_until)
-        else:
-            time = time_of(cuts, a, b, kept_until)
+        if cuts is not None:
+            return time_of(cuts, a, b, kept_until)
         named: dict[str, int] = {}
-        for kind, ns in time.items():
+        for kind, ns in view.time_between(a, b, kept_until).items():
             name = kind if isinstance(kind, str) else self._kinds[kind]
             named[name] = named.get(name, 0) + ns
         return named
@@ -258,7 +256,7 @@ class TimeLine:
                 is_whole = level.start_ns <= gap.start_ns and gap.end_ns <= level.end_ns
                 part = between if is_whole else self._gaps.time(gap, level.start_ns, level.end_ns)
                 _add(kinds, part, level.chips)
-            cuts = view.cuts()
+            cuts = view.cuts(self._kinds)
             for level in _overlapping(levels, view.start_ns, view.stop_ns):
                 during = self._attempt_time(i, cuts, level.start_ns, level.end_ns)
                 _add(kinds, during, level.chips)
