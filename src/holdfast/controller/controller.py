@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.controller.ports import Clock, Link, Notebook, Store
-from holdfast.controller.restart_log import RestartLog
+from holdfast.controller.restart_log import OF_A_RESTART, RestartLog
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import agree_events as news
@@ -64,7 +64,11 @@ class Controller:
         self.is_acting = True
         try:
             while self._waiting:
-                self._take(self._waiting.popleft())
+                event = self._waiting.popleft()
+                if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
+                    for told in self._news(self._link.report()):
+                        self._decide(told)
+                self._decide(event)
         finally:
             self.is_acting = False
 
@@ -82,38 +86,42 @@ class Controller:
         saving = self.machine.saving
         return max(saving.ordered_step, saving.committed_step, self.machine.resume.step)
 
-    def _take(self, event: ev.Event) -> None:
-        if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
-            for told in self._news(self._link.report()):
-                self._decide(told)
-        self._decide(event)
-
     def _decide(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""
         self._journal.event(event)
-        self.restarts.hear(event)
-        if isinstance(event, ev.FlushFailed):
-            self._store.protect(None)
+        note = NOTE.get(type(event))
+        if note is not None:
+            note(self, event)
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
-        self._order.hear(event)
         for action in actions:
             DO.get(type(action), Controller._want)(self, action)
         self._send()
-        if self.machine.state is State.RUNNING and (told := self.restarts.take()):
+        restarts = self.restarts
+        if restarts.is_whole and self.machine.state is State.RUNNING and (told := restarts.take()):
             self._store.note_restart(*told)
 
     def _send(self) -> None:
         """Give the host what is new for it."""
-        order, machine, before = self._order, self.machine, self._order.attention
-        is_saving, is_stopping = machine.saving.is_active, machine.stop is not None
-        if is_saving is not before.is_saving or is_stopping is not before.is_stopping:
-            order.attention = Attention(is_saving, is_stopping)
-        elif order.wants.newest == self._sent:
+        order, attention = self._order, self.machine.attention
+        if attention == order.attention and order.wants.newest == self._sent:
             return
+        order.attention = attention
         order.number += 1
         self._sent = order.wants.newest
         self._link.order(order)
+
+    # --- what an event is to others than the machine ------------------------------------------
+
+    def _note_restart(self, event: ev.Event) -> None:
+        self.restarts.hear(event)
+
+    def _note_seal(self, event: ev.Sealed | ev.SealFailed) -> None:
+        self._order.seal_is_over(event)
+
+    def _note_no_flush(self, _: ev.FlushFailed) -> None:
+        self._order.flush_is_over()
+        self._store.protect(None)
 
     # --- actions ----------------------------------------------------------------------------
 
@@ -153,6 +161,13 @@ class Controller:
     def _finish(self, action: act.Finish) -> None:
         self.finish = action
 
+
+NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
+    **dict.fromkeys(OF_A_RESTART, Controller._note_restart),
+    ev.Sealed: Controller._note_seal,
+    ev.SealFailed: Controller._note_seal,
+    ev.FlushFailed: Controller._note_no_flush,
+}
 
 # All others are wanted of the host.
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {

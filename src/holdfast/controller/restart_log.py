@@ -16,10 +16,16 @@ from holdfast.core.run.state import Timer
 PHASES = ("detect", "drain", "wait", "choose", "record", "launch", "start")
 
 
+OF_A_RESTART = (
+    ev.RankExited, ev.TreeGone, ev.TimerFired, ev.SetsSeen, ev.Chosen, ev.Launched, ev.Joined,
+)  # fmt: skip
+
+
 class RestartLog:
-    """One restart at a time."""
+    """One restart at a time. `is_whole`: all ranks have shown themselves, and it was not taken."""
 
     def __init__(self, ranks: int) -> None:
+        self.is_whole = False
         self._ranks = ranks
         self._of: int | None = None  # the attempt that broke
         self._broke_ns = 0
@@ -28,7 +34,7 @@ class RestartLog:
         self._starts: dict[int, str] = {}  # by rank: why it started cold; "": it was woken
 
     def hear(self, event: ev.Event) -> None:
-        """Take an input of the run's machine, as far as it says something."""
+        """Take an input of the run's machine that is one of `OF_A_RESTART`."""
         if isinstance(event, ev.RankExited):
             if self._of != event.attempt:
                 self._begin(event.attempt, event.died_at_ns)
@@ -47,9 +53,10 @@ class RestartLog:
             self._joined.add(event.rank)
             if len(self._joined) == self._ranks:
                 self._moments["start"] = event.at_ns
+                self.is_whole = True
 
     def _begin(self, attempt: int, broke_ns: int) -> None:
-        self._of, self._broke_ns = attempt, broke_ns
+        self._of, self._broke_ns, self.is_whole = attempt, broke_ns, False
         self._moments, self._joined, self._starts = {}, set(), {}
 
     def recorded(self, at_ns: int) -> None:
@@ -61,10 +68,10 @@ class RestartLog:
         self._starts[rank] = cold
 
     def take(self) -> tuple[int, dict[str, Any]] | None:
-        """Once all ranks have shown themselves: the attempt that broke, and the story. Once."""
-        if self._of is None or "start" not in self._moments:
+        """The attempt that broke, and the story, once it is whole; it is told once."""
+        if self._of is None or not self.is_whole:
             return None
-        attempt, self._of = self._of, None
+        attempt, self._of, self.is_whole = self._of, None, False
         phases, reached_ns = {}, self._broke_ns
         for name in PHASES:
             until_ns = max(reached_ns, self._moments.get(name, reached_ns))

@@ -316,11 +316,8 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     An order must be ahead of where the ranks are now; and after a commit a stop leaves at once if
     nothing is unsaved, which has to be true now, not at the last look.
     """
-    if is_stopping:
-        if isinstance(event, Heard):
-            return isinstance(event.news, agree_events.Committed)
-        if isinstance(event, FlushCommitted):
-            return True
     if isinstance(event, TimerFired):
         return event.timer == NOTICE_TIMER
-    return type(event) in REQUESTS
+    if is_stopping and isinstance(event, Heard):
+        return isinstance(event.news, agree_events.Committed)
+    return type(event) in REQUESTS or (is_stopping and isinstance(event, FlushCommitted))

@@ -26,7 +26,7 @@ _FORM = Parts(
     "part",
     (
         act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
-        act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry, Attention,
+        act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry,
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Flushing, ev.Flushed,

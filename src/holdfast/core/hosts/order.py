@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -17,7 +17,7 @@ OF_AN_ATTEMPT = (
     act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.Examine,
     act.CollectStacks,
 )  # fmt: skip
-SEAL, FLUSH, HURRY = "seal", "flush", "hurry"
+SEAL = "seal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ class Hurry:
 Want = act.Action | Hurry
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(NamedTuple):
     """How closely the ranks are to be looked at.
 
     `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop.
@@ -41,6 +40,9 @@ class Attention:
 
     is_saving: bool = False
     is_stopping: bool = False
+
+
+ATTENTION = {(a, b): Attention(a, b) for a in (False, True) for b in (False, True)}
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class HostOrder:
     """
 
     number: int = 0
-    attention: Attention = Attention()
+    attention: Attention = ATTENTION[False, False]
     wants: Register[Want] = field(default_factory=Register)
     _flush: act.Flush | None = None  # that is under way, by all that was heard
 
@@ -68,19 +70,15 @@ class HostOrder:
             self._flush = action
         self.wants.put(subject_of_want(action), action)
 
-    def hear(self, event: ev.Event) -> None:
+    def seal_is_over(self, told: ev.Sealed | ev.SealFailed) -> None:
         """What the host has answered is not wanted any more."""
-        kind = type(event)
-        if kind is ev.Sealed or kind is ev.SealFailed:
-            self.wants.drop(seal_subject(event))  # type: ignore[arg-type]
-        elif kind is ev.FlushFailed:
-            self.flush_is_over()
+        self.wants.drop(seal_subject(told))
 
     def flush_is_over(self) -> None:
         """It failed, or every rank's shard is durable."""
         self._flush = None
-        self.wants.drop(FLUSH)
-        self.wants.drop(HURRY)
+        self.wants.drop(act.Flush.__name__)
+        self.wants.drop(Hurry.__name__)
 
 
 def subject_of_want(action: Want) -> Hashable:
@@ -89,11 +87,10 @@ def subject_of_want(action: Want) -> Hashable:
         return type(action.what).__name__
     if isinstance(action, act.Seal):
         return SEAL, action.attempt, action.epoch, action.step, action.buffer
-    if isinstance(action, Hurry):
-        return HURRY
-    if isinstance(action, act.Flush | act.AbandonFlush):
-        return FLUSH  # there is one flush at a time
-    return type(action).__name__
+    kind = type(action)
+    if kind is act.AbandonFlush:  # there is one flush at a time
+        kind = act.Flush
+    return kind.__name__
 
 
 def seal_subject(told: ev.Sealed | ev.SealFailed) -> Hashable:
@@ -105,7 +102,7 @@ class Host(ABC):
     """Who obeys: the agent of a host, or a virtual one. Each method returns at once."""
 
     def __init__(self) -> None:
-        self.attention = Attention()
+        self.attention = ATTENTION[False, False]
         self._seen = self._carried_out = 0
 
     def meet_controller(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.order import ATTENTION, Attention
 from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
@@ -110,6 +111,12 @@ class RunMachine:
     def stop(self) -> StopIntent | None:
         """Who wants the run to stop; None: nobody."""
         return self._run.stop
+
+    @property
+    def attention(self) -> Attention:
+        """How closely the ranks are to be looked at."""
+        run = self._run
+        return ATTENTION[run.saving.is_active, run.stopping.intent is not None]
 
     @property
     def saving(self) -> Saving:

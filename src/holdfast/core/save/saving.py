@@ -163,10 +163,8 @@ class Saving:
     def is_active(self) -> bool:
         """Whether an order is out: the edges look at the ranks' words more often then."""
         agreement = self.agreement
-        if agreement.is_held:
-            return False
         if agreement.ranks.ended:
-            return True
+            return not agreement.is_held
         if agreement.phase in NOT_COPIED and agreement.in_memory:
             return False  # nobody waits for it, and the ranks ring when they have copied
         return agreement.phase in UNDER_WAY
