@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
+from holdfast.core.ledger.facts import NoticeFact
 from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.plan import optimum
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.restart import AllOf
@@ -16,7 +18,7 @@ from holdfast.core.save.policy import EverySeconds
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import Announcement, Cause, Fault
-from holdfast.sim.laws import Exponential, Fixed
+from holdfast.sim.laws import Exponential, Fixed, LogNormal
 from holdfast.sim.model import (
     DAY_S,
     Failures,
@@ -236,16 +238,66 @@ def test_memory_outlives_a_process_and_not_its_host() -> None:
         assert seconds(account)["lost"] == lost[alike]  # a rack takes the copies along
 
 
+HANGS = Failures(hang_share=1, hang_detect_s=50)
+
+
 def test_a_hang_is_lost_until_it_is_noticed() -> None:
-    failures = Failures(hang_detect_s=50)
-    _, account = run(small(failures=failures), Told((110, Cause.HANG)))
+    """The core's own watch finds it, so long after the last step."""
+    _, account = run(small(failures=HANGS), Told((110.5, Cause.HANG)))
     assert seconds(account)["hang"] == 50.0
     assert account.disruptions[0].cause == "hang"
 
 
 def test_a_run_that_ends_in_a_hang() -> None:
-    _, account = run(small(duration_s=130), Told((110, Cause.HANG)))
+    _, account = run(small(failures=HANGS, duration_s=130), Told((110, Cause.HANG)))
     assert account.goodput == pytest.approx((51 + 47) / 130, abs=0.01)  # nobody has noticed yet
+
+
+def test_where_nobody_looks_for_hangs_the_run_stands_still_for_ever() -> None:
+    _, account = run(small(), Told((110, Cause.HANG)))
+    assert account.goodput == pytest.approx((51 + 47) / 1000, abs=0.01)
+
+
+def test_what_was_being_written_when_the_ranks_hung_is_durable() -> None:
+    """A writer is a thread of its own; a rank that dies takes it along."""
+    scenario = small(Saves(stall_s=2, write_s=30, interval_s=60), failures=HANGS)
+    lost = {}
+    for cause in (Cause.HANG, Cause.PROCESS):
+        _, account = run(scenario, Told((50, cause)))
+        lost[cause] = seconds(account)["lost"]
+    assert lost == {Cause.HANG: 17.0, Cause.PROCESS: 21.0 + 17.0}
+
+
+def test_a_hang_in_a_restart_has_the_time_of_that_as_well() -> None:
+    """Until it hung the time counts as the restart's."""
+    scenario = small(failures=HANGS, recovery=Recovery(restart=Fixed(20)))
+    _, account = run(scenario, Told((110, Cause.PROCESS), (120, Cause.HANG)))
+    assert [one.cause for one in account.disruptions] == ["killed", "hang"]
+    assert seconds(account)["hang"] == 20 + 1 + 50 - 10
+
+
+def test_a_rank_that_hangs_in_a_save_is_noticed_as_late() -> None:
+    _, account = run(small(failures=HANGS), Told((62, Cause.HANG)))
+    assert seconds(account)["hang"] == 49.0  # from the beginning of the save
+
+
+def test_a_restart_that_takes_long_is_no_hang() -> None:
+    scenario = small(failures=HANGS, recovery=Recovery(restart=Fixed(700)))
+    _, account = run(scenario, Told())
+    assert account.disruptions == ()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_looks_that_are_left_out_change_nothing(seed: int) -> None:
+    """Each of them is taken where nothing is folded."""
+    failures = Failures(Exponential(3600), host_share=0.2, hang_share=0.7, hang_detect_s=400)
+    recovery = Recovery(restart=LogNormal(200, 0.5), restore_s=4)
+    scenario = small(failures=failures, recovery=recovery, duration_s=2 * DAY_S)
+    folded, one = run(scenario, Drawn(scenario, seed))
+    played, other = run(scenario, Drawn(scenario, seed), folds=False)
+    assert one == other
+    assert one.kinds["hang"]
+    assert folded.events < played.events / 1.5
 
 
 def test_a_lost_host_is_waited_for_and_a_spare_is_there_sooner() -> None:
@@ -306,6 +358,34 @@ def test_an_announcement_saves_what_would_be_lost() -> None:
     assert seconds(account)["lost"] <= 4.0
 
 
+def test_it_is_saved_as_late_as_is_safe() -> None:
+    """Two seconds, and one and a half times what a save takes, before the host goes."""
+    told = Announcement(to_ns(300), 0, to_ns(900), comes_true=True)
+    world, account = run(small(), Told((300, told), (900, Cause.HOST)))
+    assert 0 < seconds(account)["lost"] < 2 + 1.5 * (2 * 1 + 2 + 3)
+    assert [one.cause for one in account.disruptions] == ["host_lost"]
+    notices = [fact for fact in world.story.facts if isinstance(fact, NoticeFact)]
+    assert [(one.at_ns, one.deadline_ns) for one in notices] == [(300 * S, 900 * S)]
+
+
+def test_a_run_that_leaves_when_a_host_goes() -> None:
+    """If that is what its user wants: it is saved, ends, and somebody starts it again."""
+    told = Announcement(to_ns(300), 0, to_ns(400), comes_true=False)
+    policy = replace(policy_of(small(), AT_ONCE), notice=NoticePolicy(OnNotice.LEAVE))
+    world, account = run(small(), Told((300, told)), policy)
+    assert [one.cause for one in account.disruptions] == ["preempted"]
+    assert "lost" not in seconds(account)
+    assert world.stops == []
+
+
+def test_what_is_announced_is_forgotten_when_it_has_come() -> None:
+    told = [Announcement(to_ns(100 * n), 0, to_ns(100 * n + 50), n % 2 > 0) for n in range(1, 8)]
+    lost = [(one.deadline_ns / S, Cause.HOST) for one in told if one.comes_true]
+    events = sorted([*((one.at_ns / S, one) for one in told), *lost], key=lambda one: one[0])
+    world, _ = run(small(), Told(*events))
+    assert world.controller.machine.notices.announcements == ()
+
+
 def test_one_that_does_not_come_true_costs_a_save() -> None:
     told = Announcement(to_ns(105), 0, to_ns(110), comes_true=False)
     _, account = run(small(), Told((105, told)))
@@ -318,7 +398,7 @@ def test_one_before_the_first_step_has_it_saved_as_soon_as_there_is_one() -> Non
     told = Announcement(to_ns(553), 0, to_ns(590), comes_true=True)
     scenario = small(IN_MEMORY)
     _, account = run(scenario, Told((550, Cause.PROCESS), (553, told), (590, Cause.HOST)))
-    assert [one.lost_steps for one in account.disruptions] == [5, 32]
+    assert [one.lost_steps for one in account.disruptions] == [5, 31]
     _, account = run(scenario, Told((550, Cause.PROCESS), (590, Cause.HOST)))
     assert sum(one.lost_steps for one in account.disruptions) > 500
 

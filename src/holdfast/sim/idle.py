@@ -21,10 +21,6 @@ class Idle(Host):
         """It is there at once."""
         self.obey(order)
 
-    def report(self) -> HostReport:
-        """What virtual ranks do is told when they do it, before it is asked for."""
-        return NOTHING_NEW
-
     def hurry(self, action: Hurry) -> None:
         """A flush takes as long as it takes."""
 
@@ -39,12 +35,6 @@ class Idle(Host):
 
     def stand_by(self, action: act.StandBy) -> None:
         """What standbys save is in the time that a restart takes."""
-
-    def examine(self, action: act.Examine) -> None:
-        """A hang is told when the scenario says that it is detected."""
-
-    def collect_stacks(self, action: act.CollectStacks) -> None:
-        """Nobody reads them."""
 
     def evidence(self, _: act.EndAttempt) -> Evidence:
         """Nobody reads it."""

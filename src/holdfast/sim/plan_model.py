@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import exp, expm1
 
+from holdfast.core.notices.plan import SaveTime
 from holdfast.core.plan import spares
 from holdfast.core.plan.optimum import exact_interval_s
 from holdfast.core.plan.pattern import Costs, Pattern, Rates, Shares, best_pattern, shares
 from holdfast.core.plan.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
 from holdfast.core.plan.replaced import whole
+from holdfast.core.run.state import RunPolicy
 from holdfast.sim import plan_away
+from holdfast.sim.clock import SECOND, to_ns
 from holdfast.sim.laws import Exponential, Fixed, Law
 from holdfast.sim.model import Recovery
 from holdfast.sim.plan_elastic import Losses, needs_s, presence
@@ -177,7 +180,8 @@ def costs_of(question: Question) -> Costs:
     saves, recovery = question.scenario.saves, question.scenario.recovery
     restart_s = recovery.restart.mean_s
     save_s = saves.copy_s if saves.memory else saves.stall_s
-    lead_s, announced = question.scenario.failures.notices.lead.mean_s, rates_of(question).announced
+    lead_s = min(question.scenario.failures.notices.lead.mean_s, _ahead_s(question))
+    announced = rates_of(question).announced
     if announced and question.scenario.fleet.elastic:  # an agreed stop leaves as soon as it can
         share = waiting(question).taken_in_per_s / announced
         lead_s = (1 - share) * lead_s + share * notice_needs_s(question)
@@ -190,6 +194,18 @@ def costs_of(question: Question) -> Costs:
         notice_lead_s=lead_s,
         write_s=saves.write_s,
     )
+
+
+def _ahead_s(question: Question) -> float:
+    """So long before an announced loss the core has the run saved: as late as is safe."""
+    scenario = question.scenario
+    saves = scenario.saves
+    save_s, flush_s = saves.stall_s, 0.0
+    if saves.memory:  # what lies in memory is written first
+        save_s, flush_s = saves.copy_s, saves.write_s
+    written_s = saves.write_s + (0.0 if saves.memory else save_s)
+    needs = SaveTime(*map(to_ns, (scenario.step_s, save_s, written_s, flush_s)))
+    return replace(needs, leaving_ns=RunPolicy(ranks=1).margin_ns).ahead_ns / SECOND
 
 
 def waiting(question: Question) -> HostWaiting:

@@ -12,6 +12,8 @@ from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
 
+from holdfast.core.hang.deadline import OFF, HangPolicy
+from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.restart import DEFAULT, RestartPolicy
 from holdfast.core.save.policy import IN_MEMORY, EverySeconds, Never, Optimal, SavePolicy
@@ -27,6 +29,7 @@ from holdfast.sim.world import World
 WORTH_A_PROCESS_S = 0.5  # of work, for each
 LOW, HIGH = 0.05, 0.95  # what lies between is nine runs of ten
 STEP = "step"
+LONGEST_START = 1e-6  # a restart that takes longer, one in so many, is taken to hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,8 @@ class Runs:
         if self.drawn:
             return self.drawn[seed % len(self.drawn)].world(seed)
         scenario = self.scenario
-        return World(scenario, self.faults(seed), policy_of(scenario), seed=seed)
+        policy = policy_of(scenario, hangs=None if self.trace is None else self.trace.has_hangs)
+        return World(scenario, self.faults(seed), policy, seed=seed)
 
     def story(self, seed: int) -> Story:
         """The run of that seed, whole."""
@@ -258,8 +262,13 @@ def collecting_later() -> Iterator[None]:
         gc.collect(0)  # what is older was there before
 
 
-def policy_of(scenario: Scenario, restart: RestartPolicy = DEFAULT) -> RunPolicy:
+def policy_of(
+    scenario: Scenario, restart: RestartPolicy = DEFAULT, *, hangs: bool | None = None
+) -> RunPolicy:
     """What `holdfast run` would be told: intervals where they are given, else its own choice.
+
+    `hangs`: whether something may hang; None: as the scenario's failures say. Where nothing does,
+    nobody need look for it. A run trains on until an announced host is taken.
 
     There an interval counts from the moment at which the last set was durable, in a scenario from
     the moment at which training went on.
@@ -268,10 +277,37 @@ def policy_of(scenario: Scenario, restart: RestartPolicy = DEFAULT) -> RunPolicy
     save: SavePolicy = Optimal()
     if saves.interval_s is not None:
         save = EverySeconds(max(saves.interval_s - saves.write_s, scenario.step_s))
+    may_hang = scenario.failures.hang_share > 0 if hangs is None else hangs
     in_memory: SavePolicy = IN_MEMORY if saves.memory else Never()
     if saves.memory_interval_s is not None:
         in_memory = EverySeconds(saves.memory_interval_s)
-    return RunPolicy(ranks=1, save=save, save_in_memory=in_memory, restart=restart)
+    return RunPolicy(
+        ranks=1,
+        save=save,
+        save_in_memory=in_memory,
+        restart=restart,
+        hang=_hang_policy(scenario) if may_hang else OFF,
+        notice=NoticePolicy(OnNotice.STAY),
+    )
+
+
+def _hang_policy(scenario: Scenario) -> HangPolicy:
+    """Whatever it does, a run that stands still is noticed so late as the scenario says.
+
+    A first step has the time of a restart as well. No limit is below what a step or a save takes:
+    it would end what is well.
+    """
+    fleet, saves, detect_s = scenario.fleet, scenario.saves, scenario.failures.hang_detect_s
+    step_s = scenario.step_s * (fleet.slices / fleet.least_slices if fleet.elastic else 1)
+    start_s = scenario.recovery.restart.age_at_s(LONGEST_START)
+    limit_s = max(detect_s, 2 * step_s)
+    start_ns = to_ns(start_s + step_s + limit_s)
+    return HangPolicy(
+        step_ns=to_ns(limit_s),
+        untried_ns=start_ns,
+        start_floor_ns=start_ns,
+        wait_ns=to_ns(max(limit_s, 2 * saves.stall_s, 2 * saves.copy_s)),
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

@@ -39,6 +39,10 @@ class VirtualTimers:
         self._at_ns[name] = at_ns
         self._clock.at(at_ns, lambda: self._when_heard(lambda: self._fire(name, at_ns)))
 
+    def at_ns(self, name: str) -> int | None:
+        """When it goes off; None: it was not set."""
+        return self._at_ns.get(name)
+
     def cancel(self, name: str) -> None:
         """Forget it."""
         self._at_ns.pop(name, None)

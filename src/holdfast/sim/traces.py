@@ -57,6 +57,11 @@ class Trace:
         return self.changes[-1].at_ns if self.changes else 0
 
     @property
+    def has_hangs(self) -> bool:
+        """Whether something hangs in it."""
+        return any(change.cause is Cause.HANG for change in self.changes)
+
+    @property
     def most(self) -> int:
         """So many of the machines that come and go are there at once."""
         held = most = 0

@@ -38,6 +38,10 @@ class Training:
         """The last boundary that is passed before then, not at the same time."""
         return self.completed(at_ns - 1)
 
+    def saving_since_ns(self, at_ns: int) -> int | None:
+        """Since when a save keeps training at that time; None: none does."""
+        return self._rows.save[-1][0] if at_ns < self.anchor_ns and self._rows.save else None
+
     def block(self, step: int, save_ns: int) -> int:
         """At that boundary a save keeps training for so long; when it goes on."""
         end_ns = self.passed_ns(step)

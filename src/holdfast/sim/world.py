@@ -23,7 +23,10 @@ from holdfast.controller.controller import Controller
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.hang.events import RankStack
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
+from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.run.state import State
@@ -31,16 +34,17 @@ from holdfast.core.save import agree_events as news
 from holdfast.core.save.policy import Optimal
 from holdfast.core.save.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.sim.announced import StandingNotices
 from holdfast.sim.cadence import Cadence, Habit
 from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
-from holdfast.sim.faults import TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
+from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
 from holdfast.sim.hosts import Hosts
-from holdfast.sim.idle import Idle
+from holdfast.sim.idle import NOTHING_NEW, Idle
+from holdfast.sim.looks import LookTimers, look
 from holdfast.sim.model import Scenario
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
-from holdfast.sim.timers import VirtualTimers
 from holdfast.sim.training import Training
 
 BUFFERS = 3
@@ -99,6 +103,8 @@ class World(Idle):
         self._habit = Habit()
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
+        self._reports = 0
+        self._notices = StandingNotices()
         self._life: Life | None = None
         self._launch: act.Launch | None = None
         self._ordered_ns = 0  # when that was
@@ -106,7 +112,7 @@ class World(Idle):
         self._stall_ns, self._copy_ns = to_ns(saves.stall_s), to_ns(saves.copy_s)
         self._write_ns = to_ns(saves.write_s)
         self._tiers = Tiers(self._clock, self._feed, self._write_ns, peers=saves.peers)
-        self._controller = self._begin()
+        self.controller = self._begin()
 
     def run(self) -> Story:
         """All of it."""
@@ -134,7 +140,7 @@ class World(Idle):
 
     @property
     def _machine(self) -> RunMachine:
-        return self._controller.machine
+        return self.controller.machine
 
     def _close(self) -> None:
         """The time is over: what is under way stays open."""
@@ -147,14 +153,21 @@ class World(Idle):
 
     def _feed(self, event: ev.Event) -> None:
         """Tell the controller; where that ends its work, another one takes over."""
-        controller = self._controller
-        controller.feed(event)
+        self.controller.feed(event)
+        self._look_whether_it_is_over()
+
+    def _look_whether_it_is_over(self) -> None:
+        controller = self.controller
         if controller.finish is not None and not controller.is_acting:
             self._succeed(controller.finish)
 
+    def _hear(self, report: HostReport) -> None:
+        self.controller.hear(report)
+        self._look_whether_it_is_over()
+
     def _begin(self) -> Controller:
         self.meet_controller()
-        self._timers = VirtualTimers(self._clock, self._feed)
+        self._timers = LookTimers(self._clock, self._feed, folds=self._folds)
         return Controller(
             self._policy,
             link=self,
@@ -167,11 +180,13 @@ class World(Idle):
     def _heard(self, life: Life, what: news.Event) -> None:
         self._feed(ev.Heard(self.now_ns, life.attempt, what))
 
-    def _after(self, delay_ns: int, life: Life, do: Callable[[], None]) -> None:
-        """Do this later, unless the attempt is over by then, or hangs."""
+    def _after(
+        self, delay_ns: int, life: Life, do: Callable[[], None], *, beside: bool = False
+    ) -> None:
+        """Do this later, if the attempt lives and does not hang; `beside`: though it hangs."""
 
         def if_alive() -> None:
-            if self._life is life and life.hung_ns is None:
+            if self._life is life and (beside or life.hung_ns is None):
                 do()
 
         self._clock.at(self.now_ns + delay_ns, if_alive)
@@ -184,11 +199,14 @@ class World(Idle):
             self._wait_for_hosts()
             return
         if isinstance(what, Announcement):
-            if self._trains_on(what.host):
-                self._progress()
-                self._feed(ev.SaveAsked(self.now_ns, "a host is announced to go"))
+            self._announce(what)
             return
-        takes_hosts = what.cause not in (Cause.PROCESS, Cause.HANG)
+        self._befall(what)
+        for place in () if what.cause in IN_PLACE else what.hosts:
+            self._withdraw(place)
+
+    def _befall(self, what: Fault) -> None:
+        takes_hosts = what.cause not in IN_PLACE
         if takes_hosts:
             for place in what.hosts:
                 self._lose(place)
@@ -205,6 +223,20 @@ class World(Idle):
             self._hang(life)
         elif what.cause is not Cause.HANG:
             self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
+
+    def _announce(self, what: Announcement) -> None:
+        """The cloud says that a host goes; where that was wrong, it says so at its deadline."""
+        if not self._trains_on(what.host):
+            return
+        notice = self._notices.give(what)
+        self._feed(ev.Noticed(self.now_ns, notice))
+        if not what.comes_true:
+            self._clock.at(what.deadline_ns, lambda: self._withdraw(what.host, notice))
+
+    def _withdraw(self, host: int, only: Notice | None = None) -> None:
+        """It is not to be expected any more: it has come, or never will."""
+        for over in self._notices.take_back(host, self.now_ns, only):
+            self._feed(ev.Noticed(self.now_ns, over))
 
     def _lose(self, place: int) -> None:
         if self._faults.tells_arrivals:
@@ -224,22 +256,29 @@ class World(Idle):
             self._wait_for_hosts()
 
     def _hang(self, life: Life) -> None:
+        """The ranks stand still; what is being written goes on."""
         self._stop_training(life)
         life.hung_ns = self.now_ns
-        detected_ns = self.now_ns + to_ns(self.scenario.failures.hang_detect_s)
+        self._timers.stand_still()
 
-        def noticed() -> None:
-            if self._life is life:  # the judge's verdict, told as the end of a rank
-                self._break(life, Exit(hang=True))
+    def examine(self, action: act.Examine) -> None:
+        """As the ranks' pages and processes show it."""
+        life = self._life
+        if life is not None:
+            at_ns = self.now_ns if life.hung_ns is None else life.hung_ns
+            seen = look(life.training, life.resume.step, at_ns)
+            self._feed(ev.Examined(self.now_ns, action.attempt, (seen,)))
 
-        self._clock.at(detected_ns, noticed)
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Nobody stands anywhere."""
+        where = (RankStack(0, how="simulated"),)
+        self._feed(ev.StacksCollected(self.now_ns, action.attempt, where))
 
     def _break(self, life: Life, how: Exit) -> None:
         """The attempt is gone, at once and on all hosts."""
-        died_ns = self.now_ns if life.hung_ns is None else life.hung_ns
         self._stop_training(life)
         self._life = None
-        self._feed(ev.RankExited(self.now_ns, life.attempt, 0, died_ns, how))
+        self._feed(ev.RankExited(self.now_ns, life.attempt, 0, self.now_ns, how))
         self._feed(ev.TreeGone(self.now_ns, life.attempt))
 
     def _stop_training(self, life: Life) -> None:
@@ -269,6 +308,7 @@ class World(Idle):
 
     def launch(self, action: act.Launch) -> None:
         """As soon as there are hosts."""
+        self._timers.stand_still()
         self._launch = action
         self._tiers.launched(action)
         self._ordered_ns = self.now_ns
@@ -298,7 +338,7 @@ class World(Idle):
             self.story.add(CapacityFact(self.now_ns, chips))
         waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
-        self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
+        self._hear(self.report())
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
         if launch.resume.buffer is not None and restart_s:
@@ -327,6 +367,7 @@ class World(Idle):
         idle_ns = int(step_ns * self.scenario.idle)
         training = life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
         life.cadence = Cadence(life.training, self._habit)
+        self._timers.step()
         if life.order is not None:  # it was asked for before
             self._answer(life, training, life.order)
         if self.scenario.saves.memory:
@@ -337,10 +378,19 @@ class World(Idle):
                 self._after(step * step_ns, life, self._progress)
 
     def _progress(self) -> None:
+        self._hear(self.report())
+
+    def report(self) -> HostReport:
+        """How far the ranks are now, as one; what they save is told when it happens."""
         life = self._life
-        if life is not None and life.training is not None and life.hung_ns is None:
-            step = life.training.completed(self.now_ns)
-            self._heard(life, news.Progress(self.now_ns, 0, step))
+        if life is None:
+            return NOTHING_NEW
+        step, at_ns = life.resume.step, self.now_ns if life.hung_ns is None else life.hung_ns
+        if life.training is not None:
+            step = life.training.completed(at_ns)
+        self._reports += 1
+        state = RankState(has_session=True, words=news.RankWords(step=step))
+        return HostReport(self._reports, life.attempt, (state,))
 
     # --- slices, where the fleet is elastic -------------------------------------------------
 
@@ -362,7 +412,6 @@ class World(Idle):
         """An agreed save, and an end that starts again; the launch then takes what is whole."""
         assert self._life is not None  # noqa: S101 - it trains
         self._life.leaves = True
-        self._progress()
         self._feed(ev.StopAsked(self.now_ns, "slices are back", None, notice=False))
 
     def kill(self) -> None:
@@ -382,15 +431,29 @@ class World(Idle):
             return False
         if life.hung_ns is not None or self._machine.state is not State.RUNNING:
             return False
+        until_ns, fold_until_ns = self._before_an_end(until_ns)
         step = life.cadence.step_to_save(saving, self.now_ns, until_ns)
         if step is None:
             return False
         if life.cadence.are_alike(step) and self._folds:
             seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
-            step = life.cadence.fold(saving, step, self._blocked_ns, until_ns, seen_ns)
+            step = life.cadence.fold(saving, step, self._blocked_ns, fold_until_ns, seen_ns)
         self._clock.now_ns = max(self.now_ns, life.training.passed_ns(step - 1))
         self._heard(life, news.Progress(self.now_ns, 0, step - 1))
         return True
+
+    def _before_an_end(self, until_ns: int) -> tuple[int, int]:
+        """Up to when saves are ordered, and folded: before an announced end none is to be durable.
+
+        Copies to memory go on meanwhile.
+        """
+        saving = self._machine.saving
+        held_ns = saving.held_from_ns
+        if held_ns is None:
+            return until_ns, until_ns
+        if not saving.tier.is_there:
+            return min(until_ns, held_ns), min(until_ns, held_ns)
+        return until_ns, min(until_ns, held_ns) if self.now_ns < held_ns else until_ns
 
     @property
     def _blocked_ns(self) -> int:
@@ -454,7 +517,7 @@ class World(Idle):
                 return
             self._heard(life, news.Snapped(self.now_ns, 0, order.epoch, order.step))
             if buffer is None:
-                self._after(self._write_ns, life, written)
+                self._after(self._write_ns, life, written, beside=True)
 
         def written() -> None:
             self._heard(life, news.Durable(self.now_ns, 0, order.epoch, order.step))
@@ -482,7 +545,7 @@ class World(Idle):
             self._tiers.give_back_memory()
         before, saving = self._machine, self._machine.saving
         self._timers.clear()
-        self._controller = self._begin()
+        self.controller = self._begin()
         self._feed(
             ev.Opened(
                 self.now_ns,

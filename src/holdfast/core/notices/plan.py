@@ -73,6 +73,11 @@ class SaveTime:
             return UNMEASURED_NS
         return 2 * self.step_ns + self.copy_ns + self.write_ns + self.flush_ns
 
+    @property
+    def ahead_ns(self) -> int:
+        """So long before the end a save is ordered: what it takes, half of that again, leaving."""
+        return self.leaving_ns + self.need_ns + max(LEAST_MARGIN_NS, self.need_ns // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
@@ -151,8 +156,7 @@ def _at_the_latest(
     policy: NoticePolicy, one: Announcement, deadline_ns: int, view: NoticeView
 ) -> tuple[Plan, str]:
     time, now_ns = view.save_time, view.now_ns
-    margin_ns = max(LEAST_MARGIN_NS, time.need_ns // 2)
-    at_ns = deadline_ns - time.leaving_ns - time.need_ns - margin_ns
+    at_ns = deadline_ns - time.ahead_ns
     what = What.STOP if policy.leaves else What.SAVE
     if not time.is_measured and not policy.leaves and not one.is_at_hand:
         # One save now shows how long they take; the last one is planned by that, or half-way.

@@ -23,6 +23,8 @@ from holdfast.core.notices.plan import (
 from holdfast.core.run.state import Timer
 from holdfast.core.save.saving import Saving
 
+REMEMBERED = 100  # of the saves that were ordered for what is announced, the last so many
+
 
 @dataclass(slots=True)
 class NoticeWatch:
@@ -58,11 +60,11 @@ class NoticeWatch:
 
     def served(self, one: Announcement, deadline_ns: int | None) -> None:
         """The save that it asks for, by that deadline, is ordered."""
-        self._served = (*self._served, identity(one, deadline_ns))
+        self._served = (*self._served, identity(one, deadline_ns))[-REMEMBERED:]
 
     def begun(self, one: Announcement, deadline_ns: int | None) -> None:
         """A save ahead of that one is ordered."""
-        self._begun = (*self._begun, identity(one, deadline_ns))
+        self._begun = (*self._begun, identity(one, deadline_ns))[-REMEMBERED:]
 
     def fired(self) -> None:
         """The timer has come due."""

@@ -395,6 +395,11 @@ class Saving:
         policy, view = self._question_at(at_ns, step - self.fastest_step)
         return policy.is_due(view)
 
+    @property
+    def held_from_ns(self) -> int | None:
+        """From when on nothing becomes durable but what is asked for; None: nothing is held."""
+        return self._held_from_ns
+
     def _is_held(self, at_ns: int) -> bool:
         return self._held_from_ns is not None and at_ns >= self._held_from_ns
 
