@@ -88,7 +88,7 @@ class Told:
             done = self.heard(news.Committed(self.now_ns, *of))
             told = [*copied, *written, done]
         else:
-            flushed = [ev.Flushed(self.now_ns, 0, n, *of) for n in range(self.ranks)]
+            flushed = [ev.Flushed(self.now_ns, 0, n, *of, self.ranks) for n in range(self.ranks)]
             sealed = ev.Sealed(self.now_ns, 0, *of, buffer)
             told = [*copied, sealed, *flushed, ev.FlushCommitted(self.now_ns, 0, *of)]
         handle, answers = self.machine.handle, ()

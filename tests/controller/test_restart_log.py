@@ -18,9 +18,9 @@ def broken(log: RestartLog) -> None:
 
 
 def test_each_phase_lasts_until_its_moment():
-    log = RestartLog(2)
+    log = RestartLog()
     broken(log)
-    log.recorded(170)
+    log.recorded(170, 2)
     log.started(0, "")
     log.started(1, "train.py has changed")
     log.hear(ev.Launched(180, 1))
@@ -36,12 +36,12 @@ def test_each_phase_lasts_until_its_moment():
 
 
 def test_a_wait_before_the_restart_is_not_the_choice_of_its_checkpoint():
-    log = RestartLog(1)
+    log = RestartLog()
     log.hear(ev.RankExited(110, 0, 0, 100, Exit(code=1)))
     log.hear(ev.TreeGone(120, 0))
     log.hear(ev.TimerFired(8120, Timer.RESTART))
     log.hear(ev.Chosen(8130, RESUME, "newest"))
-    log.recorded(8140)
+    log.recorded(8140, 1)
     log.hear(ev.Joined(8150, 1, 0))
     _, story = log.take()
     assert story["phases_ns"] == {
@@ -52,9 +52,9 @@ def test_a_wait_before_the_restart_is_not_the_choice_of_its_checkpoint():
 
 def test_what_overlaps_is_not_counted_twice():
     """A rank may show itself before the last of them was started."""
-    log = RestartLog(1)
+    log = RestartLog()
     broken(log)
-    log.recorded(140)
+    log.recorded(140, 1)
     log.hear(ev.Joined(160, 1, 0))
     log.hear(ev.Launched(165, 1))
     _, story = log.take()
@@ -63,12 +63,13 @@ def test_what_overlaps_is_not_counted_twice():
 
 
 def test_a_restart_that_fails_begins_anew():
-    log = RestartLog(1)
+    log = RestartLog()
     broken(log)
     log.hear(ev.Launched(180, 1))
     log.hear(ev.RankExited(500, 1, 0, 490, Exit(code=1)))
     assert log.take() is None
     log.hear(ev.TreeGone(610, 1))
+    log.recorded(615, 1)
     log.hear(ev.Launched(620, 2))
     log.hear(ev.Joined(700, 2, 0))
     attempt, story = log.take()
@@ -77,7 +78,7 @@ def test_a_restart_that_fails_begins_anew():
 
 
 def test_a_first_start_is_no_restart():
-    log = RestartLog(1)
+    log = RestartLog()
     log.hear(ev.Launched(10, 0))
     log.hear(ev.Joined(20, 0, 0))
     assert log.take() is None

@@ -59,7 +59,7 @@ def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
         folder,
         lease,
         Keep(3),
-        AttemptFacts(2),
+        AttemptFacts(),
         later=lambda job: job(),
         feed=lambda _: None,
         say=said.append,
@@ -109,7 +109,7 @@ def test_shards_of_a_save_that_failed_go_with_the_next_one(
     write(folder, LAST + 20, 0)
     keeper, said = keeper_of(folder, acquire(folder))
     keeper.protect((0, CUT_OFF) if is_flushing else None)
-    keeper.commit(0, 1, LAST + 10)
+    keeper.commit(0, 1, LAST + 10, 2)
     assert keeper.close(LIMIT_S, is_done=False)
     assert said == []
     assert left(folder) == (2, 2 if is_flushing else 1)
@@ -142,7 +142,7 @@ def test_a_store_with_room_for_what_is_kept_alone_is_told_once(
     keeper.make_room(0, LAST + 30)
     keeper.make_room(0, LAST + 30)
     write(folder, LAST + 30, 0, 1)
-    keeper.commit(0, 1, LAST + 30)
+    keeper.commit(0, 1, LAST + 30, 2)
     assert keeper.close(LIMIT_S, is_done=False)
     (words,) = said
     assert "no room for another checkpoint: from now on the oldest is deleted before" in words
@@ -191,7 +191,7 @@ class Kept:
             folder,
             lease,
             Keep(last),
-            AttemptFacts(2),
+            AttemptFacts(),
             later=lambda job: job(),
             feed=self.told.put,
             say=self.said.append,
@@ -298,7 +298,7 @@ def test_a_run_that_was_taken_over_after_the_manifest_tells_no_verdict(run: RunF
     """Its successor may have chosen before. Nothing is deleted either."""
     lease = acquire(run)
     kept = Kept(run, Looked(lease, [nothing, lambda: take_over(run, lease)]), last=1)
-    kept.keeper.commit(0, 1, LAST + 10)
+    kept.keeper.commit(0, 1, LAST + 10, 2)
     (told,) = kept.close()
     assert isinstance(told, ev.StopNowAsked)
     assert told.exit_code == EXIT_UNAVAILABLE
@@ -320,10 +320,10 @@ def test_while_nobody_knows_whose_the_run_is_nothing_is_told(
 
     kept = Kept(run, Looked(acquire(run), [nothing, gone, gone, gone]), last=1)
     if is_from_memory:
-        kept.keeper.commit_flushed(act.CommitFlushed(0, 1, LAST + 10))
+        kept.keeper.commit_flushed(act.CommitFlushed(0, 1, LAST + 10, 2))
         assert isinstance(kept.next(), ev.FlushCommitted)
     else:
-        kept.keeper.commit(0, 1, LAST + 10)
+        kept.keeper.commit(0, 1, LAST + 10, 2)
         told = kept.next()
         assert isinstance(told, ev.Heard)
         assert isinstance(told.news, news.Committed)
@@ -348,7 +348,7 @@ def test_a_slow_deletion_does_not_meet_a_rollback(run: RunFolder) -> None:
 
     looks = [nothing, nothing, nothing, nothing, roll_back]
     kept = Kept(run, Looked(first, looks), last=1)
-    kept.keeper.commit(0, 1, LAST + 10)
+    kept.keeper.commit(0, 1, LAST + 10, 2)
     kept.close()
     assert looks == []
     assert "was taken over" in kept.said[-1]
@@ -385,7 +385,7 @@ def test_a_set_that_is_being_removed_is_not_chosen_and_the_next_supervisor_remov
 def test_nothing_is_deleted_while_nobody_knows_whose_the_run_is(run: RunFolder) -> None:
     looks = [nothing, nothing, nothing, nothing, away]
     kept = Kept(run, Looked(acquire(run), looks), last=1)
-    kept.keeper.commit(0, 1, LAST + 10)
+    kept.keeper.commit(0, 1, LAST + 10, 2)
     (told,) = kept.close()
     assert isinstance(told, ev.Heard)
     assert isinstance(told.news, news.Committed)

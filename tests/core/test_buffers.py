@@ -36,7 +36,7 @@ def test_a_rank_without_buffers_means_no_memory_tier() -> None:
         in_all.append((tier.buffers.in_all, tier.is_there, tier.is_lost))
     there, lost = (True, False), (False, True)
     assert in_all == [(0, False, False), (2, *there), (3, *there), (0, *lost), (1, *there)]
-    tier.begin(0, 1, ev.Resume(None, 0, None))
+    tier.begin(0, 1, ev.Resume(None, 0, None), 2)
     assert (tier.free, tier.is_there) == ((), False)
     tier.has(0, 3)
     assert not tier.is_there
@@ -91,14 +91,14 @@ def committed(kept: Kept) -> ev.FlushCommitted:
 
 
 def test_one_flush_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
-    flushes = Flushes(1)
+    flushes = Flushes()
     actions = flushes.want(Wanted(A, "every 10 steps"))
     assert actions == (act.Flush(0, 1, 10, 0, "every 10 steps", False),)
     assert flushes.want(Wanted(B, "later")) == ()
     flushes.want(Wanted(C, "SIGTERM", is_urgent=True))
     assert flushes.pinned == (0, 2)
-    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == (act.CommitFlushed(0, 1, 10),)
-    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == (), "it is told again"
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == (act.CommitFlushed(0, 1, 10, 1),)
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == (), "it is told again"
     over, actions = flushes.ended(committed(A))
     assert over is not None
     assert (over.kept, over.why_not) == (A, "")
@@ -106,7 +106,7 @@ def test_one_flush_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_wai
 
 
 def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
-    flushes = Flushes(1)
+    flushes = Flushes()
     flushes.want(Wanted(A, "every 10 steps"))
     actions = flushes.want(Wanted(A, "SIGTERM", is_urgent=True))
     assert actions == (act.Flush(0, 1, 10, 0, "SIGTERM", True),)
@@ -116,17 +116,17 @@ def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
 
 
 def test_news_of_another_flush_changes_nothing() -> None:
-    flushes = Flushes(2)
+    flushes = Flushes()
     flushes.want(Wanted(B, "now"))
     before = replace(flushes)
-    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10)) == ()
+    assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == ()
     assert flushes.ended(committed(A)) == (None, ())
     assert flushes == before
 
 
 def test_a_flush_that_fails_is_tried_later_and_later() -> None:
     tier = MemoryTier(1)
-    tier.begin(0, 0, ev.Resume(None, 0, None))
+    tier.begin(0, 0, ev.Resume(None, 0, None), 1)
     tier.has(0, 3)
     tier.ordered(0)
     tier.copied(1, 1, 10, 0)
@@ -151,7 +151,7 @@ class Shaken:
 
     def __init__(self, ranks: int, count: int) -> None:
         self.tier = MemoryTier(ranks)
-        self.tier.begin(0, 0, ev.Resume(None, 0, None))
+        self.tier.begin(0, 0, ev.Resume(None, 0, None), ranks)
         for rank in range(ranks):
             self.tier.has(rank, count)
         self.count, self.step, self.at_ns = count, 0, 0

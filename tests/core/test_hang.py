@@ -347,8 +347,8 @@ def examined(watch: HangWatch, at_ns: int, reached: int = 50, **how: Any) -> lis
 
 
 def test_a_pause_is_remembered_for_half_a_day_at_least_and_not_for_two() -> None:
-    watch = HangWatch(AUTO, 1)
-    watch.begin(0)
+    watch = HangWatch(AUTO)
+    watch.begin(0, 1)
     examined(watch, MEMORY_NS - S, longest_ns=5 * M)
     assert watch.experience.longest_ns == 5 * M
     examined(watch, MEMORY_NS + S, longest_ns=S)
@@ -360,16 +360,16 @@ def test_a_pause_is_remembered_for_half_a_day_at_least_and_not_for_two() -> None
 
 
 def test_the_slowest_start_is_remembered() -> None:
-    watch = HangWatch(AUTO, 1)
+    watch = HangWatch(AUTO)
     for launched_ns, took_ns in ((0, 90 * S), (H, 30 * S)):
-        watch.begin(launched_ns)
+        watch.begin(launched_ns, 1)
         watch.stepped(launched_ns + took_ns)
         watch.stepped(launched_ns + 9 * M)
     assert watch.experience.start_ns == 90 * S
 
 
 def hang(watch: HangWatch, at_ns: int, reached: int) -> None:
-    watch.begin(at_ns)
+    watch.begin(at_ns, 1)
     event = ev.Examined(at_ns + 2 * H, 0, (look(step_ns=at_ns),))
     for _ in range(2):  # seems so; is so
         answer = watch.examined(event, gone=(), reached=reached, is_writing=False)
@@ -377,7 +377,7 @@ def hang(watch: HangWatch, at_ns: int, reached: int) -> None:
 
 
 def test_patience_doubles_with_each_hang_until_the_run_is_past_it() -> None:
-    watch = HangWatch(AUTO, 1)
+    watch = HangWatch(AUTO)
     for times_hung in (1, 2, 3):
         hang(watch, times_hung * 10 * H, reached=50)
         assert watch.experience.patience == 2**times_hung
@@ -390,16 +390,16 @@ def test_patience_doubles_with_each_hang_until_the_run_is_past_it() -> None:
 
 
 def test_ranks_that_have_left_are_not_judged() -> None:
-    watch = HangWatch(AUTO, 2)
-    watch.begin(0)
+    watch = HangWatch(AUTO)
+    watch.begin(0, 2)
     event = ev.Examined(H, 0, (look(0), look(1, step_ns=H)))
     answer = watch.examined(event, gone=(0,), reached=50, is_writing=False)
     assert answer == [act.SetTimer(Timer.HANG, H + M)]
 
 
 def test_stacks_that_nobody_waits_for_any_more_are_of_no_use() -> None:
-    watch = HangWatch(AUTO, 1)
-    watch.begin(0)
+    watch = HangWatch(AUTO)
+    watch.begin(0, 1)
     assert watch.collected(ev.StacksCollected(S, 0, ())) == []
 
 
@@ -410,8 +410,8 @@ def found_stopped(watch: HangWatch, at_s: int, **how: Any) -> list[act.Action]:
 
 
 def test_who_is_stopped_in_an_evaluation_is_looked_at_often_and_is_hung() -> None:
-    watch = HangWatch(AUTO, 2)
-    watch.begin(0)
+    watch = HangWatch(AUTO)
+    watch.begin(0, 2)
     (timer,) = found_stopped(watch, 1000)
     assert timer == act.SetTimer(Timer.HANG, 1000 * S + M // STOPPED_LOOKS)
     assert not any(isinstance(one, act.CollectStacks) for one in found_stopped(watch, 1059))
@@ -423,13 +423,13 @@ def test_who_is_stopped_in_an_evaluation_is_looked_at_often_and_is_hung() -> Non
 
 @pytest.mark.parametrize("how", ["continued", "suspended", "begun anew"])
 def test_who_was_stopped_only_now_and_then_is_not_hung(how: str) -> None:
-    watch = HangWatch(AUTO, 2)
-    watch.begin(0)
+    watch = HangWatch(AUTO)
+    watch.begin(0, 2)
     found_stopped(watch, 1000)
     if how == "continued":
         found_stopped(watch, 1010, process="S")
     elif how == "suspended":
         watch.suspended(ev.Suspended(1010 * S, S))
     else:
-        watch.begin(1010 * S)
+        watch.begin(1010 * S, 2)
     assert all(isinstance(one, act.SetTimer) for one in found_stopped(watch, 1061))

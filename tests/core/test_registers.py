@@ -16,6 +16,7 @@ from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, ReportReader
 from holdfast.core.hosts.standby import Standby
@@ -24,6 +25,7 @@ from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Agreed
 
 RESUME = ev.Resume(None, 0, None)
+HERE = Placement((0,))
 
 
 def sent_order(order: HostOrder) -> HostOrder:
@@ -113,7 +115,7 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
     """Each want in force is carried out once, in order, and nothing twice."""
     rng = random.Random(seed)
     given, host = HostOrder(), Noting()
-    given.want(act.Launch(0, RESUME))
+    given.want(act.Launch(0, RESUME, HERE))
     sent: list[HostOrder] = []
     for number in range(1, 40):
         given.number = number
@@ -138,9 +140,10 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
 def test_a_launch_takes_the_place_of_all_that_was_about_the_attempt_before() -> None:
     given = HostOrder()
     seal, prepare = act.Seal(0, 1, 5, 0), act.StandBy(1, Standby.READY)
-    for action in (act.Launch(0, RESUME), order(1), verdict(1), seal, act.Kill("lost"), prepare):
+    launch, kill = act.Launch(0, RESUME, HERE), act.Kill("lost")
+    for action in (launch, order(1), verdict(1), seal, kill, prepare):
         given.want(action)
-    again = act.Launch(1, RESUME)
+    again = act.Launch(1, RESUME, HERE)
     given.want(again)
     assert given.wants.after(0) == [seal, prepare, again]
 
@@ -356,7 +359,7 @@ def some_order() -> HostOrder:
     given = HostOrder(7, Attention(is_saving=True))
     rollback = Rollback(("r1",), 5, "holdfast rollback")
     for action in (
-        act.Launch(0, ev.Resume("0000-0005", 5, 0, 1, 2, 4), rollback),
+        act.Launch(0, ev.Resume("0000-0005", 5, 0, 1, 2, 4), HERE, rollback),
         act.CarryOut(0, news.PublishOrder(1, 9, 3, "due"), 10**12),
         verdict(1),
         act.PublishCommitted(9),

@@ -72,7 +72,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
     ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
     ev.Flushing: ev.Flushing(8, 0, 1, 1, 1000),
-    ev.Flushed: ev.Flushed(8, 0, 0, 1, 1),
+    ev.Flushed: ev.Flushed(8, 0, 0, 1, 1, 1),
     ev.FlushFailed: ev.FlushFailed(8, 0, 1, 1, "disk full"),
     ev.FlushCommitted: ev.FlushCommitted(8, 0, 1, 1),
     ev.FlushCommitFailed: ev.FlushCommitFailed(8, 0, 1, 1, "disk full"),

@@ -40,6 +40,7 @@ ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
+THIS_HOST = 0  # of the placement's: there is one
 
 
 class Surroundings(Protocol):
@@ -214,7 +215,7 @@ class HostAgent(Host):
         self.attempt = self._ended = LiveAttempt(
             self._folder,
             launch.attempt,
-            self._job.policy.ranks,
+            launch.placement.ranks,
             go=Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
             scratch=self._job.scratch,
             commands=partial(self._commands, attempt=launch.attempt, resume=resume),
@@ -252,7 +253,7 @@ class HostAgent(Host):
     def launch(self, action: act.Launch) -> None:
         """Start the ranks."""
         self._launch = action
-        ranks = tuple(range(self._job.policy.ranks))
+        ranks = action.placement.on(THIS_HOST)
         self._report.begin(action.attempt, action.resume.step, len(ranks))
         self._hear(host.Start(now_ns(), action.attempt, ranks))
 
@@ -330,4 +331,4 @@ class HostAgent(Host):
             return Evidence()
         story = ended.postmortem
         stacks = {rank: one.text for rank, one in story.stacks.items()}
-        return Evidence(story.exits(self._job.policy.ranks), story.incident(action), stacks)
+        return Evidence(story.exits(), story.incident(action), stacks)

@@ -136,11 +136,9 @@ class Memory:
             if outcome.why is not None:
                 self._feed(ev.FlushFailed(now_ns(), *of, outcome.why))
                 return
-            # Of a set from before: perhaps not as many as ours.
-            of_ranks = outcome.ranks if outcome.ranks != self._ranks else None
-            for rank in range(self._ranks):
-                attempt, epoch, step = of
-                self._feed(ev.Flushed(now_ns(), attempt, rank, epoch, step, of_ranks))
+            attempt, epoch, step = of
+            for rank in range(outcome.ranks):  # of a set from before: perhaps not as many as now
+                self._feed(ev.Flushed(now_ns(), attempt, rank, epoch, step, outcome.ranks))
 
         self._flushes.flush(
             self._buffer(action.buffer),

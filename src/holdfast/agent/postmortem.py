@@ -59,9 +59,9 @@ class Postmortem:
             asked_to_stop=asked_to_stop,
         )
 
-    def exits(self, ranks: int) -> tuple[int | None, ...]:
+    def exits(self) -> tuple[int | None, ...]:
         """Every rank's exit code, -signal, or None."""
-        return tuple(self._codes.get(rank) for rank in range(ranks))
+        return tuple(self._codes.get(rank) for rank in sorted(self._outputs))
 
     def incident(self, action: act.EndAttempt) -> dict[str, Any]:
         """The story of a disruption, as `incidents/incident.json` holds it."""
@@ -71,7 +71,7 @@ class Postmortem:
             action.attempt,
             action.cause,
             action.words,
-            exits=self.exits(len(self._outputs)),
+            exits=self.exits(),
             rank=action.rank,
             last_lines=self._outputs[rank].last_lines,
             traceback=report.traceback if report else hung.traceback if hung else None,

@@ -80,12 +80,11 @@ class Supervisor:
         self.line, self.unfinished, self.say = screen.line, screen.unfinished, screen.say
         self.upkeep = Upkeep(lease, partial(self.say_later, "warning"), self._lease_lost)
         self.agent = HostAgent(folder, job, self._selector, self.upkeep, self)
-        ranks, argv = job.policy.ranks, tuple(job.command.argv)
         self._storekeeper = Storekeeper(
             folder,
             lease,
             job.keep,
-            AttemptFacts(ranks, job.chips, job.incarnation, argv),
+            AttemptFacts(job.chips, job.incarnation, tuple(job.command.argv)),
             memory=job.memory.folder.path if job.memory is not None else None,
             later=self.later,
             feed=self.tell,

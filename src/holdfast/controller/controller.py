@@ -40,13 +40,12 @@ class Controller:
         """`say(level, words)`: tell the people watching. `grace_ns`: what a SIGTERM leaves."""
         self.machine = RunMachine(policy)
         self.finish: act.Finish | None = None
-        self.restarts = RestartLog(policy.ranks)
+        self.restarts = RestartLog()
         self._link = link
         self._store = store
         self._clock = clock
         self._journal = journal
         self._say = say
-        self._ranks = policy.ranks
         self._order = HostOrder()
         self._sent = 0  # of the order's wants, the newest that the host was given
         self._reader = ReportReader(grace_ns)
@@ -132,9 +131,9 @@ class Controller:
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
             at_ns = self._clock.now_ns()
-            self.restarts.recorded(at_ns)
+            self.restarts.recorded(at_ns, action.placement.ranks)
             self.feed(ev.OnRecord(at_ns, action.attempt))
-            self._reader.begin(action.attempt, action.resume.step, self._ranks)
+            self._reader.begin(action.attempt, action.resume.step, action.placement.ranks)
             self._want(action)
             self._send()
 
@@ -143,7 +142,7 @@ class Controller:
     def _carry_out(self, action: act.CarryOut) -> None:
         what = action.what
         if isinstance(what, news.Commit):
-            self._store.commit(action.attempt, what.epoch, what.step)
+            self._store.commit(action.attempt, what.epoch, what.step, self.machine.saving.ranks)
         elif isinstance(what, news.PublishOrder | news.PublishVerdict):
             self._want(action)
 

@@ -52,8 +52,8 @@ class Store(Protocol):
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record; then `created` in the loop, or LaunchFailed follows."""
 
-    def commit(self, attempt: int, epoch: int, step: int) -> None:
-        """Write a manifest: Committed or CommitFailed follows, as the news of a save."""
+    def commit(self, attempt: int, epoch: int, step: int, ranks: int, /) -> None:
+        """Write a manifest, of as many shards: Committed or CommitFailed follows, as news."""
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """The same for a set from memory: FlushCommitted or FlushCommitFailed follows."""

@@ -24,9 +24,9 @@ OF_A_RESTART = (
 class RestartLog:
     """One restart at a time. `is_whole`: all ranks have shown themselves, and it was not taken."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self) -> None:
         self.is_whole = False
-        self._ranks = ranks
+        self._ranks = 0
         self._of: int | None = None  # the attempt that broke
         self._broke_ns = 0
         self._moments: dict[str, int] = {}
@@ -59,8 +59,9 @@ class RestartLog:
         self._of, self._broke_ns, self.is_whole = attempt, broke_ns, False
         self._moments, self._joined, self._starts = {}, set(), {}
 
-    def recorded(self, at_ns: int) -> None:
-        """The next attempt is on record."""
+    def recorded(self, at_ns: int, ranks: int) -> None:
+        """The next attempt is on record, with so many ranks."""
+        self._ranks = ranks
         self._moments["record"] = at_ns
 
     def started(self, rank: int, cold: str) -> None:

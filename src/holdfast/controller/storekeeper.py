@@ -43,7 +43,6 @@ Later = Callable[[Callable[[], None]], None]
 class AttemptFacts:
     """What the record of each attempt of this supervisor says."""
 
-    ranks: int
     chips: int = 1
     incarnation: str = ""
     command: tuple[str, ...] = ()
@@ -117,7 +116,7 @@ class Storekeeper:
                     from_memory=action.resume.buffer is not None,
                     rollback=action.rollback,
                     epoch=self._lease.epoch,
-                    ranks=self._facts.ranks,
+                    ranks=action.placement.ranks,
                     chips=self._facts.chips,
                     incarnation=self._facts.incarnation,
                     command=self._facts.command,
@@ -133,7 +132,7 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def commit(self, attempt: int, epoch: int, step: int) -> None:
+    def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""
 
         def told(why: str) -> ev.Event:
@@ -141,7 +140,7 @@ class Storekeeper:
             outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
             return ev.Heard(at_ns, attempt, outcome)
 
-        self._commit(attempt, step, self._facts.ranks, told)
+        self._commit(attempt, step, ranks, told)
 
     def make_room(self, attempt: int, step: int) -> None:
         """The store did not take that step: delete now what is of no use once it had.
@@ -169,7 +168,7 @@ class Storekeeper:
             at_ns = now_ns()
             return ev.FlushCommitFailed(at_ns, *of, why) if why else ev.FlushCommitted(at_ns, *of)
 
-        self._commit(action.attempt, action.step, action.of_ranks or self._facts.ranks, told)
+        self._commit(action.attempt, action.step, action.of_ranks, told)
 
     def _commit(
         self, attempt: int, step: int, world_size: int, told: Callable[[str], ev.Event]

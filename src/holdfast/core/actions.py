@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.events import Resume
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
@@ -33,11 +34,13 @@ class Choose:
 class Launch:
     """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed.
 
-    `rollback` goes into its record: from then on the wishes that it names are settled.
+    `placement`: which host runs each rank. `rollback` goes into its record: from then on the wishes
+    that it names are settled.
     """
 
     attempt: int
     resume: Resume
+    placement: Placement
     rollback: Rollback | None = None
 
 
@@ -92,13 +95,13 @@ class AbandonFlush:
 class CommitFlushed:
     """Every rank's shard is durable: write the manifest; FlushCommitted or FlushCommitFailed.
 
-    `of_ranks`: how many shards there are; None: one for each rank that there is now.
+    `of_ranks`: how many shards there are.
     """
 
     attempt: int
     epoch: int
     step: int
-    of_ranks: int | None = None
+    of_ranks: int
 
 
 @dataclass(frozen=True, slots=True)

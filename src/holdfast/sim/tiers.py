@@ -84,7 +84,7 @@ class Tiers:
             if self._flush is action:
                 self._flush = None
                 names = (action.attempt, 0, action.epoch, action.step)
-                self._feed(ev.Flushed(self._clock.now_ns, *names))
+                self._feed(ev.Flushed(self._clock.now_ns, *names, of_ranks=1))
 
         self._clock.at(self._clock.now_ns + self._write_ns, flushed)
 

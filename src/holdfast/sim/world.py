@@ -459,7 +459,7 @@ class World(Idle):
     def _blocked_ns(self) -> int:
         return self._copy_ns if self._machine.saving.tier.is_there else self._stall_ns
 
-    def commit(self, attempt: int, epoch: int, step: int) -> None:
+    def commit(self, attempt: int, epoch: int, step: int, _ranks: int) -> None:
         """The manifest is written at once."""
         self._tiers.committed(attempt, step)
         committed = news.Committed(self.now_ns, epoch, step)

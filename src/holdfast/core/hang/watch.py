@@ -56,8 +56,8 @@ class HangWatch:
     """Of one run, over all its attempts. `verdict`: this attempt was ended because it hung."""
 
     policy: HangPolicy
-    _ranks: int
     verdict: Verdict | None = None
+    _ranks: int = 0
     _launched_ns: int = 0
     _not_before_ns: int = 0
     _suspicion: Suspicion | None = None
@@ -77,8 +77,9 @@ class HangWatch:
 
     # --- what happens -----------------------------------------------------------------------
 
-    def begin(self, at_ns: int) -> list[act.Action]:
+    def begin(self, at_ns: int, ranks: int) -> list[act.Action]:
         """All ranks of an attempt were started."""
+        self._ranks = ranks
         self.verdict = self._suspicion = None
         self._launched_ns = self._not_before_ns = at_ns
         self._stopped_ns = {}

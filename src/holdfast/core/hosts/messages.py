@@ -14,6 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry, Want, subject_of_want
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
 from holdfast.core.plain_json import Parts
@@ -25,7 +26,7 @@ T = TypeVar("T")
 _FORM = Parts(
     "part",
     (
-        act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
+        act.Launch, Placement, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
         act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry,
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits
+from holdfast.core.hosts.placement import place
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.course import Course
 from holdfast.core.run.ending import Ending
@@ -117,13 +118,16 @@ def _launch(run: Course, at_ns: int, resume: ev.Resume, words: str) -> list[act.
     # A predecessor that was cut off may have committed a step since this controller looked.
     run.high_water = max(run.high_water, resume.step)
     # Now, not at Launched: the first of many ranks may show itself before the last is started.
-    run.saving.begin(at_ns, resume.durable_step, attempt=run.attempt, resume=resume)
+    run.placement = place(run.policy.ranks, range(run.policy.hosts))
+    run.saving.begin(
+        at_ns, resume.durable_step, attempt=run.attempt, resume=resume, ranks=run.placement.ranks
+    )
     run.saving.failed(run.failures_seen, run.losses_seen)
     run.high_water_at_launch = run.high_water
     run.saves_wake_ns = None
     return [
         act.Say("info", _started(run.attempt, words)),
-        act.Launch(run.attempt, resume, on_record),
+        act.Launch(run.attempt, resume, run.placement, on_record),
     ]
 
 

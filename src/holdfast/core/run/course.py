@@ -9,6 +9,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hang.watch import HangWatch
+from holdfast.core.hosts.placement import NOWHERE, Placement
 from holdfast.core.hosts.standby import Standby
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import restart, rollback
@@ -53,6 +54,7 @@ class Course:
     # Of the newest attempt.
     attempt: int = -1
     resume: ev.Resume = ev.SCRATCH
+    placement: Placement = NOWHERE
     high_water_at_launch: int = 0
     is_on_record: bool = False
     launch_failure: ev.LaunchFailed | None = None
@@ -83,7 +85,7 @@ class Course:
             saving,
             Holding(policy.hold_finished_ns),
             Keeping(FlushWatch(policy.store_patience_ns // 2)),
-            HangWatch(policy.hang, policy.ranks),
+            HangWatch(policy.hang),
             Stopping(policy.leave_limit_ns, policy.margin_ns),
             NoticeWatch(policy.notice, policy.margin_ns),
             Absence(policy.store_patience_ns),

@@ -29,7 +29,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
     if since_ns is not None:
         answer.append(records.back_off(since_ns, began_ns))
     answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
-    answer += run.hangs.begin(event.at_ns)
+    answer += run.hangs.begin(event.at_ns, run.placement.ranks)
     if run.stopping.now is not None:
         run.state = State.KILLING
         return [*answer, act.Kill(run.stopping.now.source)]
@@ -75,7 +75,7 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
         return _rank_stopped(run, event)
     run.state = State.KILLING
     run.ending.is_faulty = True
-    who = f"rank {event.rank}: " if run.policy.ranks > 1 else ""
+    who = f"rank {event.rank}: " if run.placement.ranks > 1 else ""
     answer: list[act.Action] = [records.fault(event, cause)]
     if cause is not exits.ExitCause.CONFIGURATION:  # which ends the run: its last words say it
         answer.append(act.Say("warning", f"{who}{words}"))
@@ -84,7 +84,7 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
 
 def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
     """It left in peace, before it was told to or instead of saving: nobody waits for it."""
-    if len(run.ending.by_rank) == run.policy.ranks:
+    if len(run.ending.by_rank) == run.placement.ranks:
         return []
     answer: list[act.Action] = []
     if run.stop is None:

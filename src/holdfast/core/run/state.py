@@ -44,7 +44,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What the user decides. Times in nanoseconds."""
+    """What the user decides. Times in nanoseconds. `ranks`: on all of the hosts together."""
 
     ranks: int
     save: saves.SavePolicy = field(default_factory=saves.Optimal)
@@ -57,6 +57,7 @@ class RunPolicy:
     relay_limit_ns: int = 30 * SECOND_NS
     store_patience_ns: int = 600 * SECOND_NS
     hold_finished_ns: int = 1800 * SECOND_NS
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from holdfast.core.events import LaunchFailed, RankExited, Resume, StopNowAsked
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import events as hang_events
 from holdfast.core.hang import watch as hang
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.notices import board, watch
 from holdfast.core.plain_json import Parts
 from holdfast.core.run import absence, ending, holding, policy_json, restart, rollback, stopping
@@ -35,7 +36,7 @@ _FORM = Parts(
     "part",
     (
         *policy_json.PARTS,
-        Course, StopIntent,
+        Course, StopIntent, Placement,
         saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopAsked,
         extremes.Extremes, pace.Pace, tiers.MemoryTier, flushes.Flushes, Resume,
         keeping.Keeping, flush_watch.FlushWatch, tier_words.Announced, choose.Rejected,

@@ -33,9 +33,9 @@ class Over(NamedTuple):
 class Flushes:
     """The state of them all."""
 
-    ranks: int
     under_way: Wanted | None = None
-    durable: set[int] = field(default_factory=set)  # ranks whose shard is
+    shards: int | None = None  # of the one under way; None: nobody has said yet
+    durable: set[int] = field(default_factory=set)  # of them, by rank
     waiting: Wanted | None = None
 
     @property
@@ -47,7 +47,7 @@ class Flushes:
     @property
     def is_committing(self) -> bool:
         """Whether every shard is durable and the manifest is being written."""
-        return len(self.durable) == self.ranks
+        return len(self.durable) == self.shards
 
     def want(self, wanted: Wanted) -> tuple[act.Action, ...]:
         """Flush it now, or next; or faster, if it is under way and has become urgent.
@@ -56,7 +56,7 @@ class Flushes:
         """
         now = self.under_way
         if now is None:
-            self.under_way, self.durable = wanted, set()
+            self.under_way, self.shards, self.durable = wanted, None, set()
             return (_flush(wanted),)
         if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
@@ -77,6 +77,7 @@ class Flushes:
         """One rank's shard is durable; after the last, the manifest is due."""
         if not self.is_of(event) or event.rank in self.durable:
             return ()
+        self.shards = event.of_ranks
         self.durable.add(event.rank)
         if not self.is_committing:
             return ()
@@ -90,7 +91,8 @@ class Flushes:
             return None, ()
         why_not = "" if isinstance(event, ev.FlushCommitted) else event.why
         over, next_one = Over(self.under_way.kept, why_not), self.waiting
-        self.under_way, self.durable, self.waiting = None, set(), None
+        self.under_way = self.shards = self.waiting = None
+        self.durable = set()
         return over, () if next_one is None else self.want(next_one)
 
     def is_of(

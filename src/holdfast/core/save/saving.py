@@ -95,17 +95,24 @@ class Saving:
         self.begin(0, 0)
 
     def begin(
-        self, at_ns: int, committed_step: int, *, attempt: int = 0, resume: Resume | None = None
+        self,
+        at_ns: int,
+        committed_step: int,
+        *,
+        attempt: int = 0,
+        resume: Resume | None = None,
+        ranks: int | None = None,
     ) -> None:
         """A new attempt starts. `committed_step`: the newest durable one (0: none).
 
-        It starts from `resume`, or from that very step.
+        It starts from `resume`, or from that very step; with so many ranks, or as many as before.
         """
+        self.ranks = ranks or self.ranks
         resume = resume or Resume(None, committed_step, None)
         self.agreement = Agreement.start(
             self.ranks, committed_step, resumed_step=resume.step, hold_ns=self.hold_ns
         )
-        self.tier.begin(at_ns, attempt, resume)
+        self.tier.begin(at_ns, attempt, resume, self.ranks)
         self.joined, self._request = set(), None
         self._started_ns = at_ns
         self._resumed_step = resume.step

@@ -60,8 +60,7 @@ class Flushing:
 class Flushed:
     """One rank's shard of a set in memory is durable, its receipt written.
 
-    `of_ranks`: how many shards the set has, where it was made by another number of ranks than run
-    now; None: as many as these.
+    `of_ranks`: how many shards the set has; another number of ranks than run now may have made it.
     """
 
     at_ns: int
@@ -69,7 +68,7 @@ class Flushed:
     rank: int
     epoch: int
     step: int
-    of_ranks: int | None = None
+    of_ranks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,16 +49,16 @@ class MemoryTier:
 
     def __post_init__(self) -> None:
         """No rank has told of a buffer yet."""
-        self.flushes = Flushes(self.ranks)
+        self.flushes = Flushes()
         self._no_buffers()
 
     def _no_buffers(self) -> None:
         self._ready, self._extremes = [0] * self.ranks, Extremes.start(0, self.ranks)
         self.is_there = self.is_lost = False
 
-    def begin(self, at_ns: int, attempt: int, resume: ev.Resume) -> None:
+    def begin(self, at_ns: int, attempt: int, resume: ev.Resume, ranks: int) -> None:
         """A new attempt starts from there; nothing in memory that is newer is of its lineage."""
-        self.attempt, self.resume = attempt, resume
+        self.attempt, self.resume, self.ranks = attempt, resume, ranks
         self.copied_step, self.copied_ns = resume.step, at_ns
         restored = None
         if resume.buffer is not None and resume.parent is not None:

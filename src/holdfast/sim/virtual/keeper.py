@@ -69,7 +69,7 @@ class VirtualKeeper:
                 failed = ev.LaunchFailed(world.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
                 self._tell(failed, ev.TreeGone(world.now_ns, action.attempt))
                 return
-            ranks = world.shape.ranks
+            ranks = action.placement.ranks
             store.attempts.append(
                 AttemptRecord(
                     action.attempt,
@@ -89,7 +89,7 @@ class VirtualKeeper:
 
         self._in_order(job)
 
-    def commit(self, attempt: int, epoch: int, step: int) -> None:
+    def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Of a save that the ranks have written themselves."""
 
         def told(why: str) -> None:
@@ -97,19 +97,18 @@ class VirtualKeeper:
             outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
             self._tell(ev.Heard(at_ns, attempt, outcome))
 
-        self._in_order(lambda is_ours: self._write_manifest(attempt, step, is_ours, told))
+        self._in_order(lambda is_ours: self._write_manifest((attempt, step, ranks), is_ours, told))
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """Of a set that came from memory."""
         names = (action.attempt, action.epoch, action.step)
+        of = (action.attempt, action.step, action.of_ranks)
 
         def told(why: str) -> None:
             failed = ev.FlushCommitFailed(self._world.now_ns, *names, why)
             self._tell(failed if why else ev.FlushCommitted(self._world.now_ns, *names))
 
-        self._in_order(
-            lambda is_ours: self._write_manifest(action.attempt, action.step, is_ours, told)
-        )
+        self._in_order(lambda is_ours: self._write_manifest(of, is_ours, told))
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """Nothing here removes an incomplete set."""
@@ -135,10 +134,14 @@ class VirtualKeeper:
     # --- three steps ------------------------------------------------------------------------
 
     def _write_manifest(
-        self, attempt: int, step: int, is_ours: bool, told: Callable[[str], None]
+        self, of: tuple[int, int, int], is_ours: bool, told: Callable[[str], None]
     ) -> None:
-        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is."""
-        world, store, ranks = self._world, self._store, self._world.shape.ranks
+        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is.
+
+        `of`: attempt, step, and how many shards there are.
+        """
+        world, store = self._world, self._store
+        attempt, step, ranks = of
         if not is_ours:
             self._taken_over()
             return

@@ -135,7 +135,7 @@ class MemoryWork:
         is_last = place + 1 == len(self._ranks)
         if not is_last:
             self._write_on(action, place + 1)
-        done = ev.Flushed(world.now_ns, action.attempt, rank, *names)
+        done = ev.Flushed(world.now_ns, action.attempt, rank, *names, of_ranks=world.shape.ranks)
         self._tell(action, done, is_over=is_last)
 
     def _tell(self, action: act.Flush, event: ev.Event, *, is_over: bool) -> None:

@@ -1,0 +1,45 @@
+"""Which host runs which rank of an attempt. Pure.
+
+    placement = place(5, [0, 2])
+    placement == Placement((0, 0, 0, 2, 2))
+    placement.on(2) == (3, 4)
+
+A placement belongs to one attempt, and so does the number of ranks: the next attempt may have other
+hosts, and fewer ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`hosts`: by rank, the index of the host that runs it."""
+
+    hosts: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """The world size."""
+        return len(self.hosts)
+
+    def on(self, host: int) -> tuple[int, ...]:
+        """The ranks that run on that host, by their local rank."""
+        return tuple(rank for rank, where in enumerate(self.hosts) if where == host)
+
+
+NOWHERE = Placement()
+
+
+def place(ranks: int, hosts: Sequence[int]) -> Placement:
+    """Neighbouring ranks run on one host, so that they talk within it; of a rest, the first ones.
+
+    Raises ValueError where there is no host.
+    """
+    if not hosts:
+        raise ValueError(f"there is no host to place {ranks} ranks on")
+    each, rest = divmod(ranks, len(hosts))
+    counts = [each + (number < rest) for number in range(len(hosts))]
+    return Placement(tuple(h for h, count in zip(hosts, counts, strict=True) for _ in range(count)))
