@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from holdfast.core.hosts.spares import Instead, Repaired, Spares
 from holdfast.sim.clock import NEVER_NS, SECOND, to_ns
 from holdfast.sim.laws import Law
 from holdfast.sim.model import Fleet, Recovery
@@ -14,15 +15,13 @@ PROVISION, QUEUE = "provision", "queue"  # kinds of a wait: for a spare, for ano
 class Hosts:
     """Places 0 to `hosts` − 1, each with a machine in it, or one on its way, or none to be had.
 
-    Machines that were got for want of a spare are given back as others are repaired: there are
-    never more spares than at the start.
+    Who takes a lost one's place is decided in `core.hosts.spares`; how long that takes is drawn.
     """
 
     def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random, at_start: int) -> None:
         """So many of the places have a machine at the start."""
-        self.spares = fleet.spares
+        self._spares = Spares(fleet.spares)
         self.repairs_ns: list[int] = []  # when machines come back, not told yet
-        self._more = 0  # machines that were got, or are on their way
         self._recovery = recovery
         self._rng = rng
         self._vacated_ns: dict[int, int] = {}
@@ -36,26 +35,22 @@ class Hosts:
         recovery = self._recovery
         if recovery.repair is not None:
             self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
-        if not self.spares:
-            self._expect(place, at_ns, recovery.replace, recovery.repair)
-            if recovery.replace == recovery.repair:  # no other is to be had
-                return self._comes(place, NEVER_NS, QUEUE)
-            self._more += 1
-            return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
-        self.spares -= 1
-        self._expect(place, at_ns, recovery.swap)
-        return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
+        instead, _ = self._spares.lost(is_there_another=recovery.replace != recovery.repair)
+        if instead is Instead.SPARE:
+            self._expect(place, at_ns, recovery.swap)
+            return self._comes(place, at_ns + to_ns(recovery.swap.sample_s(self._rng)), PROVISION)
+        self._expect(place, at_ns, recovery.replace, recovery.repair)
+        if instead is Instead.ITSELF:
+            return self._comes(place, NEVER_NS, QUEUE)
+        return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
 
     def repaired(self, at_ns: int) -> tuple[int, int] | None:
         """A lost machine is well again. The place that it takes, and when; None: nobody waits."""
         ready_ns = at_ns + to_ns(self._recovery.swap.sample_s(self._rng))
         waiting = [(arrival, place) for place, (arrival, wait) in self._arrivals.items()
                    if wait == QUEUE and arrival > ready_ns]  # fmt: skip
-        if self._more:  # the one that was to come is not needed, or another goes back
-            self._more -= 1
-        elif not waiting:
-            self.spares += 1
-        if not waiting:
+        becomes, _ = self._spares.repaired(is_waited_for=bool(waiting))
+        if becomes is not Repaired.PLACED:
             return None
         _, place = max(waiting)
         self._expect(place, at_ns, self._recovery.swap)
