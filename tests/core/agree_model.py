@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.core.save import agree
@@ -171,6 +170,7 @@ class House:
         self._rank_moves: list[list[tuple[str, int]] | None] = []
         self._controls: list[Control] = []
         self._control_ids: dict[tuple[object, ...], int] = {}
+        self._decided: dict[tuple[int, tuple[ev.Event, ...]], tuple[int, Stores]] = {}
         self._looked: dict[tuple[int, int, int], tuple[tuple[str, int, int, Stores], ...]] = {}
         self._copy = ev.SaveAsked(0, "every 2 steps", lead=save_lead, in_memory=True)
         self._unheard_ids: dict[int, int] = {}
@@ -201,7 +201,8 @@ class House:
 
     def _control_id(self, control: Control) -> int:
         """From then on that state stays as it is: whoever goes on from it takes a copy."""
-        agreement = replace(control.agreement, free_buffers=())
+        agreement = control.agreement
+        agreement.free_buffers = ()
         if not agreement.why.startswith("no step"):  # words do not decide, but tell ranks apart
             agreement.why = ""
         if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
@@ -219,7 +220,8 @@ class House:
         """The one world that stands for all renumberings of its ranks."""
         if self._controls[control].phase is Phase.OVER:
             return World(tuple(sorted(self._unheard(i) for i in ids)), control, rest)
-        if all(a <= b for a, b in pairwise(ids)):
+        in_order = tuple(sorted(ids))
+        if ids == in_order:
             return World(ids, control, rest)
         order = tuple(sorted(range(len(ids)), key=ids.__getitem__))
         key = (control, order)
@@ -230,7 +232,7 @@ class House:
             told = tuple(self._controls[control].told[before] for before in order)
             changed = self._controls[control]._replace(agreement=new, told=told)
             permuted = self._permuted[key] = self._control_id(changed)
-        return World(tuple(ids[i] for i in order), permuted, rest)
+        return World(in_order, permuted, rest)
 
     def _unheard(self, rank_id: int) -> int:
         """The rank without what it stored for a controller that does not listen any more."""
@@ -417,8 +419,8 @@ class House:
         if rank.at in GONE:
             return
         head, tail = ids[:number], ids[number + 1 :]
-        dead = (*head, self._rank_id(_gone(rank, "dead")), *tail)
         if rest.deaths:
+            dead = (*head, self._rank_id(_gone(rank, "dead")), *tail)
             after = self._world(dead, control, rest._replace(deaths=rest.deaths - 1))
             yield f"{number} dies", after, False
         if rest.fails and rank.at == "copy":
@@ -443,6 +445,7 @@ class House:
         if self._controls[control].phase is Phase.OVER and (
             any(self._ranks[i].at in ("dead", "unsaved") for i in ids)
         ):
+            dead = (*head, self._rank_id(_gone(rank, "dead")), *tail)
             yield f"{number} is killed with its attempt", self._world(dead, control, rest), True
 
     def _moves_of_control(self, world: World) -> Iterator[Move]:
@@ -559,6 +562,13 @@ class House:
 
     def _decide(self, control_id: int, *events: ev.Event) -> tuple[int, Stores]:
         """What the real controller makes of it, and what it stores in the ranks' words."""
+        key = (control_id, events)
+        known = self._decided.get(key)
+        if known is None:
+            known = self._decided[key] = self._decide_anew(control_id, events)
+        return known
+
+    def _decide_anew(self, control_id: int, events: tuple[ev.Event, ...]) -> tuple[int, Stores]:
         stores: list[tuple[str, int]] = []
         for event in events:
             known = self._controls[control_id]
