@@ -19,9 +19,11 @@ RACE_STAMP := $(RACE_VENV)/.ready
 RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt \
 	-c bench/recovery/constraints.txt
 
-# One worker more than there are cores: tests wait for the processes that they start. A worker takes
-# half a gigabyte, so no more than six.
-PYTEST_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 5 ? cores + 1 : 6)))
+# One worker more than there are cores: real tests wait for the processes that they start. Virtual
+# ones wait for nobody. A worker takes half a gigabyte, so no more than six.
+CORES           = $(shell nproc 2>/dev/null || echo 1)
+PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 5 ? $(CORES) + 1 : 6)))
+VIRTUAL_WORKERS ?= $(shell echo $$(($(CORES) < 6 ? $(CORES) : 6)))
 PYTEST_ARGS    ?=
 # Fixtures of a module are made once; the longest files come first (tests/conftest.py).
 BY_FILE        := --dist loadfile --no-loadscope-reorder
@@ -47,6 +49,10 @@ NOTICES_REAL   ?= 50
 RACE_FLAGS     ?=
 TRUTH_FLAGS    ?=
 VERSIONS_FLAGS ?=
+
+# The compiled forms of tests are kept, whatever the shell says: with their asserts rewritten a test
+# file takes five times as long to load, and each worker loads them all.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults chaos crash browser prometheus fuzz schedules \
@@ -101,7 +107,7 @@ test: $(STAMP) ## Lint, types, the virtual tests, the contracts
 	$(MAKE) contracts
 
 virtual: $(STAMP) ## The tests without processes and without a clock
-	$(BIN)/pytest --tier virtual -n $(PYTEST_WORKERS) $(BY_FILE) $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest --tier virtual -n $(VIRTUAL_WORKERS) $(BY_FILE) $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 contracts: $(STAMP) ## Each edge to the system once, with real processes, one test at a time
 	$(BIN)/pytest --tier contract $(PYTEST_ARGS) $(NONE_IS_FINE)

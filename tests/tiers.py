@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-_CONTRACT, _REAL, _VIRTUAL = "contract", "real", "virtual"
-TIERS = (_VIRTUAL, _CONTRACT, _REAL)
+_CONTRACT, _REAL, VIRTUAL = "contract", "real", "virtual"
+TIERS = (VIRTUAL, _CONTRACT, _REAL)
 
 _STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 
@@ -31,7 +31,7 @@ def tier_of(item: pytest.Item) -> str:
     if "inside" in item.path.parts:  # run by a real test, in a network namespace
         return _REAL
     marks = (mark.name for mark in item.iter_markers())
-    return next((name for name in marks if name in (_CONTRACT, _REAL)), _VIRTUAL)
+    return next((name for name in marks if name in (_CONTRACT, _REAL)), VIRTUAL)
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -75,7 +75,7 @@ class Tiers:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._guard.watches = tier_of(item) == _VIRTUAL
+        self._guard.watches = tier_of(item) == VIRTUAL
         try:
             return (yield)
         finally:

@@ -62,25 +62,30 @@ class Fence:
     """Tells of every file outside a folder that is opened, listed, made, moved or removed.
 
     It listens to the interpreter's audit events, so nothing that Python code does escapes it.
-    Reading is reported only inside `forbidden` (elsewhere lie Python's own modules).
+    Reading is reported only inside `forbidden` (elsewhere lie Python's own modules). Meanwhile
+    Python keeps no compiled form of what it imports: that it wrote would be told as well.
     """
 
     def __init__(self, inside: Path, forbidden: Path) -> None:
         self.inside = os.path.realpath(inside)
         self.forbidden = os.path.realpath(forbidden)
         self.crossed: list[str] = []
+        self._writes_bytecode = True
 
     def __enter__(self) -> Fence:
         global _fence, _installed
         if not _installed:
             sys.addaudithook(_audit)  # for ever: a hook cannot be taken away
             _installed = True
+        self._writes_bytecode = not sys.dont_write_bytecode
+        sys.dont_write_bytecode = True
         _fence = self
         return self
 
     def __exit__(self, *_: object) -> None:
         global _fence
         _fence = None
+        sys.dont_write_bytecode = not self._writes_bytecode
 
     def see(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Judge one audit event."""

@@ -32,6 +32,7 @@ from holdfast.core.save.buffers import Buffers
 from holdfast.core.save.flushes import Flushes
 from holdfast.core.save.keeping import Keeping
 from holdfast.core.save.saving import Saving
+from holdfast.core.save.seen import Chain
 from holdfast.core.save.word import Order
 from holdfast.sim.virtual import ranks as virtual_ranks
 
@@ -211,7 +212,12 @@ def _a_late_answer_is_a_bug() -> Patches:
 
 
 def _a_branch_comes_back() -> Patches:
-    return [(choose, "on_chain", lambda chain, attempt, step: True)]
+    """What an attempt on the lineage made after the line forked counts again."""
+
+    def on_chain(chain: Chain, attempt: int, step: int) -> bool:
+        return attempt in {one for one, _ in chain}
+
+    return [(choose, "on_chain", on_chain)]
 
 
 # --- hosts, ledger, journal ----------------------------------------------------------------------
