@@ -7,6 +7,7 @@ an import inside a function or under TYPE_CHECKING counts like any other.
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -90,6 +91,7 @@ class Module(NamedTuple):
     is_package: bool
 
 
+@functools.cache
 def read_sources() -> list[Module]:
     found = []
     for path in sorted((SRC / ROOT).rglob("*.py")):

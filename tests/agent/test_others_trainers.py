@@ -45,7 +45,7 @@ print("first step", first, "w", w(), flush=True)
 train = jax.jit(lambda state: {"w": state["w"] + 1})
 for step in range(first, 100_000):
     state = train(state)
-    time.sleep(0.02)
+    time.sleep(0.02)  # what a step takes: the notice comes in one
     manager.save(step, args=ocp.args.StandardSave(state))
     if step == first + 3:
         print("training", flush=True)
@@ -79,7 +79,7 @@ for step in range(first, 100_000):
     optimizer.zero_grad()
     model(torch.ones(4)).sum().backward()
     optimizer.step()
-    time.sleep(0.01)
+    time.sleep(0.01)  # what a step takes: the notice comes in one
     if step == first + 3:
         print("training", flush=True)
     if told:

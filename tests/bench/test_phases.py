@@ -28,7 +28,7 @@ step = max((json.loads(line).get("step", 0) for line in lines), default=0)
 stamps.begin(step)
 while True:
     since_ns = boot_ns()
-    time.sleep(0.005)
+    time.sleep(0.005)  # what a step takes: its length is what is measured
     step += 1
     stamps.step(step, since_ns)
 """

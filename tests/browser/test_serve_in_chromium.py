@@ -35,7 +35,7 @@ state = run.restore(init=lambda: {{"w": np.zeros(4)}})
 print({EVIL!r}, flush=True)
 open(os.environ["PIDS"], "a").write(f"{{os.getpid()}}\\n")
 for step in run.steps(100000):
-    time.sleep(0.05)
+    time.sleep(0.05)  # what a step takes: a chart of them has some width
     state["w"] += 1
     run.done(step, state)
 """

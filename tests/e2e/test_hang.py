@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 
 SCRIPT = Path(__file__).with_name("hanging.py")
 STEPS, AT = 30, 20
-FLOOR_S = 4.0  # 4 × a pause of a second: on a busy machine, too, the longest is shorter
+SUSPENDED_S = 6.0  # longer than `--hang` there: no event tells that so much time has passed
 
 
 def start(house: House, how: str, *options: object, at: int = AT, **env: object) -> Process:
@@ -28,9 +28,9 @@ def start(house: House, how: str, *options: object, at: int = AT, **env: object)
     return house.holdfast("run", *options, "--", *command, GO=house.go_file, **env)
 
 
-def finished(run: Process, ranks: int = 1) -> str:
+def finished(run: Process) -> str:
     out = run.wait(EXIT_DONE)
-    assert out.count(f"sum {STEPS * (STEPS + 1) // 2}") == ranks, out
+    assert f"sum {STEPS * (STEPS + 1) // 2}" in out
     return out
 
 
@@ -101,7 +101,6 @@ run = hf.start()
 state = run.restore(init=lambda: jnp.zeros(3))
 for step in run.steps(12):
     state = slow_to_trace(state) if step == 10 else state + 1
-    time.sleep(0.02)
     run.done(step, state, ready=state)
 print("sum", int(state[0]))
 """
@@ -138,7 +137,7 @@ def test_a_machine_that_was_suspended_did_not_hang(house: House) -> None:
     family = [run.pid, *ranks_of(run)]
     for pid in family:
         kill(pid, signal.SIGSTOP)
-    signal.sigtimedwait([], 6)
+    signal.sigtimedwait([], SUSPENDED_S)
     for pid in reversed(family):
         kill(pid, signal.SIGCONT)
     run_journal = next(Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl"))
@@ -178,7 +177,7 @@ def test_a_machine_that_is_suspended_at_the_very_look_did_not_hang(house: House)
     (live,) = Path(os.environ["HOLDFAST_SCRATCH"]).rglob("controller-*.jsonl")
     (house.folder / "suspend").touch()
     house.eventually(lambda: process_state(run.pid)[0] == "T")
-    signal.sigtimedwait([], 6)
+    signal.sigtimedwait([], SUSPENDED_S)
     for pid in (*ranks, run.pid):
         kill(pid, signal.SIGCONT)
     house.eventually(lambda: '"Suspended"' in live.read_text())

@@ -423,7 +423,7 @@ for step in run.steps(1_000_000):
     state["w"] += 1
     run.done(step, state)
     print("did", step, flush=True)
-    time.sleep(0.01)
+    time.sleep(0.01)  # it cannot say so: room in memory for what the test has seen
 """
 
 

@@ -292,7 +292,7 @@ def _perform(one: Plot, stage: Stage) -> list[str]:
     for source in one.sources:
         stage.tell(source, end_s - time.time())
     if one.fault and one.sources[0] == "slurm":
-        time.sleep(1.0)
+        time.sleep(1.0)  # as long as the fault lasts: the story says when things happen
         stage.services["slurm"].do("recover")
     second_s = end_s
     if one.second_s is not None:
@@ -325,7 +325,7 @@ def _of_the_run(one: Plot, stage: Stage, code: int | None, is_gone: bool) -> lis
         return [f"the run ended with {code}: {_tail(stage, 'run')}"]
     if is_gone and code is None:
         return []
-    time.sleep(0.1)
+    time.sleep(0.1)  # nobody tells when the ranks of a killed supervisor have written their last
     lost = stage.steps - stage.saved
     allowed = one.allows_a_save and (one.second_s is None or SAVE_S < 10)
     if lost > 1 and allowed and not is_gone:

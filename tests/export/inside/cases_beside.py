@@ -23,7 +23,7 @@ state = run.restore(init=lambda: np.zeros(4))
 for step in run.steps(2_000):
     state = state + 1
     if not pathlib.Path(sys.argv[1]).exists():
-        time.sleep(0.02)
+        time.sleep(0.02)  # what a step takes, until the test has seen enough of them
     run.done(step, state)
 """
 

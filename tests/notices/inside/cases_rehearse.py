@@ -11,7 +11,7 @@ import holdfast as hf
 run = hf.start()
 state = run.restore(init=lambda: {"w": np.zeros(8)})
 for step in run.steps(10**6):
-    time.sleep(0.01)
+    time.sleep(0.01)  # what a step takes: the rehearsal ends it in one
     state["w"] += 1
     run.done(step, state)
 """

@@ -204,13 +204,13 @@ def test_a_store_that_is_away_for_a_while(
     if how == "refuses":
         proxy.down()
         proxy.pause.set()
-        wait_for(lambda: True, after_s=1.0)
+        wait_for(lambda: True, after_s=1.0)  # no event tells that it did not give up
         assert thread.is_alive(), "it waits for the store"
         proxy.up()
     else:
         moto.freeze()
         proxy.pause.set()
-        wait_for(lambda: True, after_s=3.0)
+        wait_for(lambda: True, after_s=3.0)  # the same; it tries again within that
         assert thread.is_alive(), "it waits for the store"
         moto.thaw()
     thread.join(120)

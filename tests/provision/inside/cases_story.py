@@ -34,7 +34,7 @@ state = run.restore(init=lambda: {"w": np.zeros(3)})
 with seen.open("a") as file:
     file.write("life\\n")
 for step in run.steps(int(until.read_text())):
-    time.sleep(0.01)
+    time.sleep(0.01)  # what a step takes: machines are lost in one
     assert state["w"][0] == step - 1
     state["w"] += 1
     run.done(step, state)
