@@ -153,7 +153,7 @@ class Script:
                 policy = replace(policy, save_in_memory=_save_policy(value))
             elif key == "keep":
                 self.keep = int(value)
-            elif key in ("ranks", "until", "buffers", "failing"):
+            elif key in ("ranks", "hosts", "until", "buffers", "failing"):
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
                 self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
@@ -295,8 +295,7 @@ class Script:
     def rank(self, number: str) -> VirtualRank | None:
         """Its process, if there is one."""
         live = self.live.live
-        there = live is not None and not self.live.is_over and int(number) < len(live.ranks)
-        return live.ranks[int(number)] if live is not None and there else None
+        return None if live is None or self.live.is_over else live.by_rank.get(int(number))
 
     def end_rank(self, number: str, how: Exit) -> None:
         """Its process ends so, if there is one."""
@@ -334,6 +333,11 @@ class Script:
         store.is_full, store.is_away = state == "full", state == "away"
         store.is_fenced, store.is_hung = state == "fenced", state == "hung"
         store.is_mute = state == "mute"
+
+    def host_is_lost(self, number: str, noticed: str | None, replaced: str | None) -> None:
+        """A host is gone, not the controller's; that is noticed, and another one comes."""
+        if 0 < int(number) < self.shape.hosts:
+            self.live.lose_host(int(number), ns(noticed or "0s"), ns(replaced or "1s"))
 
     def memory_is_lost(self) -> None:
         """As with the host."""
@@ -423,6 +427,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"start( again)? ?(.*)": Script.start,
     r"kill supervisor( alone)?": lambda script, alone: script.live.die(with_tree=not alone),
     r"lose host": lambda script: script.live.die(with_host=True),
+    r"host (\d+) is lost(?:, noticed in (\w+))?(?:, replaced in (\w+))?": Script.host_is_lost,
     r"supervisor stalls for (\S+)": lambda script, time: script.live.stall(ns(time)),
     r"heal": Script.heal,
     r"quiet": Script.quiet,

@@ -163,7 +163,7 @@ class Watched:
             case "exit", (rank, Exit() as end) if live and rank < len(live.ranks):
                 world.end_rank(rank, end)
             case "stop" | "continue", int(rank) if live and rank < len(live.ranks):
-                live.ranks[rank].stop() if what == "stop" else live.ranks[rank].go_on()
+                live.by_rank[rank].stop() if what == "stop" else live.by_rank[rank].go_on()
             case "suspend", int(ns):
                 world.clock.suspend(20 * ns)
                 world.slept(20 * ns)
@@ -174,7 +174,7 @@ class Watched:
             case "notice", int(grace_ns):
                 world.notice("SIGTERM", 10 * grace_ns)
             case "sigterm", int(rank) if live and rank < len(live.ranks):
-                live.ranks[rank].sigterm()
+                live.by_rank[rank].sigterm()
             case "save", _:
                 world.save()
             case "store", str(state):

@@ -68,7 +68,7 @@ class Books:
         self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
         self.row: list[str] = []  # causes of the ends since a step was last completed
         self.reached_before = 0
-        self.has_gone_back = False  # then progress is counted anew, and this book is closed
+        self.has_gone_back = False  # then progress is counted otherwise, and this book is closed
         self.wish: Wish | None = None  # that the choice goes by
         self.good: set[tuple[int, int]] = set()  # (attempt, step) that may be chosen
         self.told: tuple[int, int] | None = None  # of them, the newest that was told as durable
@@ -194,7 +194,9 @@ class Watch:
     def _ended(self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]) -> None:
         """The budget, and the pause before the next attempt, counted on fingers."""
         world = books.world
-        books.has_gone_back = books.has_gone_back or bool(world.store.wishes)
+        # What a lost host's ranks did last, nobody has heard: the controller counts less.
+        is_unsure = bool(world.store.wishes) or world.lost_hosts > 0
+        books.has_gone_back = books.has_gone_back or is_unsure
         if world.machine.high_water > books.reached_before:
             books.row = []
         else:
@@ -223,12 +225,13 @@ class Watch:
 
     # --- whenever something is done ---------------------------------------------------------
 
-    def starts(self, world: VirtualWorld) -> None:
-        """Nothing of an earlier supervisor's is left on this host."""
+    def starts(self, world: VirtualWorld, host: int) -> None:
+        """Nothing of an earlier supervisor's is left on that host."""
         for books in self._books:
             other = books.world
             is_here = other.memory is world.memory
-            require(not (is_here and other.is_inhabited), "two attempts at a time on one host")
+            is_inhabited = bool(other.hosts[host].ranks_left)
+            require(not (is_here and is_inhabited), "two attempts at a time on one host")
 
     def sees(self, world: VirtualWorld, wish: Wish | None) -> None:
         """What may be chosen: sets on the lineage with every shard that are not known to be bad."""
@@ -277,7 +280,8 @@ class Watch:
         if here is None or (here.attempt, here.step) != (resume.parent, resume.step):
             holds = f"buffer {resume.buffer} holds {here}"
             raise Broken(f"rank {rank.rank} restores {resume}, and {holds}")
-        if world.memory.sealed(resume.buffer) is None:
+        host = next(n for n, ranks in enumerate(world.placement) if rank.rank in ranks)
+        if (host, resume.buffer) not in world.memory.seals:
             raise Broken(f"{resume} is not sealed")
 
     def commits(self, world: VirtualWorld, attempt: int, step: int) -> None:

@@ -30,6 +30,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"store {seed}"),
         random.Random(f"copy {seed}"),
         random.Random(f"link {seed}"),
+        random.Random(f"hosts {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -41,11 +42,16 @@ class _Draw:
         of_store: random.Random,
         of_copies: random.Random,
         of_link: random.Random,
+        of_hosts: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
         self._of_store, self._of_copies, self._of_link = of_store, of_copies, of_link
+        self._of_hosts = of_hosts
+        self._hosts = of_hosts.choices((1, 2, 3), (6, 3, 1))[0]
         self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
+        if self._hosts > 1:
+            self._ranks = self._hosts * of_hosts.choice((1, 1, 2))
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._hangs = rng.random() < 0.3
 
@@ -55,6 +61,7 @@ class _Draw:
         for _ in range(1 + min(int(self._rng.expovariate(0.4)), 9)):
             found += self._moment()
             found += self._thing()
+            found += self._lost_host()
         found += (
             ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
         )
@@ -68,6 +75,7 @@ class _Draw:
         rng, one = self._rng, self._rng.choice
         speeds = rng.sample(STEPS, rng.choice((1, 1, 2)))
         words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
+        words += [f"hosts={self._hosts}"] if self._hosts > 1 else []
         for key in ("import", "restore", "copy", "write", "leave"):
             words.append(f"{key}={one(TIMES)}")
         words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")
@@ -189,6 +197,16 @@ class _Draw:
         if self._maybe(0.4):
             found += [*self._moment(), f"{words}{name} {one(('started', 'withdrawn'))}"]
         return found
+
+    def _lost_host(self) -> list[str]:
+        """One that is not the controller's, now and then."""
+        of_hosts = self._of_hosts
+        if self._hosts == 1 or of_hosts.random() > 0.3:
+            return []
+        noticed, replaced = of_hosts.choice(WAITS), of_hosts.choice(WAITS)
+        number = of_hosts.randrange(1, self._hosts)
+        found = [f"host {number} is lost, noticed in {noticed}, replaced in {replaced}"]
+        return [f"run for {of_hosts.choice(WAITS)}", *found] if of_hosts.random() < 0.5 else found
 
     def _gap(self) -> list[str]:
         return [f"run for {self._rng.choice(WAITS)}"] if self._maybe(0.5) else []

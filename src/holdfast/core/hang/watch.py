@@ -182,7 +182,7 @@ class HangWatch:
             kept = self._longest_ns[1] if period == self._period + 1 else 0
             self._longest_ns, self._period = (kept, 0), period
         kept, longest_ns = self._longest_ns
-        self._longest_ns = (kept, max(longest_ns, *(look.longest_ns for look in event.ranks)))
+        self._longest_ns = (kept, max((longest_ns, *(look.longest_ns for look in event.ranks))))
 
 
 def _may_be_written(event: Examined, hung: tuple[Hung, ...], suspicion: Suspicion) -> bool:

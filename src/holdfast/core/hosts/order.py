@@ -109,6 +109,16 @@ class Host(ABC):
         """Another one has taken over: its orders are numbered from the beginning."""
         self._seen = self._carried_out = 0
 
+    def join(self, order: HostOrder, *, launches: bool) -> None:
+        """Begin as a new and empty host: what was wanted so far is not of it.
+
+        `launches`: but for the newest attempt, which it is to start, and what followed.
+        """
+        self._carried_out = order.wants.newest
+        for number, want in order.wants.numbered() if launches else ():
+            if isinstance(want, act.Launch):
+                self._carried_out = number - 1
+
     def obey(self, order: HostOrder) -> None:
         """Carry out what is new in the order; one that was seen before changes nothing."""
         if order.number <= self._seen:

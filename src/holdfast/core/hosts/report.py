@@ -59,7 +59,7 @@ class HostReport:
 
     def begin(self, attempt: int, resume_step: int, ranks: int) -> None:
         """Another attempt begins: what was true of the one before is of no use any more."""
-        self.attempt, self.ranks = attempt, _before_the_first_page(resume_step, ranks)
+        self.attempt, self.ranks = attempt, before_the_first_page(resume_step, ranks)
         self.facts.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
 
     def begin_flush(self) -> None:
@@ -75,7 +75,8 @@ class HostReport:
         )
 
 
-def _before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...]:
+def before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...]:
+    """What is known of ranks that nobody has heard of yet."""
     return (RankState(words=news.RankWords(step=resume_step)),) * ranks
 
 
@@ -114,7 +115,7 @@ class ReportReader:
     def begin(self, attempt: int, resume_step: int, ranks: int) -> None:
         """An attempt was launched, from that step: no rank has a page yet."""
         self._attempt = attempt
-        self._ranks = _before_the_first_page(resume_step, ranks)
+        self._ranks = before_the_first_page(resume_step, ranks)
         self._asked = Asked()
 
     def read(self, report: HostReport, at_ns: int, ordered_step: int) -> Iterator[ev.Event]:

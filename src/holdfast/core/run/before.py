@@ -149,10 +149,10 @@ def on_record(run: Course, _: ev.OnRecord) -> list[act.Action]:
 
 
 def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
-    """Starting again cannot help; over as soon as nothing is left."""
+    """Starting again cannot help; over as soon as nothing is left, on other hosts either."""
     run.state = State.KILLING
     run.launch_failure = event
-    return []
+    return [act.Kill("the launch has failed")] if event.is_on_record else []
 
 
 def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Action]:

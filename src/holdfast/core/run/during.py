@@ -64,6 +64,8 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     ):  # then its peers have sessions, and so had it, or would have had
         event = replace(event, exit=replace(event.exit, has_session=True))
     run.ending.by_rank[event.rank] = event
+    if event.exit.host_lost:
+        run.saving.tier.host_lost()
     if event.exit.code == EXIT_DONE and not event.exit.has_session:
         run.ending.plain.append(event)
     cause, words = exits.classify(event.exit)
@@ -98,6 +100,8 @@ def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
 def on_rank_exited_while_killing(run: Course, event: ev.RankExited) -> list[act.Action]:
     """Kept for the verdict on why the attempt ended."""
     run.ending.by_rank.setdefault(event.rank, event)
+    if event.exit.host_lost:
+        run.saving.tier.host_lost()
     return []
 
 

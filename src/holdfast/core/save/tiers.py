@@ -130,6 +130,10 @@ class MemoryTier:
         self._sealing_ns = (*self._sealing_ns, (kept, at_ns))
         self.copied_step, self.copied_ns = max(self.copied_step, step), at_ns
 
+    def host_lost(self) -> None:
+        """No set is whole any more, unless another host has copies: the next look tells."""
+        self.buffers = self.buffers._replace(sealed=())
+
     def give_up_seals(self) -> None:
         """Nobody waits for them any longer; their buffers stay untouched until they are over."""
         self.attempt = -1

@@ -14,7 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankStack
 from holdfast.core.hosts import machine as host
-from holdfast.core.hosts.order import Host, Hurry
+from holdfast.core.hosts.order import Host, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.rollback import wishes_of
 from holdfast.core.save import agree_events as news
@@ -51,6 +51,7 @@ class VirtualHost(Host):
         self._machine = host.HostMachine()
         self._launch: act.Launch | None = None
         self._reaper_alive = True
+        self._kills_at_once = False
         self._report = HostReport()
         self._work = MemoryWork(world, number, heard, self._report, self._note)
         self._pages = HostPages(world, heard, self._report, lambda: self.reported())
@@ -71,6 +72,11 @@ class VirtualHost(Host):
         return self._pages.tree
 
     @property
+    def ranks_left(self) -> tuple[int, ...]:
+        """Those whose process lives here."""
+        return tuple(rank.rank for rank in (self.tree.ranks if self.tree else ()) if rank.alive)
+
+    @property
     def _is_over(self) -> bool:
         return self.is_lost or self._world.is_over
 
@@ -81,6 +87,8 @@ class VirtualHost(Host):
         self.is_lost = self._work.is_lost = self._pages.is_lost = True
         for rank in self.tree.ranks if self.tree else ():
             rank.vanish()
+        self._pages.tree = None
+        self._world.ranks_gone(self.ranks)
         self._world.memory.lose_host(self.number)
 
     def slept(self, gap_ns: int) -> None:
@@ -112,6 +120,11 @@ class VirtualHost(Host):
         if self.tree is not None:
             self._sigkill(self.tree)
 
+    def obey(self, order: HostOrder) -> None:
+        """Carry out what is new in the order, if there is a host."""
+        if not self.is_lost:
+            super().obey(order)
+
     # --- processes --------------------------------------------------------------------------
 
     def _hear(self, event: host.HostEvent) -> None:
@@ -128,7 +141,7 @@ class VirtualHost(Host):
                 self._note(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()
-            elif isinstance(action, host.KillTree) and tree is not None:
+            elif isinstance(action, host.KillTree):
                 self._kill_tree(tree)
             elif isinstance(action, host.SweepOrphans) and tree is not None:
                 self._sweep(tree)
@@ -136,8 +149,8 @@ class VirtualHost(Host):
     def _start_tree(self) -> None:
         world, launch = self._world, self._launch
         require(launch is not None and self.tree is None, "two attempts at a time")
-        world.watch.starts(world)
-        self._reaper_alive = True
+        world.watch.starts(world, self.number)
+        self._reaper_alive, self._kills_at_once = True, False
         spawn_ns = world.taking.next_ns("spawn_ns")
         if not world.command_exists:
             words = "cannot start 'trian.py': No such file or directory"
@@ -156,6 +169,8 @@ class VirtualHost(Host):
             self._pages.tree = ProcessTree(launch, ranks)
             self._hear(host.Spawned(self.clock.now_ns))
             self._pages.begin()
+            if self._kills_at_once:
+                self._kill_tree(self.tree)
 
         self.clock.later(spawn_ns, lambda: self._heard.give(Source.REAPER, spawned))
 
@@ -172,8 +187,10 @@ class VirtualHost(Host):
         if tree.reported == len(tree.ranks):
             self._reaped(REAP_NS, lambda: host.Empty(self.clock.now_ns))
 
-    def _kill_tree(self, tree: ProcessTree) -> None:
-        if not tree.is_killed:
+    def _kill_tree(self, tree: ProcessTree | None) -> None:
+        if tree is None:
+            self._kills_at_once = True  # what is being started
+        elif not tree.is_killed:
             tree.is_killed = True
             self.clock.later(REAP_NS, lambda: self._sigkill(tree))
             self.clock.later(STUCK_NS, lambda: self._stuck(tree))

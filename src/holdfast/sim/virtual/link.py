@@ -1,4 +1,4 @@
-"""The link between a virtual controller and a virtual host: a call, or messages that go astray.
+"""The link between a virtual controller and its virtual hosts: a call, or messages that go astray.
 
 A message is the order or the report as it stood when it was sent, as text. It may come late, be
 overtaken or get lost; the newest is sent again now and then, as long as there is somebody to hear.
@@ -7,11 +7,13 @@ overtaken or get lost; the newest is sent again now and then, as long as there i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle
 
 from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
+from holdfast.core.hosts.joined import JoinedReports
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -35,66 +37,102 @@ def sent_report(report: HostReport) -> HostReport:
 
 
 class VirtualLink:
-    """A `controller.ports.Link`. `link_ns`: how long each message takes, in turn, or LOST."""
+    """A `controller.ports.Link` to several hosts. `link_ns`: what each message takes, or LOST."""
 
-    def __init__(self, world: Shared, host: VirtualHost, link_ns: tuple[int, ...]) -> None:
+    def __init__(
+        self, world: Shared, hosts: Sequence[VirtualHost], link_ns: tuple[int, ...]
+    ) -> None:
         self._world = world
-        self._host = host
+        self._hosts = list(hosts)
+        self._joined = JoinedReports(world.placement)
         self._is_a_call = not any(link_ns)
         ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
-        self._takes = {way: cycle(link_ns or (0,)) for way in ways}
-        self._order: HostOrder | None = None
-        self._is_told = False
-        host.reported = self.reported
+        self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]
+        self._order = HostOrder()
+        self._told: set[int] = set()  # hosts that have told something
+        for host in hosts:
+            self._listen(host)
 
     def order(self, order: HostOrder) -> None:
-        """Have the host carry it out."""
-        if self._is_a_call:
-            self._host.obey(order)
-            return
-        is_first, self._order = self._order is None, order
-        self._send_order()
-        if is_first:
+        """Have the hosts carry it out."""
+        is_first, self._order = not self._order.number, order
+        self._joined.ordered(order)
+        for host in self._hosts:
+            self._send_order(host)
+        if is_first and not self._is_a_call:
             self._world.clock.later(AGAIN_NS, self._again)
 
-    def reported(self) -> None:
-        """Something is new on the host."""
-        if self._is_a_call:
-            self._world.hear(self._host.report_now())
-        else:
-            self._is_told = True
-            self._send_report()
-
     def report(self) -> HostReport:
-        """How the host stands; over a wire: no more than has come."""
-        if self._is_a_call:
-            return self._host.report_now(with_progress=True)
-        return HostReport()
+        """How the hosts stand; over a wire: no more than has come."""
+        if not self._is_a_call:
+            return HostReport()
+        for host in self._hosts:
+            self._joined.take(host.number, host.report_now(with_progress=True))
+        return self._joined.report
 
     def evidence(self, _: act.EndAttempt) -> Evidence:
         """Nothing that anybody reads."""
         return Evidence()
 
+    def lost(self, number: int) -> None:
+        """Nothing is heard of that host any more."""
+        self._joined.lose(number, self._world.now_ns)
+        self._world.hear(self._joined.report)
+
+    def join(self, host: VirtualHost) -> None:
+        """An empty host takes the place of one that is gone, whether that was noticed or not."""
+        self.lost(host.number)
+        host.join(self._order, launches=self._joined.replace(host.number))
+        self._hosts[host.number] = host
+        self._listen(host)
+        self._send_order(host)
+
+    def _listen(self, host: VirtualHost) -> None:
+        host.reported = partial(self._reported, host)
+
+    def _reported(self, host: VirtualHost) -> None:
+        """Something is new on that host."""
+        if not self._is_a_call:
+            self._told.add(host.number)
+            self._send_report(host)
+        elif host.number == 0:  # where the controller is
+            self._hear(host, host.report_now())
+        else:
+            hear = lambda: self._hear(host, host.report_now())  # noqa: E731
+            self._world.heard.give(Source.WORDS, hear)
+
+    def _hear(self, host: VirtualHost, report: HostReport) -> None:
+        if host is self._hosts[host.number]:
+            self._joined.take(host.number, report)
+            self._world.hear(self._joined.report)
+
     def _again(self) -> None:
         if self._world.is_over:
             return
-        self._send_order()
-        if self._is_told:
-            self._send_report()
+        for host in self._hosts:
+            self._send_order(host)
+            if host.number in self._told:
+                self._send_report(host)
         self._world.clock.later(AGAIN_NS, self._again)
 
-    def _send_order(self) -> None:
-        if self._order is not None:
+    def _send_order(self, host: VirtualHost) -> None:
+        if self._is_a_call:
+            host.obey(self._order)
+        elif self._order.number:
             order = sent_order(self._order)
-            self._deliver(HostOrder, lambda: self._host.obey(order))
+            self._deliver(host, HostOrder, lambda: host.obey(order))
 
-    def _send_report(self) -> None:
-        report = sent_report(self._host.report_now())
-        hear = lambda: self._world.hear(report)  # noqa: E731
-        self._deliver(HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
+    def _send_report(self, host: VirtualHost) -> None:
+        if host.is_lost:
+            return
+        report = sent_report(host.report_now())
+        hear = lambda: self._hear(host, report)  # noqa: E731
+        self._deliver(host, HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
 
-    def _deliver(self, way: type[HostOrder | HostReport], message: Callable[[], None]) -> None:
-        takes_ns = next(self._takes[way])
+    def _deliver(
+        self, host: VirtualHost, way: type[HostOrder | HostReport], message: Callable[[], None]
+    ) -> None:
+        takes_ns = next(self._takes[host.number][way])
         if takes_ns == LOST:
             return
         if takes_ns:

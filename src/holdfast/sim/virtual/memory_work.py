@@ -38,6 +38,8 @@ class MemoryWork:
         self._note = note
         self._seal_free_ns = 0
         self._flush: act.Flush | None = None
+        self._began: tuple[int, int, int] | None = None  # the last flush
+        self._is_alone = len(world.placement) == 1
 
     @property
     def _is_over(self) -> bool:
@@ -54,7 +56,8 @@ class MemoryWork:
             if self._is_over:
                 return  # it ends with the supervisor that it is a child of
             memory.unpin(self._number, buffer, SEALING)
-            is_gone = memory.has_vanished and not memory.holds(self._number, buffer, shard)
+            may_be_gone = memory.has_vanished or not self._is_alone
+            is_gone = may_be_gone and not memory.holds(self._number, buffer, shard)
             if world.seals_fail or is_gone:
                 outcome: ev.Event = ev.SealFailed(world.now_ns, *names, "no space left")
             else:
@@ -70,9 +73,13 @@ class MemoryWork:
     def flush(self, action: act.Flush) -> None:
         """The shards of this host's ranks, one after the other."""
         world, memory = self._world, self._world.memory
-        require(self._flush is None, "two flushes at a time")
+        if self._is_alone:
+            require(self._flush is None, "two flushes at a time")
+        self._end()  # it has failed on another host
+        self._began = (action.attempt, action.epoch, action.step)
         here = memory.seals.get((self._number, action.buffer))
-        if here is None and memory.has_vanished:
+        if here is None and (memory.has_vanished or not self._is_alone):
+            self._report.begin_flush()
             gone = ev.FlushFailed(world.now_ns, action.attempt, action.epoch, action.step, "gone")
             self._heard.give(Source.MEMORY, lambda: self._note(gone))
             return
@@ -93,11 +100,11 @@ class MemoryWork:
             self._write_on(flush, 0)
 
     def abandon(self, action: act.AbandonFlush) -> None:
-        """If it is not over yet."""
-        if self._flush is None:
+        """If it is not over yet; it may never have begun here."""
+        of = (action.attempt, action.epoch, action.step)
+        if self._flush is None and self._began == of:
             return
         self._end()
-        of = (action.attempt, action.epoch, action.step)
         self._note(ev.FlushFailed(self._world.now_ns, *of, action.why))
 
     def _end(self) -> None:

@@ -37,6 +37,10 @@ class Shape:
     spans: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # the same, declared
     sees_device: bool = False  # `done` is told what to wait for on the device
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.hosts <= self.ranks:
+            raise ValueError(f"{self.hosts} hosts for {self.ranks} ranks: each has one or more")
+
     @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each host: as even as can be, in their order."""

@@ -30,8 +30,8 @@ class Watcher(Protocol):
     def told(self, world: Any, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """The run's machine has answered; nothing was acted on yet."""
 
-    def starts(self, world: Any) -> None:
-        """Ranks are about to be started."""
+    def starts(self, world: Any, host: int) -> None:
+        """Ranks are about to be started there."""
 
     def sees(self, world: Any, wish: Wish | None) -> None:
         """The store was asked what there is to start from."""
@@ -72,25 +72,33 @@ class VirtualAttempt:
         self.attempt = attempt
         self.resume = resume
         self.barrier = Barrier(shape.ranks)
-        self.ranks: list[VirtualRank] = []  # those that were started, in their order
+        self.by_rank: dict[int, VirtualRank] = {}  # those that were started
         self.step = resume.step  # completed by all
         self.step_start_ns: int | None = None
         self._of = shape.ranks
+        self._gone: set[int] = set()
+
+    @property
+    def ranks(self) -> list[VirtualRank]:
+        """Those that were started, in their order."""
+        return [one for _, one in sorted(self.by_rank.items())]
 
     def begin(self, ranks: list[VirtualRank]) -> None:
         """Those of one host are started."""
-        self.ranks = sorted([*self.ranks, *ranks], key=lambda one: one.rank)
+        self.by_rank.update((one.rank, one) for one in ranks)
+        self._gone -= {one.rank for one in ranks}
 
-    def end(self, ranks: Sequence[int]) -> None:
-        """Those are gone."""
-        self.ranks = [one for one in self.ranks if one.rank not in ranks]
+    def end(self, ranks: Sequence[int]) -> bool:
+        """Nothing is left of those; whether nothing is left of any."""
+        self._gone |= set(ranks)
+        return self._gone >= self.by_rank.keys()
 
     @property
     def slowest(self) -> int:
         """The step that all ranks have completed by now."""
-        if len(self.ranks) < self._of:
+        if len(self.by_rank) < self._of:
             return self.resume.step
-        return min(max(one.words.step, self.resume.step) for one in self.ranks)
+        return min(max(one.words.step, self.resume.step) for one in self.by_rank.values())
 
 
 class Shared(ABC):
@@ -158,10 +166,8 @@ class Shared(ABC):
     def ranks_gone(self, ranks: Sequence[int]) -> None:
         """Nothing is left of the attempt on their host."""
         live = self.live
-        if live is not None:
-            live.end(ranks)
-            if not live.ranks:
-                self.live = None
+        if live is not None and live.end(ranks):
+            self.live = None
 
     def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether this rank fails in this step."""

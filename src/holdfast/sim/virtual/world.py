@@ -19,7 +19,7 @@ from holdfast.sim.timers import VirtualTimers
 from holdfast.sim.virtual.host import REAP_NS, VirtualHost
 from holdfast.sim.virtual.keeper import VirtualKeeper
 from holdfast.sim.virtual.link import VirtualLink
-from holdfast.sim.virtual.loop import Delays, Source
+from holdfast.sim.virtual.loop import Delays, Inputs, Source
 from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.sim.virtual.shape import Shape
 from holdfast.sim.virtual.shared import Shared, Watcher
@@ -56,6 +56,7 @@ class VirtualWorld(Shared):
         self.opened_ns = self.clock.now_ns
         self.held_ns = 0  # for so long it could do nothing: stalled, or asleep
         self.finished_ns = 0
+        self.lost_hosts = 0  # so far
         self.recorded: list[dict[str, Any]] = []
         self.inputs: list[ev.Event] = []
         self.said: list[str] = []
@@ -63,8 +64,8 @@ class VirtualWorld(Shared):
         self._timers = VirtualTimers(
             self.clock, self.feed, lambda fire: self.heard.give(Source.TIMER, fire)
         )
-        self.hosts = [VirtualHost(self, 0, self.heard)]
-        self._link = VirtualLink(self, self.hosts[0], self.delays.link_ns)
+        self.hosts = [self._new_host(number) for number in range(shape.hosts)]
+        self._link = VirtualLink(self, self.hosts, self.delays.link_ns)
         self.controller = Controller(
             self.policy,
             link=self._link,
@@ -84,6 +85,10 @@ class VirtualWorld(Shared):
     def finish(self) -> act.Finish | None:
         """How the run is over for this supervisor, once it is."""
         return self.controller.finish
+
+    def _new_host(self, number: int) -> VirtualHost:
+        """Host 0 is where the controller is: one loop reads both."""
+        return VirtualHost(self, number, self.heard if number == 0 else Inputs(self.clock))
 
     # --- time -------------------------------------------------------------------------------
 
@@ -153,7 +158,7 @@ class VirtualWorld(Shared):
     @property
     def is_inhabited(self) -> bool:
         """Whether some rank of this supervisor's is still there."""
-        return any(host.tree is not None and host.tree.pids_left for host in self.hosts)
+        return any(host.ranks_left for host in self.hosts)
 
     @property
     def over_ns(self) -> int:
@@ -215,7 +220,27 @@ class VirtualWorld(Shared):
     def end_rank(self, number: int, how: Exit) -> None:
         """A process ends, or is ended by somebody else. What it wished for is in its report."""
         if self.live is not None:
-            self.live.ranks[number].end(how)
+            self.live.by_rank[number].end(how)
+
+    def lose_host(self, number: int, noticed_ns: int, replaced_ns: int) -> None:
+        """A host without the controller is gone; that is noticed, and an empty one comes."""
+        host = self.hosts[number]
+        if host.is_lost or self.is_over:
+            return
+        self.lost_hosts += 1
+        host.lose()
+
+        def noticed() -> None:
+            if not self.is_over and self.hosts[number] is host:
+                self.heard.give(Source.INBOX, lambda: self._link.lost(number))
+
+        def replaced() -> None:
+            if not self.is_over:
+                self.hosts[number] = self._new_host(number)
+                self.heard.give(Source.INBOX, lambda: self._link.join(self.hosts[number]))
+
+        self.clock.later(noticed_ns, noticed)
+        self.clock.later(replaced_ns, replaced)
 
     def kill_reaper(self) -> None:
         """Somebody kills the reaper: its ranks are orphans now."""
