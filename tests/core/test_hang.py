@@ -346,6 +346,14 @@ def examined(watch: HangWatch, at_ns: int, reached: int = 50, **how: Any) -> lis
     return watch.examined(event, gone=(), reached=reached, is_writing=False)
 
 
+def test_a_look_that_came_when_no_rank_was_left_finds_nothing() -> None:
+    watch = HangWatch(AUTO)
+    watch.begin(0, 1)
+    event = ev.Examined(H, 0, ())
+    [timer] = watch.examined(event, gone=(), reached=0, is_writing=False)
+    assert isinstance(timer, act.SetTimer)
+
+
 def test_a_pause_is_remembered_for_half_a_day_at_least_and_not_for_two() -> None:
     watch = HangWatch(AUTO)
     watch.begin(0, 1)

@@ -7,7 +7,7 @@ durable, is told at once. For a host that is lost whoever found that out speaks 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from holdfast.core import actions as act
@@ -24,7 +24,7 @@ WORDS = "its host is lost"
 class _Host:
     """How far the reports of one host were read, and what it has said of the newest attempt."""
 
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...] = ()  # of the newest attempt
     seen: int = 0
     read: int = 0
     states: tuple[RankState, ...] = ()
@@ -43,11 +43,11 @@ class _Host:
 
 
 class JoinedReports:
-    """Of hosts with these ranks. `report`: all of them as one, changed in place."""
+    """Of so many hosts. `report`: all of them as one, changed in place."""
 
-    def __init__(self, placement: Sequence[Sequence[int]]) -> None:
+    def __init__(self, hosts: int) -> None:
         self.report = HostReport()
-        self._hosts = [_Host(tuple(ranks)) for ranks in placement]
+        self._hosts = [_Host() for _ in range(hosts)]
         self._held: list[ev.Event] = []  # of an attempt whose launch is not told yet
         self._ordered = 0  # of the wants, the newest that was seen
         self._wanted_seals: dict[Hashable, act.Seal] = {}
@@ -60,7 +60,7 @@ class JoinedReports:
         """All hosts are given that order."""
         for want in order.wants.after(self._ordered):
             if isinstance(want, act.Launch):
-                self._begin(want.attempt, want.resume.step)
+                self._begin(want)
             elif isinstance(want, act.Flush):
                 self._begin_flush((want.attempt, want.epoch, want.step))
             elif isinstance(want, act.Seal):
@@ -74,11 +74,13 @@ class JoinedReports:
         self._seals = {of: told for of, told in self._seals.items() if is_wanted(of)}
         self._wanted_seals = {of: one for of, one in self._wanted_seals.items() if is_wanted(of)}
 
-    def _begin(self, attempt: int, resume_step: int) -> None:
-        self.report.begin(attempt, resume_step, sum(len(host.ranks) for host in self._hosts))
+    def _begin(self, launch: act.Launch) -> None:
+        resumed = launch.resume.step
+        self.report.begin(launch.attempt, resumed, launch.placement.ranks)
         self._held = []
-        for host in self._hosts:
-            host.states = before_the_first_page(resume_step, len(host.ranks))
+        for number, host in enumerate(self._hosts):
+            host.ranks = launch.placement.on(number)
+            host.states = before_the_first_page(resumed, len(host.ranks))
             host.has_launched = host.has_failed = host.is_gone = False
             host.launched = host.stuck = host.looks = host.stacks = None
             host.exited = set()

@@ -197,7 +197,7 @@ class Keeping:
                 failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)
                 return answer + self._tell(saving, failed, is_running)
             answer.append(act.MakeRoom(kept.attempt, kept.step))
-            if words == self.told_failure or saving.tier.is_lost:
+            if words == self.told_failure or saving.tier.is_lost or not self.is_ahead(saving):
                 return answer
             self.told_failure = words
             return [*answer, act.Say("warning", f"{words}; it stays in memory")]

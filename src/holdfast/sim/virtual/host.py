@@ -235,6 +235,7 @@ class VirtualHost(Host):
     def launch(self, action: act.Launch) -> None:
         """Start the ranks."""
         self._launch = action
+        self.ranks = action.placement.on(self.number)
         self._report.begin(action.attempt, action.resume.step, len(self.ranks))
         self._hear(host.Start(self.clock.now_ns, action.attempt, self.ranks))
 

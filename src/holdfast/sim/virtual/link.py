@@ -44,7 +44,7 @@ class VirtualLink:
     ) -> None:
         self._world = world
         self._hosts = list(hosts)
-        self._joined = JoinedReports(world.placement)
+        self._joined = JoinedReports(len(hosts))
         self._is_a_call = not any(link_ns)
         ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
         self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]

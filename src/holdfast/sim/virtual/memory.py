@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.sim.virtual.broken import require
 from holdfast.snapshot.sets import SetInfo, set_name
 
-Placement = tuple[tuple[int, ...], ...]  # the ranks of each host
+RanksByHost = tuple[tuple[int, ...], ...]  # the ranks of each host
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class VirtualMemory:
     A set is there when it is sealed on every host.
     """
 
-    placement: Placement
+    placement: RanksByHost
     buffers: int
     shards: dict[tuple[int, int], CopiedShard] = field(default_factory=dict)
     seals: dict[tuple[int, int], CopiedShard] = field(default_factory=dict)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from holdfast.core.exits import Exit
+from holdfast.core.hosts.placement import place
 from holdfast.sim.clock import MS, SECOND
 
 
@@ -43,9 +43,9 @@ class Shape:
 
     @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each host: as even as can be, in their order."""
-        at = [self.ranks * host // self.hosts for host in range(self.hosts + 1)]
-        return tuple(tuple(range(*pair)) for pair in pairwise(at))
+        """The ranks of each host, as the core places them."""
+        placed = place(self.ranks, range(self.hosts))
+        return tuple(placed.on(host) for host in range(self.hosts))
 
     def step_time_ns(self, rank: int) -> int:
         """How long a rank works on one step."""

@@ -18,7 +18,7 @@ from holdfast.core.ledger import facts
 from holdfast.core.run.rollback import Wish
 from holdfast.sim.clock import MS, VirtualClock
 from holdfast.sim.virtual.loop import Delays, Inputs, Taking
-from holdfast.sim.virtual.memory import Placement, VirtualMemory
+from holdfast.sim.virtual.memory import RanksByHost, VirtualMemory
 from holdfast.sim.virtual.ranks import VirtualRank
 from holdfast.sim.virtual.shape import Barrier, PlannedFailure, Shape
 from holdfast.sim.virtual.store import VirtualStore
@@ -115,7 +115,7 @@ class Shared(ABC):
         watch: Watcher | None,
     ) -> None:
         self.shape = shape
-        self.placement: Placement = shape.placement
+        self.placement: RanksByHost = shape.placement
         self.clock = clock or VirtualClock()
         self.delays = delays or Delays()
         self.taking = Taking(self.delays)
