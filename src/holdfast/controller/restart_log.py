@@ -79,6 +79,7 @@ class RestartLog:
             if name != "wait" or until_ns > reached_ns:  # most restarts come at once
                 phases[name] = until_ns - reached_ns
             reached_ns = until_ns
-        cold = {str(rank): why for rank, why in sorted(self._starts.items()) if why}
-        woken = [rank for rank, why in sorted(self._starts.items()) if not why]
+        starts = sorted(self._starts.items())
+        cold = {str(rank): why for rank, why in starts if why}
+        woken = [rank for rank, why in starts if not why]
         return attempt, {"phases_ns": phases, "woken": woken, "cold": cold}

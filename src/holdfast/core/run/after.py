@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -87,28 +87,24 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
 
 
-def stand_by(run: Course, answer: Iterable[act.Action], at_ns: int) -> tuple[act.Action, ...]:
+def stand_by(run: Course, answer: Sequence[act.Action], at_ns: int) -> tuple[act.Action, ...]:
     """What the next attempt's processes are to do, if that changes with this answer to an event."""
-    wanted = _wanted_standby(run, answer, at_ns)
-    if wanted is run.standby:
+    state, before = run.state, run.standby
+    if run.stopping.intent is not None or state is State.KEEPING or state is State.OVER:
+        wanted = Standby.NONE
+    elif state is State.RUNNING:
+        is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
+        is_ready = is_well_on or before is Standby.READY  # which is for the rest of the attempt
+        wanted = Standby.READY if is_ready else Standby.AS_IS
+    elif state is State.KILLING:
+        is_killed = act.Kill in map(type, answer)
+        wanted = Standby.WOKEN if is_killed and restarts_at_once(run, at_ns) else before
+    else:
+        wanted = Standby.AS_IS
+    if wanted is before:
         return ()
     run.standby = wanted
     return (act.StandBy(run.attempt + 1, wanted),)
-
-
-def _wanted_standby(run: Course, answer: Iterable[act.Action], at_ns: int) -> Standby:
-    state = run.state
-    if run.stop is not None or state is State.KEEPING or state is State.OVER:
-        return Standby.NONE
-    if state is State.RUNNING:
-        if run.standby is Standby.READY:  # for the rest of the attempt
-            return Standby.READY
-        is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
-        return Standby.READY if is_well_on else Standby.AS_IS
-    if state is not State.KILLING:
-        return Standby.AS_IS
-    is_killed = any(type(action) is act.Kill for action in answer)
-    return Standby.WOKEN if is_killed and restarts_at_once(run, at_ns) else run.standby
 
 
 def restarts_at_once(run: Course, at_ns: int) -> bool:

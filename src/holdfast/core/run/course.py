@@ -151,4 +151,4 @@ class Course:
 
 
 def _losses(failures: Iterable[restart.Failure]) -> int:
-    return len([one for one in failures if one.cause is exits.ExitCause.HOST_LOST])
+    return [one.cause for one in failures].count(exits.ExitCause.HOST_LOST)

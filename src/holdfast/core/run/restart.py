@@ -69,7 +69,8 @@ class GiveUp:
 
 
 Decision = Restart | GiveUp
-NOTHING_AGAINST_IT = Restart(), ""  # what a part says that has nothing to say
+AT_ONCE = Restart()
+NOTHING_AGAINST_IT = AT_ONCE, ""  # what a part says that has nothing to say
 
 # Ends that somebody else brings about: they say nothing about the program.
 FROM_OUTSIDE = (
@@ -118,23 +119,22 @@ class AllOf(RestartPolicy):
     @property
     def looks_back_ns(self) -> int:
         """As far as any part does."""
-        return max((part.looks_back_ns for part in self.parts), default=0)
+        return max([part.looks_back_ns for part in self.parts], default=0)
 
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:
         """The first part that gives up; else the longest delay, the earlier part's on a tie."""
-        best: tuple[Restart, str] | None = None
-        alike = 0
+        if not self.parts:
+            return AT_ONCE, "nothing speaks against it"
+        delay_ns, why, alike = 0, "", 0
         for part in self.parts:
             decision, reason = part.decide(failures, now_ns)
             if isinstance(decision, GiveUp):
                 return decision, reason
-            alike = max(alike, decision.alike)
-            better = best is None or decision.delay_ns > best[0].delay_ns
-            if better or (best and not best[1] and decision.delay_ns == best[0].delay_ns):
-                best = decision, reason
-        if best is None:
-            return Restart(), "nothing speaks against it"
-        return Restart(best[0].delay_ns, alike), best[1]
+            if decision.delay_ns > delay_ns or (not why and decision.delay_ns == delay_ns):
+                delay_ns, why = decision.delay_ns, reason
+            if decision.alike > alike:
+                alike = decision.alike
+        return Restart(delay_ns, alike) if delay_ns or alike else AT_ONCE, why
 
 
 def _parts(policy: RestartPolicy) -> tuple[RestartPolicy, ...]:
@@ -269,9 +269,9 @@ class BackOff(RestartPolicy):
         if count == 0:
             done = last.completed_after - last.completed_before
             steps = "1 new step" if done == 1 else f"{done} new steps"
-            return Restart(), f"attempt {last.attempt} made {steps}"
+            return AT_ONCE, f"attempt {last.attempt} made {steps}"
         if last.cause is ExitCause.BAD_CHECKPOINT:
-            return Restart(), "the next attempt starts from another checkpoint"
+            return AT_ONCE, "the next attempt starts from another checkpoint"
         who = f"attempt {last.attempt}" if count == 1 else f"the last {count} attempts"
         delay_ns = _grown_ns(self.first_s, self.factor, count - 1, self.cap_s)
         return Restart(delay_ns), f"{who} made no new step"

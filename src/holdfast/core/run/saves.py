@@ -29,14 +29,15 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     saving, at_ns = run.saving, event.at_ns
     answer = run.carry_out(saving.hear(event.news))
-    answer += run.keeping.flush_if_due(run.saving, at_ns)
+    answer += run.keeping.flush_if_due(saving, at_ns)
     slowest = saving.slowest_step
-    run.high_water = max(run.high_water, slowest)
     if slowest > run.resume.step:
         run.hangs.stepped(at_ns)
+        if slowest > run.high_water:
+            run.high_water = slowest
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
         answer += run.look_at_notices(at_ns)
-        answer += run.keeping.tell(run.saving, at_ns)
+        answer += run.keeping.tell(saving, at_ns)
     answer += after_saving(run, at_ns)
     return answer
 
@@ -83,9 +84,9 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
         run.saves_wake_ns = wake_ns
         timer = Timer.SAVES
         answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
-    if run.saving.agreement.is_saved:
+    if run.holding.until_ns is not None and run.saving.agreement.is_saved:
         answer += end_hold(run, at_ns)
-    if run.stop is not None and run.saving.is_over and not run.is_leaving:
+    if run.stopping.intent is not None and run.saving.is_over and not run.is_leaving:
         run.is_leaving = True
         answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
     return answer

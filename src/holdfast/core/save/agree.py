@@ -67,9 +67,9 @@ def step(state: Agreement, event: Event) -> Actions:
 
 def wake_at_ns(state: Agreement) -> int | None:
     """When a Tick is due if nothing else happens; None: never."""
-    if state.is_held:
-        return state.hold.again_ns
-    stop = state.stop
+    stop, again_ns = state.stop, state.hold.again_ns
+    if again_ns is not None and state.is_held:
+        return again_ns
     if stop is None or state.phase not in (Phase.COLLECTING, Phase.COPYING, Phase.WRITING):
         return None
     due = []

@@ -48,6 +48,9 @@ class Rejected:
         return replace(self, stored=(*self.stored, (name, why)))
 
 
+NOTHING_REJECTED = Rejected()
+
+
 def choose(
     seen: Seen, wish: Wish | None = None, rejected: Rejected | None = None
 ) -> tuple[Resume | NoChoice, str]:
@@ -55,15 +58,16 @@ def choose(
 
     Of a set that is both in memory and in the store, the copy in memory.
     """
-    rejected = rejected or Rejected()
+    rejected = rejected or NOTHING_REJECTED
     distrusted = dict(rejected.sealed)
     sealed = {one.name: one for one in seen.sealed if one.name not in distrusted}
     bad, unread = dict(seen.bad) | dict(rejected.stored), dict(seen.unread)
     if (seen.stored or seen.bad or sealed) and seen.newest_attempt in unread:
         return NoChoice.NONE_GOOD, _lineage_lost(seen.newest_attempt, unread)
-    names = {one.name for one in seen.stored}
     made: list[StoredSet | SealedSet] = list(seen.stored)
-    made += [one for name, one in sealed.items() if name not in names]
+    if sealed:
+        names = {one.name for one in seen.stored}
+        made += [one for name, one in sealed.items() if name not in names]
     lost = {name: why for name, why in bad.items() if name not in sealed}
     chosen, words = _newest(seen, wish, made, lost)
     if isinstance(chosen, NoChoice):
@@ -77,8 +81,9 @@ def choose(
         if strangers:  # never silently from step 0
             return NoChoice.NONE_GOOD, _lineage_lost(max(strangers), unread)
         return Resume(None, 0, None, skip), words
-    resume = Resume(chosen.name, chosen.step, chosen.attempt, skip)
-    copy = sealed.get(chosen.name)
+    name = chosen.name
+    resume = Resume(name, chosen.step, chosen.attempt, skip)
+    copy = sealed.get(name)
     if copy is None:
         return resume, words
     durable = newest_first([one for one in seen.stored if one.name not in bad], seen.chain)
@@ -106,6 +111,8 @@ def _skip(seen: Seen, wish: Wish | None, chosen: StoredSet | SealedSet | None) -
     """
     if wish is not None:
         lost, batches = [], wish.skip_batches
+    elif not seen.skips:
+        return 0, ""
     else:
         name, step = (chosen.name, chosen.step) if chosen is not None else (None, 0)
         batches = next((one.batches for one in seen.skips if one.restore_set == name), 0)
@@ -145,9 +152,10 @@ _S = TypeVar("_S", bound=_Made)
 
 def on_chain(chain: Chain, attempt: int, step: int) -> bool:
     """Whether a set belongs to the lineage: the attempt does, and its child resumed no earlier."""
-    return any(
-        attempt == one and (up_to_step is None or step <= up_to_step) for one, up_to_step in chain
-    )
+    for one, up_to_step in chain:
+        if attempt == one and (up_to_step is None or step <= up_to_step):
+            return True
+    return False
 
 
 def newest_first(sets: Sequence[_S], chain: Chain) -> list[_S]:
@@ -167,7 +175,7 @@ def newest_good(
     """
     skipped = {name: why for name, why in bad.items() if _is_on_chain(chain, name)}
     for one in newest_first(sets, chain):
-        if one.name in skipped:
+        if skipped and one.name in skipped:
             continue
         newer = [name for name in skipped if _is_newer(name, one, chain)]
         why = f"starting from step {one.step} of attempt {one.attempt}, the newest checkpoint"

@@ -236,11 +236,11 @@ class Saving:
         was_copied = self.agreement.phase not in NOT_COPIED
         actions = self._step(what)
         kind = type(what)
-        if isinstance(what, news.Progress):
-            slowest = self.slowest_step
-            self.pace.note(what.at_ns, slowest, self.fastest_step, self._resumed_step)
+        if kind is news.Progress:
+            extremes, resumed = self.agreement.ranks.extremes, self._resumed_step
+            self.pace.note(what.at_ns, extremes.least, extremes.greatest, resumed)
             self.pace.beside(self.tier.flushes.under_way is not None)
-            if slowest > self._resumed_step:
+            if extremes.least > resumed:
                 self.tier.all_restored()
         elif isinstance(what, DURABLE):
             self._note_commit(what)
@@ -264,11 +264,12 @@ class Saving:
         return actions
 
     def _step(self, what: news.Event) -> tuple[news.Action, ...]:
-        agreement, fastest = self.agreement, self.fastest_step
-        misses = agreement.misses
+        agreement = self.agreement
+        extremes, misses = agreement.ranks.extremes, agreement.misses
+        fastest = extremes.greatest
         agreement.free_buffers = self.tier.free if self.tier.is_there else ()
         actions = step(agreement, what)
-        if self.fastest_step > fastest:
+        if extremes.greatest > fastest:
             self._known_ns = what.at_ns
         for action in actions:
             if isinstance(action, news.Seal):
@@ -342,7 +343,7 @@ class Saving:
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         in_memory = self.tier.is_there
-        if not self.may_order or (self._is_held(at_ns) and not in_memory):
+        if not self.may_order or (not in_memory and self._is_held(at_ns)):
             return ()
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
         if in_memory:  # the order must be there before the ranks are
@@ -391,7 +392,9 @@ class Saving:
     def may_order(self) -> bool:
         """Whether a save that is due would be ordered now."""
         agreement, tier = self.agreement, self.tier
-        if agreement.phase is not Phase.IDLE or agreement.stop is not None or self.is_ended:
+        if agreement.phase is not Phase.IDLE or agreement.stop is not None:
+            return False
+        if agreement.ranks.have_ended:
             return False
         return not tier.is_there or bool(agreement.ranks.unwritten(tier.free))
 
@@ -427,10 +430,11 @@ class Saving:
     def view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the durable tier's policy sees where there is no memory tier."""
         blocked_ns, total_ns = self.cost
+        agreement = self.agreement
         return SaveView(  # in the order of its fields, for it is made for every question
             at_ns,
-            self.fastest_step + lead,
-            self.agreement.committed_step,
+            agreement.ranks.extremes.greatest + lead,
+            agreement.committed_step,
             self._committed_ns,
             self.pace.step_time_ns,
             blocked_ns,
