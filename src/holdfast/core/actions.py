@@ -7,7 +7,7 @@ ordered worker) each action before the next one of the same answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holdfast.core.events import Resume
@@ -17,10 +17,11 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
 from holdfast.core.save import agree_events
+from holdfast.core.value import value
 from holdfast.errors import EXIT_DONE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Choose:
     """Look what checkpoints there are, to choose one; answer SetsSeen or ChoiceFailed.
 
@@ -30,7 +31,7 @@ class Choose:
     wish: Wish | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Launch:
     """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed.
 
@@ -44,7 +45,7 @@ class Launch:
     rollback: Rollback | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CarryOut:
     """Do what the agreement says (core.save.agree_events): publish a word, commit a set.
 
@@ -56,7 +57,7 @@ class CarryOut:
     deadline_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seal:
     """Give a buffer that every rank has filled its checksums and manifest; Sealed, SealFailed."""
 
@@ -66,7 +67,7 @@ class Seal:
     buffer: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flush:
     """Write a sealed set to the durable tier: Flushed for every rank's shard, or FlushFailed.
 
@@ -81,7 +82,7 @@ class Flush:
     urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AbandonFlush:
     """End the flush of that set, be it by force: nothing is heard of it; FlushFailed says why."""
 
@@ -91,7 +92,7 @@ class AbandonFlush:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitFlushed:
     """Every rank's shard is durable: write the manifest; FlushCommitted or FlushCommitFailed.
 
@@ -104,7 +105,7 @@ class CommitFlushed:
     of_ranks: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MakeRoom:
     """The store did not take that step: delete now what retention would delete once it had."""
 
@@ -112,28 +113,28 @@ class MakeRoom:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublishCommitted:
     """Store the COMMITTED word of every rank of the attempt that runs; no verdict goes with it."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Relay:
     """Send SIGTERM to the ranks: they have no session that reads the words (yet)."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Kill:
     """SIGKILL the attempt's whole tree; TreeGone follows."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StandBy:
     """What the processes that wait for `attempt`, the next one, are to do from now on."""
 
@@ -141,21 +142,21 @@ class StandBy:
     wanted: Standby
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Examine:
     """Look at every rank's words and process; answer Examined."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CollectStacks:
     """Ask every rank where it stands, in bounded time and beside the loop; StacksCollected."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetTimer:
     """Answer TimerFired(timer) at `at_ns`; a timer of the same name is replaced."""
 
@@ -163,21 +164,21 @@ class SetTimer:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CancelTimer:
     """Forget a timer; nothing happens if there is none."""
 
     timer: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Record:
     """Journal a fact for the ledger (the payload's keys are those of docs/reference/journal.md)."""
 
     fact: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndAttempt:
     """Write how the attempt ended beside its record; an incident if it was a disruption.
 
@@ -194,7 +195,7 @@ class EndAttempt:
     own_signature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Say:
     """Tell the people watching; `level` is info, warning or error."""
 
@@ -202,7 +203,7 @@ class Say:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finish:
     """The run is over for this supervisor: end with `exit_code`.
 

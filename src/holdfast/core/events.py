@@ -9,8 +9,6 @@ Those of hangs and of the memory tier have modules of their own, and are named h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import Examined as Examined
 from holdfast.core.hang.events import StacksCollected as StacksCollected
@@ -28,12 +26,13 @@ from holdfast.core.save.tier_events import Flushing as Flushing
 from holdfast.core.save.tier_events import Sealed as Sealed
 from holdfast.core.save.tier_events import SealFailed as SealFailed
 from holdfast.core.save.tier_events import TierEvent as TierEvent
+from holdfast.core.value import value
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 NOTICE_TIMER = "notice"  # its firing may order a save, as a request does
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Resume:
     """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch.
 
@@ -58,7 +57,7 @@ class Resume:
 SCRATCH = Resume(None, 0, None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OwnFailure:
     """An attempt that the script itself ended (`exits.is_from_script`), and in which way."""
 
@@ -67,7 +66,7 @@ class OwnFailure:
     signature: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Opened:
     """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
 
@@ -87,7 +86,7 @@ class Opened:
     own_failures: tuple[OwnFailure, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetsSeen:
     """What checkpoints there are; whole ones were completed before. The machine chooses of them."""
 
@@ -95,7 +94,7 @@ class SetsSeen:
     seen: Seen
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Chosen:
     """The set was chosen by others: in what earlier versions have recorded. `words`: the reason."""
 
@@ -104,7 +103,7 @@ class Chosen:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChoiceFailed:
     """No attempt can start now: nobody knows what there is. The store may come back (`is_away`)."""
 
@@ -114,7 +113,7 @@ class ChoiceFailed:
     is_away: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OnRecord:
     """The attempt is in the store, and its ranks are being started."""
 
@@ -122,7 +121,7 @@ class OnRecord:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waited:
     """For hosts, until `until_ns`; `kind` is queue, provision, pull or boot."""
 
@@ -130,7 +129,7 @@ class Waited:
     until_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Launched:
     """All ranks of the attempt run. `waited`: there were no hosts for it before.
 
@@ -143,7 +142,7 @@ class Launched:
     began_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LaunchFailed:
     """A rank's command could not be started at all (it does not exist, it is not executable).
 
@@ -157,7 +156,7 @@ class LaunchFailed:
     is_on_record: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Joined:
     """A rank's session showed itself: it answers orders from now on."""
 
@@ -166,7 +165,7 @@ class Joined:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Heard:
     """News about saves: a rank's progress and answers, a commit's outcome (save.agree_events)."""
 
@@ -175,7 +174,7 @@ class Heard:
     news: agree_events.Event
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveTook:
     """What the last copy cost the slowest rank."""
 
@@ -184,7 +183,7 @@ class SaveTook:
     blocked_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankExited:
     """A rank's process ended at `died_at_ns`; the supervisor knew it at `at_ns`."""
 
@@ -195,7 +194,7 @@ class RankExited:
     exit: Exit
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TreeGone:
     """No process of the attempt is left."""
 
@@ -203,7 +202,7 @@ class TreeGone:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostLost:
     """Processes of the attempt survive SIGKILL: their host cannot be used again."""
 
@@ -212,7 +211,7 @@ class HostLost:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopAsked:
     """Save and stop: a notice, or `holdfast stop`. `deadline_ns` None: take your time."""
 
@@ -222,7 +221,7 @@ class StopAsked:
     notice: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Interrupted:
     """A person pressed Ctrl-C: the first time they want a save and a stop, then a stop now."""
 
@@ -230,7 +229,7 @@ class Interrupted:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Noticed:
     """A source has told of something that is about to happen to a host, or not any more."""
 
@@ -238,7 +237,7 @@ class Noticed:
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopNowAsked:
     """Stop now: SIGQUIT, `holdfast stop --now`, or the lease is lost.
 
@@ -250,7 +249,7 @@ class StopNowAsked:
     exit_code: int = EXIT_SAVED_START_ME_AGAIN
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveAsked:
     """Somebody wants a save at the next boundary.
 
@@ -262,7 +261,7 @@ class SaveAsked:
     in_step: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RollbackAsked:
     """A person wants the run to continue from an earlier checkpoint: `holdfast rollback`."""
 
@@ -270,7 +269,7 @@ class RollbackAsked:
     wish: Wish
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimerFired:
     """A timer that an action set has come due."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast import errors
+from holdfast.core.value import value
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -45,7 +45,7 @@ class ExitCause(StrEnum):
 HISTORY_CAUSE: dict[ExitCause, str] = {cause: cause.value for cause in ExitCause}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankReport:
     """The exception that ended a rank: its type's name, text, `file:line`, and whole traceback.
 
@@ -62,7 +62,7 @@ class RankReport:
     skip_batches: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Exit:
     """All that is known of one process's end.
 

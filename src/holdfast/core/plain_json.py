@@ -6,7 +6,7 @@
 
 What is read goes by the types of the fields. A field that is missing has its default, and unknown
 ones are ignored: older and newer versions read each other as far as that goes. Only a part that
-changes (a dataclass that is not frozen) is read back whole: no field of it may be missing.
+changes (a dataclass that has no hash) is read back whole: no field of it may be missing.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def copied(part: Any) -> Any:
 
 
 def _is_frozen(kind: Any) -> bool:
-    frozen: bool = kind.__dataclass_params__.frozen
-    return frozen
+    """One that changes has no hash."""
+    return kind.__hash__ is not None
 
 
 def _made(kind: type[Any], values: dict[str, Any]) -> Any:

@@ -6,9 +6,10 @@ host's age counts from there. Faults strike at any time, whatever the run is doi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from holdfast.core.value import value
 
 
 class Cause(StrEnum):
@@ -25,7 +26,7 @@ IN_PLACE = (Cause.PROCESS, Cause.HANG)  # no host is lost
 TOGETHER = (Cause.RACK, Cause.SLICE)  # several are
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fault:
     """A failure. `hosts`: those that are lost, of a rack or slice all that were there.
 
@@ -37,7 +38,7 @@ class Fault:
     hosts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Announcement:
     """A warning that a host will be lost at `deadline_ns`; whether it is right shows only then.
 
@@ -50,7 +51,7 @@ class Announcement:
     comes_true: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Arrival:
     """A machine has come for a host that was lost, or not there yet; only records tell of these."""
 

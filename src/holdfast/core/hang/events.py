@@ -5,7 +5,7 @@ Times are integer nanoseconds on the run's clock; 0 means never.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.value import value
 
 # What a rank is doing, as its session says. A command without a session says nothing.
 NO_SESSION = ""
@@ -17,7 +17,7 @@ FINISHED = "finished"
 FAILING = "failing"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankLook:
     """One rank as it was found: its words, its process, and its pace so far.
 
@@ -46,7 +46,7 @@ class RankLook:
     longest_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankStack:
     """Where a rank's main thread stands: `where` is its innermost frame that is the user's own.
 
@@ -59,7 +59,7 @@ class RankStack:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Examined:
     """All ranks of the attempt were looked at."""
 
@@ -68,7 +68,7 @@ class Examined:
     ranks: tuple[RankLook, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StacksCollected:
     """Every rank was asked where it stands; those that could not answer have an empty `where`."""
 
@@ -77,7 +77,7 @@ class StacksCollected:
     ranks: tuple[RankStack, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Suspended:
     """For `gap_ns` before now the machine, or we on it, did not run: what waited has not hung."""
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
+from holdfast.core.value import value
 
 NS_PER_S = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Disruption:
     """One attempt that ended before the run was done.
 

@@ -6,12 +6,12 @@ nanoseconds on one clock with any origin; an open end is None.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.value import value
 
 DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunFact:
     """The run: once in a history. `requested_ns` is when its resources were asked for.
 
@@ -25,7 +25,7 @@ class RunFact:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptFact:
     """One launch: all processes launched, all gone. `cause` None: not known yet."""
 
@@ -35,7 +35,7 @@ class AttemptFact:
     cause: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WaitFact:
     """Why no attempt was running; `kind` is backoff, stopped, queue, provision, pull or boot.
 
@@ -48,7 +48,7 @@ class WaitFact:
     end_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FaultFact:
     """When an attempt really broke (`at_ns`) and when somebody noticed (`detected_ns`)."""
 
@@ -58,7 +58,7 @@ class FaultFact:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoticeFact:
     """Advance warning of a stop."""
 
@@ -67,14 +67,14 @@ class NoticeFact:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SeenFact:
     """A sign of life of the supervisor."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RestoreFact:
     """Reading a checkpoint. `step` is the last it contains (0: from scratch); `source` wrote it."""
 
@@ -85,7 +85,7 @@ class RestoreFact:
     source: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SpanFact:
     """Time in which training did not advance: startup, compile, save, data or custom:NAME."""
 
@@ -95,7 +95,7 @@ class SpanFact:
     end_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StepsFact:
     """A row of equal steps `first`..`last`; one step: first == last; `end_ns` None: under way."""
 
@@ -106,7 +106,7 @@ class StepsFact:
     end_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CapacityFact:
     """From `at_ns` on, the run trains on `chips` of its chips."""
 

@@ -11,15 +11,15 @@ had before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from holdfast.core.durations import in_words
 from holdfast.core.exits import ExitCause
+from holdfast.core.value import value
 
 SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Failure:
     """An attempt that ended without being done.
 
@@ -51,7 +51,7 @@ class Failure:
         return self.signature.partition(": ")[2] or self.signature
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Restart:
     """Start the next attempt in `delay_ns` nanoseconds.
 
@@ -63,7 +63,7 @@ class Restart:
     alike: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GiveUp:
     """Do not start again: a person has to look."""
 
@@ -110,7 +110,7 @@ class RestartPolicy:
         return AllOf((*_parts(self), *_parts(other)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AllOf(RestartPolicy):
     """What `|` makes."""
 
@@ -168,7 +168,7 @@ def still_judged(failures: Sequence[Failure], since_ns: int) -> tuple[Failure, .
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HopelessCauses(RestartPolicy):
     """Give up at once where starting again cannot help."""
 
@@ -181,7 +181,7 @@ class HopelessCauses(RestartPolicy):
         return NOTHING_AGAINST_IT
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SameFailure(RestartPolicy):
     """Give up when the program fails in the same way `times` times and gets no further.
 
@@ -220,7 +220,7 @@ class SameFailure(RestartPolicy):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Budget(RestartPolicy):
     """Give up after `failures` failures in a row without progress. Preemptions are free."""
 
@@ -244,7 +244,7 @@ class Budget(RestartPolicy):
         return NOTHING_AGAINST_IT
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BackOff(RestartPolicy):
     """At once after progress; else `first_s`, times `factor` for each more in a row, to `cap_s`.
 
@@ -277,7 +277,7 @@ class BackOff(RestartPolicy):
         return Restart(delay_ns), f"{who} made no new step"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CrashLoop(RestartPolicy):
     """Wait longer and longer while the script fails in the same way, however far it gets each time.
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.value import value
+
 if TYPE_CHECKING:
     from holdfast.core.exits import Exit
     from holdfast.core.run.restart import Failure
@@ -23,7 +25,7 @@ Target = int | str | None
 _NO_STEP = 2**62  # behind every step
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wish:
     """Somebody wants the run to go back to `to`, and to pass over so many batches from there.
 
@@ -38,7 +40,7 @@ class Wish:
     is_from_script: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rollback:
     """What the attempt that goes back has on record: the wishes that it settles, and why."""
 

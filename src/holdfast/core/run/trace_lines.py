@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hang.events import RankLook
@@ -54,8 +56,9 @@ def event_line(event: ev.Event, at_ns: int) -> str:
     match event:
         case ev.Heard():
             said = event.news
-            words = {k: getattr(said, k) for k in said.__slots__ if k not in ("at_ns", "why")}
-            return f"{type(said).__name__} " + " ".join(f"{k} {v}" for k, v in words.items())
+            names = [one.name for one in fields(said) if one.name not in ("at_ns", "why")]
+            words = [f"{name} {getattr(said, name)}" for name in names]
+            return f"{type(said).__name__} {' '.join(words)}"
         case ev.SetsSeen(seen=seen):
             return f"{name} {len(seen.stored)} in the store, {len(seen.sealed)} in memory"
         case ev.Chosen():

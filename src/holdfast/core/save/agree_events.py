@@ -6,16 +6,16 @@ The edge reads each rank's words, turns what changed into events with `changes`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.core.save.word import Agreed, buffer_of
+from holdfast.core.value import value
 
 DEFAULT_ANSWER_LIMIT_NS = 1_000_000_000
 _NONE_YET = Agreed(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveAsked:
     """The policy or a person wants a save; training goes on.
 
@@ -31,7 +31,7 @@ class SaveAsked:
     in_step: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopAsked:
     """Save and leave. `leave_by_ns`: when leaving must begin, saved or not; None: no deadline.
 
@@ -46,7 +46,7 @@ class StopAsked:
     answer_limit_ns: int = DEFAULT_ANSWER_LIMIT_NS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopMoved:
     """What a stop was asked for comes at another time: leaving must begin by then; None: never."""
 
@@ -54,7 +54,7 @@ class StopMoved:
     leave_by_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Progress:
     """A rank has published boundary `step`."""
 
@@ -63,7 +63,7 @@ class Progress:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LoopEnded:
     """A rank's loop is over; `step` was its last, and answers every later order."""
 
@@ -72,7 +72,7 @@ class LoopEnded:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Taken:
     """A rank answers `epoch` with `step`, and its copy is under way: into that buffer, or none."""
 
@@ -83,7 +83,7 @@ class Taken:
     buffer: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapped:
     """A rank has copied `step` in answer to `epoch`: the copy that it took is there."""
 
@@ -93,7 +93,7 @@ class Snapped:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Durable:
     """A rank's shard of `step` is durable, its receipt written."""
 
@@ -103,7 +103,7 @@ class Durable:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveFailed:
     """A rank could not copy or write its shard."""
 
@@ -113,7 +113,7 @@ class SaveFailed:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankGone:
     """A rank's process is no more, or its host is not."""
 
@@ -121,7 +121,7 @@ class RankGone:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Committed:
     """The set of `step` is complete: its manifest is durable."""
 
@@ -130,7 +130,7 @@ class Committed:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitFailed:
     """The manifest could not be written."""
 
@@ -140,7 +140,7 @@ class CommitFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NotWritten:
     """What all ranks had copied into a buffer could not be sealed, or not be made durable.
 
@@ -154,7 +154,7 @@ class NotWritten:
     is_sealed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DurableBeside:
     """A set of this lineage became durable beside the agreement: one of memory was flushed."""
 
@@ -162,7 +162,7 @@ class DurableBeside:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tick:
     """Nothing but time has passed; due at `core.save.agree.wake_at_ns`."""
 
@@ -188,7 +188,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublishOrder:
     """Store the ORDER word of every rank."""
 
@@ -198,7 +198,7 @@ class PublishOrder:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublishVerdict:
     """Store the VERDICT word of every rank; with COMMITTED, first the COMMITTED word."""
 
@@ -208,7 +208,7 @@ class PublishVerdict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Commit:
     """Every rank's shard is durable: write the manifest; answer Committed or CommitFailed."""
 
@@ -216,7 +216,7 @@ class Commit:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seal:
     """Every rank has copied that step into the buffer: it may be sealed.
 
@@ -228,7 +228,7 @@ class Seal:
     buffer: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Abort:
     """Nothing will come of this epoch: shards already written for it may be collected."""
 
@@ -237,14 +237,14 @@ class Abort:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MakeRoom:
     """That step could not be saved: delete now what retention would delete once it is."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hold:
     """The last step could not be saved: wait; it is tried again until `until_ns`."""
 
@@ -254,7 +254,7 @@ class Hold:
     until_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Release:
     """The last step is sealed in memory, and the store takes no save: the ranks may leave.
 
@@ -266,7 +266,7 @@ class Release:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refuse:
     """A request was not taken up; ask again later if it still matters."""
 

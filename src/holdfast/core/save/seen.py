@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from holdfast.core.value import value
 
 Chain = Sequence[tuple[int, int | None]]
 """The lineage, newest attempt first: (attempt, the last step of it that counts; None: all)."""
@@ -30,7 +31,7 @@ def parse_set_name(name: str) -> tuple[int, int] | None:
     return (attempt, step) if set_name(attempt, step) == name else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredSet:
     """A set in the run store: it has its manifest, and every shard has its size."""
 
@@ -44,7 +45,7 @@ class StoredSet:
         return set_name(self.attempt, self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SealedSet:
     """A set in this host's memory, in the buffer of that number: it is sealed."""
 
@@ -59,7 +60,7 @@ class SealedSet:
         return set_name(self.attempt, self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Skip:
     """An attempt of the lineage that passes over batches from the set that it started from."""
 
@@ -68,7 +69,7 @@ class Skip:
     batches: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seen:
     """All of it.
 

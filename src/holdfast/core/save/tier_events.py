@@ -6,10 +6,10 @@ nanoseconds on the run's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BuffersReady:
     """A rank has so many buffers of the memory tier allocated and touched, or says so."""
 
@@ -19,7 +19,7 @@ class BuffersReady:
     buffers: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sealed:
     """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
 
@@ -33,7 +33,7 @@ class Sealed:
     buffer: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SealFailed:
     """What is in the buffer is no set, and will be none."""
 
@@ -45,7 +45,7 @@ class SealFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flushing:
     """A flush is under way still, and has given the store so many bytes; told now and then."""
 
@@ -56,7 +56,7 @@ class Flushing:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flushed:
     """One rank's shard of a set in memory is durable, its receipt written.
 
@@ -71,7 +71,7 @@ class Flushed:
     of_ranks: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FlushFailed:
     """A set in memory could not be written to the durable tier; it is still in its buffer."""
 
@@ -82,7 +82,7 @@ class FlushFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FlushCommitted:
     """The manifest of a flushed set is durable: it restores from the durable tier too."""
 
@@ -92,7 +92,7 @@ class FlushCommitted:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FlushCommitFailed:
     """The manifest of a flushed set could not be written."""
 
