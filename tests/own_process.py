@@ -30,11 +30,9 @@ def run_script(path: Path, *words: object, **env: object) -> tuple[int, str]:
     """Run a script, which has `np` and `hf`: its exit code, and what it printed."""
     code = compile(path.read_text(), str(path), "exec", dont_inherit=True)
     names = {"__name__": "__main__", "np": np, "hf": holdfast}
-    with _interpreter(env) as ends, _printed() as out:
+    with _printed() as out, _interpreter(env):
         sys.argv = [str(path), *map(str, words)]
         exit_code = _exit_code_of(lambda: exec(code, names))
-        for end in reversed(ends):
-            end()
     return exit_code, out.getvalue().rstrip("\n")
 
 
@@ -53,8 +51,8 @@ def _printed() -> Iterator[io.StringIO]:
 
 
 @contextlib.contextmanager
-def _interpreter(env: dict[str, object]) -> Iterator[list[Callable[[], None]]]:
-    """What a new process has of its own; gives the list of what it calls when it ends."""
+def _interpreter(env: dict[str, object]) -> Iterator[None]:
+    """What a new process has of its own; what was registered for its end is called at the end."""
     ends: list[Callable[[], None]] = []
     dice, numpy_dice = random.getstate(), np.random.get_state()
     with pytest.MonkeyPatch.context() as patch:
@@ -72,9 +70,13 @@ def _interpreter(env: dict[str, object]) -> Iterator[list[Callable[[], None]]]:
         patch.setattr(compiling.Compiling, "_jax_is_there", lambda _: None)
         for name in ("install_sigterm", "install_sigint"):
             patch.setattr(signals, name, lambda *_, **__: None)
-        yield ends
-    random.setstate(dice)
-    np.random.set_state(numpy_dice)
+        try:
+            yield
+        finally:
+            for end in reversed(ends):
+                end()
+            random.setstate(dice)
+            np.random.set_state(numpy_dice)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
