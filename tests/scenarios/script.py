@@ -27,6 +27,7 @@ from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.trace_lines import seconds, trace_lines
 from holdfast.core.save import policy as saves
 from holdfast.core.save.agree import Phase
+from holdfast.session.controlling import bare_policy
 from holdfast.sim.clock import SECOND, VirtualClock
 from holdfast.sim.virtual.link import LOST
 from holdfast.sim.virtual.loop import Delays, Source
@@ -164,6 +165,9 @@ class Script:
                 self.delays = replace(self.delays, **{DELAYS[key]: times})
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
+            elif key == "supervised":
+                bare = bare_policy(policy.save, self.shape.ranks, policy.hold_finished_ns / SECOND)
+                policy = bare if value == "no" else policy
             elif key == "budget":
                 parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
                 policy = replace(policy, restart=parts)

@@ -8,12 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hosts.messages import encode_order, encode_report
+from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.report import HostReport
 from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 from holdfast.session.roster import GONE_AFTER_NS, LeaderView, Roster
 
 SECOND_NS = 1_000_000_000
 FOLLOWER = FollowerSays(rank=1, me="f", to="lead", number=1, run="r", world_size=3, holder={})
 LEADER = LeaderSays(me="lead", number=1, run="r", world_size=3, attempt=4, lease_epoch=2, holder={})
+
+
+def report(*facts: ev.Event) -> dict[str, object]:
+    """Of a host on which that has happened."""
+    told = HostReport()
+    for fact in facts:
+        told.note(fact)
+    return encode_report(told)
+
+
+def order(number: int) -> dict[str, object]:
+    return encode_order(HostOrder(number, Attention(is_stopping=True, deadline_ns=60 * SECOND_NS)))
 
 
 def roster(*says: FollowerSays, at_ns: int = 0) -> Roster:
@@ -25,8 +42,8 @@ def roster(*says: FollowerSays, at_ns: int = 0) -> Roster:
 
 @given(st.permutations(range(1, 9)))
 def test_the_newest_word_stands_however_they_arrive(numbers: list[int]) -> None:
-    told = [replace(FOLLOWER, number=number, step=10 * number) for number in numbers]
-    assert roster(*told).members[1].says.step == 80
+    told = [replace(FOLLOWER, number=number, choice=10 * number) for number in numbers]
+    assert roster(*told).members[1].says.choice == 80
 
 
 @given(st.lists(st.tuples(st.sampled_from(["f", "g"]), st.sampled_from(["lead", "old", ""]))))
@@ -36,30 +53,29 @@ def test_only_the_first_life_that_speaks_to_us_counts(told: list[tuple[str, str]
         found.hear(0, 1, replace(FOLLOWER, me=me, to=to, number=number).to_bytes())
     ours = [me for me, to in told if to == "lead"]
     assert [member.says.me for member in found.members.values()] == ours[:1]
-    assert (1 in found.missing()) == (not ours)
     if told:  # whoever speaks is told who leads, so that it may speak to us
         assert found.welcomes()[1].leader == "lead"
 
 
 @given(
-    st.lists(st.integers(0, 5 * SECOND_NS), min_size=1, max_size=6), st.integers(0, 60 * SECOND_NS)
+    st.lists(st.integers(0, 5 * SECOND_NS), min_size=1, max_size=6),
+    st.integers(0, 60 * SECOND_NS),
+    st.integers(-(10**15), 10**15),
 )
-def test_the_grace_period_counts_from_the_first_sigterm(delays_ns: list[int], came_ns: int) -> None:
-    """Each message says how old it is when it is sent; it arrives later, never earlier."""
+def test_the_grace_period_counts_from_the_first_sigterm(
+    delays_ns: list[int], came_ns: int, clock_ns: int
+) -> None:
+    """On whatever clock it came; what is sent arrives later, never earlier."""
     found = roster()
+    stop = ev.StopAsked(came_ns - clock_ns, "SIGTERM to rank 1", came_ns - clock_ns + 30, True)
     for number, delay_ns in enumerate(delays_ns, start=1):
         sent_ns = came_ns + number * SECOND_NS
-        says = replace(FOLLOWER, number=number, sigterm_age_ns=sent_ns - came_ns)
+        told = report(stop) if number == len(delays_ns) else {}
+        says = replace(FOLLOWER, number=number, sent_ns=sent_ns - clock_ns, report=told)
         found.hear(sent_ns + delay_ns, 1, says.to_bytes())
-    assert found.first_sigterm() == (came_ns + min(delays_ns), 1)
-
-
-def test_the_first_of_several_ranks_counts() -> None:
-    both = (
-        replace(FOLLOWER, sigterm_age_ns=3),
-        replace(FOLLOWER, rank=2, me="g", sigterm_age_ns=5),
-    )
-    assert roster(*both, at_ns=100).first_sigterm() == (95, 2)
+    (heard,) = found.members[1].news()
+    assert heard == replace(stop, deadline_ns=came_ns + 30 + min(delays_ns))
+    assert found.members[1].news() == []  # it is told once
 
 
 @pytest.mark.parametrize(
@@ -82,20 +98,15 @@ def test_silence_counts_while_somebody_waits(
 
 
 def test_gone_is_told_once() -> None:
-    found = roster(FOLLOWER, replace(FOLLOWER, rank=2, me="g", left="ValueError: no"))
-    assert found.newly_gone(0, frozenset({1}), None) == (1, 2)
+    failed = Exit(code=1, report=RankReport("ValueError", "no", "train.py:3", ""))
+    left = report(ev.RankExited(5, -1, 2, 5, failed))
+    found = roster(FOLLOWER, replace(FOLLOWER, rank=2, me="g", report=left))
+    (told,) = found.members[2].news()
+    assert isinstance(told, ev.RankExited)
+    assert found.newly_gone(0, frozenset({1}), None) == (1,)
     assert found.newly_gone(GONE_AFTER_NS * 2, frozenset({1}), 0) == ()
     assert found.still_here() == ()
-    assert found.left() == {2: "ValueError: no"}
-
-
-def test_all_have_dealt_with_a_choice_or_one_refuses_it() -> None:
-    one = replace(FOLLOWER, choice=2)
-    assert roster(one).waiting_for(2) == (2,)
-    both = roster(one, replace(FOLLOWER, rank=2, me="g", choice=2, refused="a flipped bit"))
-    assert both.waiting_for(2) == ()
-    assert both.refused(2) == "rank 2: a flipped bit"
-    assert both.refused(1) is None
+    assert found.left() == {2: failed}
 
 
 def test_a_rank_of_another_run_is_named() -> None:
@@ -116,7 +127,7 @@ def welcome(leader: str = "lead", follower: str = "f") -> bytes:
 
 def test_a_leader_of_an_earlier_attempt_is_passed_over() -> None:
     view = LeaderView("f")
-    view.hear(0, replace(LEADER, me="old", number=99, order=7).to_bytes())
+    view.hear(0, replace(LEADER, me="old", number=99, order=order(7)).to_bytes())
     assert not view.hear_welcome(0, welcome("old", "another life"))
     assert view.address == "old"
     view.hear(0, LEADER.to_bytes())
@@ -134,14 +145,23 @@ def test_a_leader_that_comes_later_is_not_ours() -> None:
     assert view.heard_at_ns == 0
 
 
-@given(st.lists(st.integers(0, 5 * SECOND_NS), min_size=1, max_size=6))
-def test_a_deadline_is_never_later_than_any_message_said(delays_ns: list[int]) -> None:
+@given(st.lists(st.integers(0, 5 * SECOND_NS), min_size=1, max_size=6), st.integers(0, 10**15))
+def test_a_deadline_is_never_later_than_any_message_said(
+    delays_ns: list[int], clock_ns: int
+) -> None:
+    """The leader's clock is ahead by that."""
     view = LeaderView("f")
-    view.hear(0, LEADER.to_bytes())
-    view.hear_welcome(0, welcome())
-    deadline_ns = 60 * SECOND_NS
     for number, delay_ns in enumerate(delays_ns, start=2):
         sent_ns = number * SECOND_NS
-        told = replace(LEADER, number=number, deadline_in_ns=deadline_ns - sent_ns)
+        told = replace(LEADER, number=number, sent_ns=sent_ns + clock_ns, order=order(number))
         view.hear(sent_ns + delay_ns, told.to_bytes())
-    assert view.deadline_at_ns == deadline_ns + min(delays_ns)
+    view.hear_welcome(0, welcome())
+    assert view.offset_ns == min(delays_ns) - clock_ns
+    assert view.order is not None
+    assert view.order.attention.deadline_ns == 60 * SECOND_NS
+
+
+def test_an_order_that_is_none_is_named() -> None:
+    view = LeaderView("f")
+    assert not view.hear(0, replace(LEADER, order={"number": "x"}).to_bytes())
+    assert "what rank 0 says cannot be read" in view.trouble

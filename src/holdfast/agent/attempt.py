@@ -13,7 +13,7 @@ from holdfast.agent.postmortem import Postmortem
 from holdfast.agent.ranks import RankPages
 from holdfast.agent.standbys import Prepared
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
-from holdfast.agent.upkeep import LiveFiles
+from holdfast.controller.upkeep import LiveFiles
 from holdfast.core.hosts import machine as host
 from holdfast.journal import doorbell
 from holdfast.journal.clocks import now_ns

@@ -23,15 +23,14 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.tree import RankCommand
-from holdfast.agent.upkeep import Upkeep
 from holdfast.controller.ports import Evidence
+from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.word import pack
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.store import RunFolder
@@ -260,12 +259,12 @@ class HostAgent(Host):
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Store it in every page."""
         if self.attempt is not None:
-            self.attempt.pages.store_order(pack(order.epoch, order.step, order.flags), deadline_ns)
+            self.attempt.pages.store_order(order, deadline_ns)
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
         """Store it in every page."""
         if self.attempt is not None:
-            self.attempt.pages.store_verdict(pack(verdict.epoch, verdict.step, verdict.flags))
+            self.attempt.pages.store_verdict(verdict)
 
     def publish_committed(self, step: int) -> None:
         """Store it in every page."""

@@ -9,23 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.controller.pages import Orders, rank_state
 from holdfast.core.hang.deadline import Pace
 from holdfast.core.hosts.report import RankState
 from holdfast.core.save import agree_events as news
-from holdfast.core.save import word
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Phase, Word
 from holdfast.journal.words import RankWords, WordsPage
-
-
-@dataclass(slots=True)
-class Orders:
-    """What the controller has last said to an attempt's ranks."""
-
-    order: int = 0
-    verdict: int = 0
-    deadline_ns: int = 0
-    committed: int = 0
 
 
 @dataclass(slots=True)
@@ -69,7 +59,7 @@ class RankPages:
             view.page = WordsPage.open(view.live)
         except JournalError:
             return False  # its header is being written: next time
-        self._store(view.page)
+        self.orders.store(view.page)
         return True
 
     def _read(self, view: RankView, with_progress: bool) -> None:
@@ -77,45 +67,21 @@ class RankPages:
             return
         words = view.words = view.page.snapshot()
         view.pace.look(words.step, words.step_at_ns, words.spans_ns)
-        before = view.told.words
-        has_ended = words.phase in (Phase.LOOP_ENDED, Phase.FINISHED)
-        # Until its first step the rank's word is 0, whatever it was restored from.
-        step = max(words.step, before.step) if with_progress or has_ended else before.step
-        view.told = RankState(
-            has_session=True,
-            words=news.RankWords(
-                step=step,
-                loop_ended=before.loop_ended or has_ended,
-                copied=words.copied,
-                durable=words.durable,
-                failed=words.failed,
-                taken=words.taken,
-            ),
-            blocked_ns=words.save_blocked_ns
-            if words.copied != before.copied
-            else view.told.blocked_ns,
-            buffers=words.buffers,
-            saves_asked=words.save_asked,
-            sigterms=words.sigterms,
-        )
+        view.told = rank_state(words, view.told, with_progress=with_progress)
 
-    def store_order(self, packed: int, deadline_ns: int | None) -> None:
+    def store_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Give every rank an order; the deadline first, so that it is there when it is needed."""
-        self.orders.order = packed
-        self.orders.deadline_ns = deadline_ns or 0
+        self.orders.give_order(order, deadline_ns)
         self._store_all()
 
-    def store_verdict(self, packed: int) -> None:
+    def store_verdict(self, verdict: news.PublishVerdict) -> None:
         """Tell every rank the outcome of an epoch."""
-        verdict = word.unpack(packed)
-        self.orders.verdict = packed
-        if verdict.flags & word.Order.COMMITTED:
-            self.orders.committed = max(self.orders.committed, verdict.step)
+        self.orders.give_verdict(verdict)
         self._store_all()
 
     def store_committed(self, step: int) -> None:
         """Tell every rank what is durable; no verdict goes with it."""
-        self.orders.committed = max(self.orders.committed, step)
+        self.orders.give_committed(step)
         self._store_all()
 
     def heartbeat(self, now_ns: int) -> None:
@@ -155,10 +121,4 @@ class RankPages:
     def _store_all(self) -> None:
         for view in self.views:
             if view.page is not None:
-                self._store(view.page)
-
-    def _store(self, page: WordsPage) -> None:
-        page.store(Word.DEADLINE_AT, self.orders.deadline_ns)
-        page.store(Word.COMMITTED, self.orders.committed)
-        page.store(Word.VERDICT, self.orders.verdict)
-        page.store(Word.ORDER, self.orders.order)
+                self.orders.store(view.page)

@@ -19,11 +19,11 @@ from holdfast.agent.job import Job
 from holdfast.agent.loopback import Loopback
 from holdfast.agent.signals import watch
 from holdfast.agent.tree import become_subreaper
-from holdfast.agent.upkeep import Upkeep
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.controller.timers import Timers
+from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.report import HostReport

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,43 +15,38 @@ from holdfast.agent.launch import Command, forget_imports
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.supervisor import Screen, Supervisor
-from holdfast.agent.upkeep import LiveFiles
 from holdfast.cache.seal import read_seal
 from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
+from holdfast.controller.asked import event_of
 from holdfast.controller.journal import ControllerJournal
-from holdfast.core import events as ev
-from holdfast.core.hosts.fleet import LOSS_CAUSES
-from holdfast.core.ledger.facts import DONE
+from holdfast.controller.opening import opened
+from holdfast.controller.upkeep import LiveFiles
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.run.machine import RunPolicy
-from holdfast.core.save.choose import newest_first
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.export.asked import parse
 from holdfast.journal.adopt import adopt
-from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
+from holdfast.journal.attempts import attempts
 from holdfast.journal.carrier import Carrier
-from holdfast.journal.clocks import now_ns, read_clock_pair
+from holdfast.journal.clocks import read_clock_pair
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.elsewhere import telling
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.lease import LastWords, Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
 from holdfast.journal.replicate import Replicator
-from holdfast.journal.rollbacks import standing_wishes, wish_of
 from holdfast.journal.scratch import BASES, scratch_dir
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.notices.found import has_accelerator
 from holdfast.notices.protocol import Clocks, SourceSurroundings
 from holdfast.notices.registry import WantedSource, wanted
-from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
-from holdfast.snapshot.sets import list_sets
 from holdfast.standby.command import standby_argv
 
 if TYPE_CHECKING:
@@ -61,7 +55,6 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
-FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 
 def supervise(
@@ -237,8 +230,9 @@ def _run(
         supervisor.at_close.append(
             seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
         )
+    place = job.memory.folder.path if job.memory is not None else None
     try:
-        finish = supervisor.run(_opened(folder, job.memory, job.policy.restart.looks_back_ns))
+        finish = supervisor.run(opened(folder, job.policy.restart.looks_back_ns, place))
     finally:
         forget_imports(job.scratch)
     carrier.close(CARRY_LIMIT_S)
@@ -276,53 +270,6 @@ def _working_directory() -> str:
         ) from error
 
 
-def _opened(folder: RunFolder, memory: MemoryJob | None, looks_back_ns: int) -> ev.Opened:
-    known = attempts(folder)
-    observed_ns, failures, memory_lost = _past(known)
-    return ev.Opened(
-        now_ns(),
-        next_attempt=next_number(folder),
-        high_water=_high_water(folder, known, memory),
-        failures_seen=failures,
-        observed_ns=observed_ns,
-        memory_lost=memory_lost,
-        wishes=standing_wishes(folder, known),
-        own_failures=_own_failures(known, looks_back_ns),
-    )
-
-
-def _high_water(folder: RunFolder, known: Attempts, memory: MemoryJob | None) -> int:
-    """How far the run is known to have come; what it went back from does not count."""
-    sets = list(list_sets(folder.ckpt_dir)[0])
-    if memory is not None:
-        sets += [one.info for one in sealed_buffers(memory.folder.path)[0]]
-    chain = [(part.attempt, part.up_to_step) for part in lineage(known.records)]
-    return max((one.step for one in newest_first(sets, chain)), default=0)
-
-
-def _past(known: Attempts) -> tuple[int, int, int]:
-    """How long this run has been watched, how many failures that brought, of how many hosts."""
-    observed_ns = failures = memory_lost = 0
-    for record in known.records:
-        if record.end is not None:
-            observed_ns += max(0, record.end.ended_unix_ns - record.created_unix_ns)
-            failures += record.end.cause not in FREE_CAUSES
-            memory_lost += record.end.cause in LOSS_CAUSES
-    return observed_ns, failures, memory_lost
-
-
-def _own_failures(known: Attempts, looks_back_ns: int) -> tuple[ev.OwnFailure, ...]:
-    """The script's own of late, by the clock of the supervisor that begins."""
-    now, unix_ns = now_ns(), time.time_ns()
-    return tuple(
-        ev.OwnFailure(record.attempt, now - age_ns, end.own_signature)
-        for record in known.records
-        if (end := record.end) is not None
-        and end.own_signature
-        and (age_ns := max(0, unix_ns - end.ended_unix_ns)) < looks_back_ns
-    )
-
-
 def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
     """What people asked for through the store; called by the upkeep thread."""
     try:
@@ -330,21 +277,4 @@ def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
     except HoldfastError:
         return  # the store is away: upkeep says so
     for asked in taken.requests:
-        who = f"holdfast {asked.verb} by {asked.sender}"
-        if asked.verb == "save":
-            supervisor.post(lambda at_ns, who=who: ev.SaveAsked(at_ns, who))  # type: ignore[misc]
-        elif asked.verb == "rollback":
-            wish = wish_of(asked)
-            supervisor.post(lambda at_ns, wish=wish: ev.RollbackAsked(at_ns, wish))  # type: ignore[misc]
-        elif asked.args["now"]:
-            supervisor.post(lambda at_ns, who=who: ev.StopNowAsked(at_ns, who))  # type: ignore[misc]
-        else:
-            grace_s = asked.args["grace_s"]
-            supervisor.post(
-                lambda at_ns, who=who, grace_s=grace_s: ev.StopAsked(  # type: ignore[misc]
-                    at_ns,
-                    who,
-                    None if grace_s is None else at_ns + int(grace_s * SECOND_NS),
-                    notice=False,
-                )
-            )
+        supervisor.post(event_of(asked))

@@ -62,7 +62,9 @@ class Storekeeper:
         later: Later,
         feed: Callable[[ev.Event], None],
         say: Callable[[str], None],
+        ends_with_lease: bool = True,
     ) -> None:
+        """`ends_with_lease`: the run is to stop now once somebody else holds its lease."""
         self._folder = folder
         self._lease = lease
         self._keep = keep
@@ -73,6 +75,7 @@ class Storekeeper:
         self._later = later
         self._feed = feed
         self._say = say
+        self._ends_with_lease = ends_with_lease
         self._unrecorded: deque[tuple[int, Callable[[], None]]] = deque()
         self._worker = Worker("holdfast-store", self._job_failed)
 
@@ -204,7 +207,8 @@ class Storekeeper:
             self._collect(attempt)
 
         def failed(error: HoldfastError) -> None:
-            if isinstance(error, RunHeld):  # no verdict: that is the other supervisor's now
+            if isinstance(error, RunHeld) and self._ends_with_lease:
+                # No verdict: that is the other supervisor's now.
                 self._tell(ev.StopNowAsked(now_ns(), str(error), EXIT_UNAVAILABLE))
                 return
             self._say(f"The checkpoint of step {step} could not be completed: {error}")

@@ -114,6 +114,18 @@ class ChoiceFailed:
 
 
 @value
+class SetRefused:
+    """A rank cannot read the set that was chosen, and the attempt is not on record yet.
+
+    Where ranks that run by themselves read it before they begin.
+    """
+
+    at_ns: int
+    attempt: int
+    words: str
+
+
+@value
 class OnRecord:
     """The attempt is in the store, and its ranks are being started."""
 
@@ -282,6 +294,7 @@ Event = (
     | SetsSeen
     | Chosen
     | ChoiceFailed
+    | SetRefused
     | OnRecord
     | Launched
     | LaunchFailed

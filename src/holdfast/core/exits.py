@@ -166,6 +166,8 @@ def _words_of(report: RankReport) -> str:
     message = lines[0][:_MESSAGE_MAX] if lines else ""
     if report.declared:  # the script knows best what was wrong
         return message or "the script gave up"
+    if message and not report.type:  # it is no exception
+        return message
     if report.type == "BdbQuit":
         message = "a debugger has no keyboard under holdfast run: start the script by itself"
     where = f" at {report.where}" if report.where else ""

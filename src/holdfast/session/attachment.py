@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from holdfast.cache.seal import FileSealer
 from holdfast.core.events import Resume
-from holdfast.errors import DeclaredFailure
+from holdfast.core.exits import Exit, RankReport
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, DeclaredFailure
 from holdfast.journal.clocks import boot_id
 from holdfast.journal.layout import Identity, Phase, Word
 from holdfast.journal.rank_reports import report_path
@@ -158,6 +159,20 @@ class Attachment(ABC):
         while self._at_close:
             self._at_close.pop()()
         self.writer.close()
+
+
+def how_it_ended(attachment: Attachment) -> Exit:
+    """The end of this process, by all that it knows itself: nobody sees it end."""
+    error = attachment.error
+    if error is not None:
+        told = describe(error)
+        words = {key: told[key] for key in ("type", "message", "where", "traceback")}
+        return Exit(code=1, report=RankReport(**words, declared=isinstance(error, DeclaredFailure)))
+    if attachment.writer.words.snapshot().phase is Phase.FINISHED:
+        return Exit(code=EXIT_DONE, finished=True)
+    if attachment.stopping():
+        return Exit(code=EXIT_SAVED_START_ME_AGAIN, asked_to_stop=True)
+    return Exit(report=RankReport("", "the script ended before its last step was done", "", ""))
 
 
 def identity(folder: RunFolder, attempt: int, rank: int, incarnation: str, host: str) -> Identity:

@@ -1,7 +1,7 @@
-"""A rank other than 0 of several ranks that nobody supervises: it follows what rank 0 decides.
+"""A rank other than 0 of several ranks that nobody supervises: what it does is decided in rank 0.
 
-A helper thread mirrors this rank's words to rank 0, and rank 0's into this rank's page. To the
-training that page looks as it does under a supervisor.
+A helper thread is the host of this one rank. To the training its page looks as it does under a
+supervisor.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from holdfast.core import events as ev
 from holdfast.core.events import Resume
+from holdfast.core.exits import Exit
 from holdfast.core.save.word import Order, unpack
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     ConfigurationError,
-    DeclaredFailure,
     HoldfastError,
     NoGoodCheckpoint,
     StoreUnavailable,
@@ -31,10 +32,12 @@ from holdfast.journal.scratch import make_scratch, remove_scratch
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import meeting, signals
-from holdfast.session.attachment import Attachment, identity
+from holdfast.session.attachment import Attachment, how_it_ended, identity
 from holdfast.session.boundary import say
 from holdfast.session.channel import World
-from holdfast.session.mirror import Mirror
+from holdfast.session.controlling import POST_CLOSE_S
+from holdfast.session.following import Following
+from holdfast.session.own_host import OwnHost
 from holdfast.session.roster import LeaderView
 
 UNKNOWN_ATTEMPT = -1  # until rank 0 has told it; a journal of this attempt belongs nowhere
@@ -57,19 +60,20 @@ class Follower(Attachment):
         self._incarnation = incarnation
         self._replicator: Replicator | None = None
         self._store_trouble = ""
-        self._left = ""
+        self._grace_ns = int(grace_s * 1e9)
         self._choice_taken = 0
+        self._has_sigterm = False
         self._told_to_leave = meeting.ToldToLeave()
-        self._mirror = Mirror(
+        self._following = Following(
             writer.words,
             world,
+            OwnHost(writer.words, now_ns(), self._killed),
             me=incarnation,
             run=self.name,
-            grace_ns=int(grace_s * 1e9),
             upkeep=self._upkeep,
             overdue=self._overdue,
         )
-        self._mirror.attach()
+        self._following.attach()
 
     @property
     def report_paths(self) -> tuple[Path, ...]:
@@ -80,14 +84,14 @@ class Follower(Attachment):
 
     def resume(self) -> tuple[Resume, str]:
         """Rank 0's choice; waits for it."""
-        mirror = self._mirror
-        meeting.require(mirror.attach(), self._world)
+        following = self._following
+        meeting.require(following.attach(), self._world)
         waiting = meeting.Waiting(lambda: "rank 0")
-        while not (mirror.leader.is_welcome and self._choice() > mirror.answered):
+        while not (following.leader.is_welcome and self._choice() > following.answered):
             self._check()
             waiting.look()
         self._check()
-        says = mirror.leader.says
+        says = following.leader.says
         assert says is not None  # noqa: S101 -- it has welcomed us
         self._check_store(Holder.from_json(says.holder), says.lease_epoch)
         if self.attempt != says.attempt:
@@ -101,15 +105,15 @@ class Follower(Attachment):
 
     def reject(self, resume: Resume, words: str) -> None:
         """Tell rank 0, which chooses again for all."""
-        self._mirror.answer(self._choice_taken, f"{resume.set_name}: {words}")
+        self._following.answer(self._choice_taken, f"{resume.set_name}: {words}")
 
     def resumed(self, resume: Resume) -> bool:
         """Say that it is read, and wait until every rank has said so."""
         del resume
-        mirror, choice = self._mirror, self._choice_taken
-        mirror.answer(choice, None)
+        following, choice = self._following, self._choice_taken
+        following.answer(choice, None)
         waiting = meeting.Waiting(lambda: "the other ranks")
-        while self._begun() < choice:
+        while not following.has_begun:
             if self._choice() > choice:
                 return False
             self._check()
@@ -122,7 +126,7 @@ class Follower(Attachment):
 
     def _adopt(self) -> None:
         """On another host than rank 0's, bring home what earlier attempts left here."""
-        says = self._mirror.leader.says
+        says = self._following.leader.says
         if says is not None and says.holder.get("boot_id") != Holder.current().boot_id:
             from holdfast.journal.adopt import bring_home
 
@@ -130,19 +134,15 @@ class Follower(Attachment):
                 say(sentence)
 
     def _choice(self) -> int:
-        says = self._mirror.leader.says
+        says = self._following.leader.says
         return says.choice if says is not None else 0
-
-    def _begun(self) -> int:
-        says = self._mirror.leader.says
-        return says.begun if says is not None else 0
 
     def _check(self) -> None:
         """Raise when rank 0 will not answer."""
-        leader: LeaderView = self._mirror.leader
+        leader: LeaderView = self._following.leader
         if leader.trouble:
             raise ConfigurationError(leader.trouble)
-        self._mirror.check_store()
+        self._following.check_store()
         says = leader.says
         if says is None or not leader.is_welcome:
             return
@@ -158,7 +158,7 @@ class Follower(Attachment):
             )
         if says.refusal is not None:
             raise NoGoodCheckpoint(says.refusal)
-        if says.closing or self._mirror.leader_is_dead:
+        if says.closing or self._following.leader_is_dead:
             raise HoldfastError("rank 0 has ended: the run cannot train without it")
 
     def _check_store(self, holder: Holder, epoch: int) -> None:
@@ -184,46 +184,50 @@ class Follower(Attachment):
         return bool(
             flags & (Order.STOP | Order.LEAVE)
             or words.load(Word.DEADLINE_AT)
-            or self._mirror.is_stop_asked
+            or self._following.is_stop_asked
         )
 
     def hurry(self) -> None:
         """Have the mirror look at once."""
-        self._mirror.hurry()
+        self._following.hurry()
 
     def watch_sigterm(self) -> None:
         """Beside the handler that was there."""
         signals.install_sigterm(self.on_sigterm, chain=True)
 
     def on_sigterm(self) -> None:
-        """A notice for all ranks: rank 0 is told."""
-        self._mirror.on_sigterm(now_ns())
+        """A notice for all ranks: rank 0 is told. The first one counts."""
+        if not self._has_sigterm:
+            self._has_sigterm = True
+            at_ns = now_ns()
+            self._stop_asked("SIGTERM to", at_ns, at_ns + self._grace_ns)
 
     def on_sigint(self) -> None:
-        """Ctrl-C: rank 0 is told."""
-        self._mirror.on_sigint()
+        """Ctrl-C: rank 0 is told. The second one is the script's."""
+        self._stop_asked("Ctrl-C on", now_ns(), None)
+
+    def _stop_asked(self, how: str, at_ns: int, by_ns: int | None) -> None:
+        source = f"{how} rank {self.rank}"
+        self._following.stop_asked(ev.StopAsked(at_ns, source, by_ns, notice=by_ns is not None))
 
     # --- the end ----------------------------------------------------------------------------
-
-    def failed(self, error: BaseException) -> None:
-        """Remember why the process ends, and tell rank 0 at the end."""
-        super().failed(error)
-        is_declared = isinstance(error, DeclaredFailure)
-        self._left = str(error) if is_declared else f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
         """Bring the journal home, say goodbye."""
         words = self.writer.words
         finished = words.load(Word.PHASE) == Phase.FINISHED
         stopped = self.stopping()
-        if not self._left and not finished and not stopped:
-            self._left = "the script ended before its last step was done"
-        self._mirror.stop()
+        self._following.stop()
         self.writer.flush()
         self._bring_home()
-        self._mirror.goodbye(self._left, meeting.POST_CLOSE_S)
+        self._say_goodbye(how_it_ended(self))
         super().close()
         meeting.leave_soon(finished, stopped, self.error)
+
+    def _say_goodbye(self, how: Exit) -> None:
+        at_ns = now_ns()
+        end = ev.RankExited(at_ns, self.attempt, self.rank, at_ns, how)
+        self._following.goodbye(end, POST_CLOSE_S)
 
     def _bring_home(self) -> None:
         try:
@@ -242,17 +246,21 @@ class Follower(Attachment):
         except HoldfastError as error:
             trouble = str(error)
         if trouble and not self._store_trouble:
-            say(f"{trouble}; training goes on, and the journal is kept on this host meanwhile")
+            say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         self._store_trouble = trouble
         if self._told_to_leave.is_ignored(self.writer.words):
             self._end_now(meeting.STUCK)
 
     def _overdue(self) -> None:
-        """The deadline came, and this rank to no boundary: as `Alone` does."""
+        """The deadline came, and this rank to no boundary."""
         self._end_now("the deadline came, and the script reached no boundary")
 
+    def _killed(self) -> None:
+        self._end_now("rank 0 ends the run")
+
     def _end_now(self, why: str) -> NoReturn:
+        """As SIGTERM does to any other. The main thread may be stuck for good: nothing waits."""
         say(f"rank {self.rank}: {why}: ending it")
         self._bring_home()
-        self._mirror.goodbye("", meeting.POST_CLOSE_S)
+        self._say_goodbye(Exit(code=EXIT_SAVED_START_ME_AGAIN, asked_to_stop=True))
         os._exit(EXIT_SAVED_START_ME_AGAIN)

@@ -1,19 +1,21 @@
-"""What ranks without a supervisor say to one another: plain words, encoded as JSON. Pure.
+"""The envelopes in which ranks without a supervisor send their reports and orders. Pure.
 
 Each process has one register in the framework's key-value store, and overwrites it: rank 0, which
-leads, with `LeaderSays`, every other rank with `FollowerSays`. A register holds the whole state
-and no news, like a words page: what is overwritten before it is read has only been overtaken.
+leads, with `LeaderSays`, every other rank with `FollowerSays`. In it are the order to the hosts, or
+the report of a host of one rank (`core.hosts`), and beside them who speaks to whom, and which set
+all are to begin with. A register holds the whole state: what is overwritten before it is read has
+only been overtaken.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from holdfast.journal.fields import load_json
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_MESSAGE_BYTES = 65_536
 MAX_WORD = (1 << 64) - 1
 
@@ -45,11 +47,10 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class FollowerSays(_Message):
-    """A rank's words. `me` and `to` are incarnations: who speaks, and to which leader ('': any).
+    """A rank's report. `me` and `to` are incarnations: who speaks, and to which leader ('': any).
 
-    `choice` is the last choice of a checkpoint that it has dealt with, `refused` why it could not
-    be read. `sigterm_age_ns` counts from its first SIGTERM to this message: clocks of different
-    hosts are never compared. `left` is set when it has ended its session: '' in good order.
+    `sent_ns`: when, on the sender's clock, on which the report's times are. `choice` is the last
+    choice of a checkpoint that it has dealt with, `refused` why it could not be read.
     """
 
     rank: int
@@ -59,28 +60,19 @@ class FollowerSays(_Message):
     run: str
     world_size: int
     holder: dict[str, Any]  # journal.holder.Holder as JSON: is it still alive?
+    sent_ns: int = 0
     choice: int = 0
     refused: str | None = None
-    step: int = 0
-    phase: int = 0
-    taken: int = 0
-    copied: int = 0
-    durable: int = 0
-    failed: int = 0
-    save_asked: int = 0
-    save_blocked_ns: int = 0
-    sigterm_age_ns: int | None = None
-    interrupted: bool = False
-    left: str | None = None
+    report: dict[str, Any] = field(default_factory=dict)  # HostReport; empty: there is none yet
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderSays(_Message):
-    """Rank 0's words. `lease_epoch` and `holder` are those of the run's lease in the store.
+    """Rank 0's order. `lease_epoch` and `holder` are those of the run's lease in the store.
 
-    `choice` numbers the choices of a checkpoint (0: none yet), `begun` is the choice from which the
-    attempt starts (0: not all ranks have read it yet), `refusal` why there is none. The time left
-    to the deadline counts from this message. `hurry`: listen closely. `closing`: the leader ends.
+    `sent_ns`: when, on the sender's clock, on which the order's times are. `choice` numbers the
+    choices of a checkpoint (0: none yet), `refusal` is why there is none. `closing`: the leader
+    ends.
     """
 
     me: str
@@ -90,19 +82,15 @@ class LeaderSays(_Message):
     attempt: int
     lease_epoch: int
     holder: dict[str, Any]
+    sent_ns: int = 0
     choice: int = 0
     set_name: str | None = None
     set_step: int = 0
     set_parent: int | None = None
     skip_batches: int = 0
-    begun: int = 0
     refusal: str | None = None
-    order: int = 0
-    verdict: int = 0
-    committed: int = 0
-    deadline_in_ns: int | None = None
-    hurry: bool = False
     closing: bool = False
+    order: dict[str, Any] = field(default_factory=dict)  # HostOrder; empty: there is none yet
 
 
 @dataclass(frozen=True, slots=True)

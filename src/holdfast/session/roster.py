@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.hosts.messages import decode_order, decode_report
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
 from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 
 GONE_AFTER_NS = 30_000_000_000  # of silence while others wait; as long as a silent lease's holder
@@ -16,12 +21,38 @@ GONE_AFTER_NS = 30_000_000_000  # of silence while others wait; as long as a sil
 
 @dataclass(slots=True)
 class Member:
-    """One other rank, as the leader knows it. Times are the leader's own clock."""
+    """One other rank, as the leader knows it. Times are the leader's own clock.
+
+    `offset_ns`: from the rank's clock to the leader's, late by what the fastest message took.
+    """
 
     says: FollowerSays
+    report: HostReport
     heard_at_ns: int
-    sigterm_at_ns: int | None = None
-    is_gone: bool = False
+    offset_ns: int
+    read: int = 0  # of the report's facts
+    exit: Exit | None = None  # it has ended, by its own word
+    is_gone: bool = False  # nobody waits for it any more
+
+    def take(self, at_ns: int, says: FollowerSays, report: HostReport) -> None:
+        """What it says now."""
+        self.says, self.report, self.heard_at_ns = says, report, at_ns
+        self.offset_ns = min(self.offset_ns, at_ns - says.sent_ns)
+
+    def news(self) -> list[ev.StopAsked | ev.RankExited]:
+        """What has happened there since this was last asked, on the leader's clock."""
+        told: list[ev.StopAsked | ev.RankExited] = []
+        rank, offset_ns = self.says.rank, self.offset_ns
+        for fact in self.report.facts.after(self.read):
+            if isinstance(fact, ev.StopAsked):
+                by_ns = None if fact.deadline_ns is None else fact.deadline_ns + offset_ns
+                told.append(replace(fact, deadline_ns=by_ns))
+            elif isinstance(fact, ev.RankExited):
+                self.exit = fact.exit
+                died_ns = fact.died_at_ns + offset_ns
+                told.append(replace(fact, rank=rank, died_at_ns=died_ns))
+        self.read = self.report.facts.newest
+        return told
 
 
 class Roster:
@@ -39,6 +70,7 @@ class Roster:
         """Take a rank's register; whether that was news."""
         try:
             says = FollowerSays.from_bytes(data)
+            report = decode_report(says.report) if says.report else HostReport()
         except ValueError as error:
             self.trouble[rank] = f"what rank {rank} says cannot be read: {error}"
             return False
@@ -51,14 +83,11 @@ class Roster:
         member = self.members.get(rank)
         if member is None:
             self._judge(says)
-            self.members[rank] = member = Member(says, at_ns)
+            self.members[rank] = Member(says, report, at_ns, at_ns - says.sent_ns)
         elif says.me != member.says.me or says.number <= member.says.number:
             return False
-        member.says, member.heard_at_ns = says, at_ns
-        if says.sigterm_age_ns is not None:
-            came_ns = at_ns - says.sigterm_age_ns  # late by the message's way: the least is best
-            earlier = member.sigterm_at_ns
-            member.sigterm_at_ns = came_ns if earlier is None else min(earlier, came_ns)
+        else:
+            member.take(at_ns, says, report)
         return True
 
     def _judge(self, says: FollowerSays) -> None:
@@ -78,70 +107,40 @@ class Roster:
         heard = self.strangers | {rank: member.says.me for rank, member in self.members.items()}
         return {rank: Welcome(self._me, follower) for rank, follower in sorted(heard.items())}
 
-    def missing(self) -> tuple[int, ...]:
-        """Ranks that have not yet spoken to us."""
-        return tuple(rank for rank in range(1, self._world_size) if rank not in self.members)
-
-    def waiting_for(self, choice: int) -> tuple[int, ...]:
-        """Ranks that have not yet dealt with this choice of a checkpoint."""
-        return tuple(
-            rank
-            for rank in range(1, self._world_size)
-            if rank not in self.members or self.members[rank].says.choice < choice
-        )
-
-    def refused(self, choice: int) -> str | None:
-        """The words of a rank that could not read this choice."""
-        for rank, member in sorted(self.members.items()):
-            if member.says.choice == choice and member.says.refused is not None:
-                return f"rank {rank}: {member.says.refused}"
-        return None
-
-    def left(self) -> dict[int, str]:
-        """Ranks that have ended their session, and why ('': in good order)."""
-        told = {rank: member.says.left for rank, member in sorted(self.members.items())}
-        return {rank: words for rank, words in told.items() if words is not None}
+    def left(self) -> dict[int, Exit]:
+        """Ranks that have ended their session, and how."""
+        return {
+            rank: member.exit
+            for rank, member in sorted(self.members.items())
+            if member.exit is not None
+        }
 
     def still_here(self) -> tuple[int, ...]:
         """Ranks that spoke to us, have not left, and are not known to be gone."""
         return tuple(
             rank
             for rank, member in sorted(self.members.items())
-            if not member.is_gone and member.says.left is None
+            if not member.is_gone and member.exit is None
         )
-
-    def first_sigterm(self) -> tuple[int, int] | None:
-        """(when it came, rank) of the first SIGTERM that any of them reported."""
-        found = [
-            (member.sigterm_at_ns, rank)
-            for rank, member in self.members.items()
-            if member.sigterm_at_ns is not None
-        ]
-        return min(found, default=None)
-
-    def interrupted(self) -> int | None:
-        """The first rank that reported a Ctrl-C."""
-        ranks = [rank for rank, member in self.members.items() if member.says.interrupted]
-        return min(ranks, default=None)
 
     def newly_gone(
         self, at_ns: int, dead: frozenset[int], waited_since_ns: int | None
     ) -> tuple[int, ...]:
         """Ranks that nobody should wait for any more; each is told once.
 
-        `dead`: known to be so by the process table. A rank that left before its end is gone too.
-        Silence counts only while somebody waits (`waited_since_ns`), and from then on: as long as
-        all train, a rank that says nothing for a while does no harm, and may be busy.
+        `dead`: known to be so by the process table. (One that has left has said so itself.) Silence
+        counts only while somebody waits (`waited_since_ns`), and from then on: as long as all
+        train, a rank that says nothing for a while does no harm, and may be busy.
         """
         found = []
         for rank in range(1, self._world_size):
             member = self.members.get(rank)
-            if member is None or member.is_gone:
+            if member is None or member.is_gone or member.exit is not None:
                 continue
             silent = waited_since_ns is not None and (
                 at_ns - max(member.heard_at_ns, waited_since_ns) > GONE_AFTER_NS
             )
-            if rank in dead or member.says.left is not None or silent:
+            if rank in dead or silent:
                 member.is_gone = True
                 found.append(rank)
         return tuple(found)
@@ -153,9 +152,10 @@ class LeaderView:
     def __init__(self, me: str) -> None:
         self._me = me
         self.says: LeaderSays | None = None
+        self.order: HostOrder | None = None
         self.is_welcome = False
         self.trouble = ""
-        self.deadline_at_ns: int | None = None
+        self.offset_ns: int | None = None  # from the leader's clock to ours, at the least
         self.heard_at_ns: int | None = None
 
     @property
@@ -167,6 +167,7 @@ class LeaderView:
         """Take the leader's register; whether that was news."""
         try:
             says = LeaderSays.from_bytes(data)
+            order = decode_order(says.order) if says.order else None
         except ValueError as error:
             self.trouble = f"what rank 0 says cannot be read: {error}"
             return False
@@ -176,9 +177,13 @@ class LeaderView:
                 return False
             if says.me != known.me and self.is_welcome:
                 return False  # another leader has come: ours is gone, and this one is not for us
-        self.says = says
+        self.says, self.order = says, order
+        offset_ns = at_ns - says.sent_ns
+        is_another = known is None or known.me != says.me
+        if is_another or self.offset_ns is None or offset_ns < self.offset_ns:
+            self.offset_ns = offset_ns
         if self.is_welcome:
-            self._heard(at_ns, says)
+            self.heard_at_ns = at_ns
         return True
 
     def hear_welcome(self, at_ns: int, data: bytes) -> bool:
@@ -192,13 +197,5 @@ class LeaderView:
             return False
         if welcome != replace(welcome, leader=says.me, follower=self._me):
             return False
-        self.is_welcome = True
-        self._heard(at_ns, says)
+        self.is_welcome, self.heard_at_ns = True, at_ns
         return True
-
-    def _heard(self, at_ns: int, says: LeaderSays) -> None:
-        self.heard_at_ns = at_ns
-        if says.deadline_in_ns is not None:
-            deadline_ns = at_ns + says.deadline_in_ns
-            known = self.deadline_at_ns
-            self.deadline_at_ns = deadline_ns if known is None else min(known, deadline_ns)

@@ -124,17 +124,18 @@ def _bare(
         return Follower(folder, world, grace_s=settings.grace_s)
     carrier = Carrier(folder, say)
     keep = keep or Keep(last=settings.keep_last)
-    policy, grace_s = settings.save_policy(), settings.grace_s
-    hold_s, chips = settings.settings.hold_finished_s, settings.chips_of(world.size)
+    from holdfast.session.controlling import bare_policy
+
+    hold_s, grace_s = settings.settings.hold_finished_s, settings.grace_s
+    policy = bare_policy(settings.save_policy(), world.size, hold_s)
+    chips = settings.chips_of(world.size)
     if world.size > 1:
         from holdfast.session.leader import Leader
 
-        return Leader(
-            folder, world, policy=policy, keep=keep, grace_s=grace_s, hold_s=hold_s, chips=chips
-        )
+        return Leader(folder, world, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
     from holdfast.session.alone import Alone
 
-    alone = Alone(folder, policy=policy, keep=keep, grace_s=grace_s, hold_s=hold_s, chips=chips)
+    alone = Alone(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
     alone.on_close(lambda: carrier.close(CARRY_LIMIT_S))
     return alone
 

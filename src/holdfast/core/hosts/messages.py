@@ -31,7 +31,7 @@ _FORM = Parts(
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Flushing, ev.Flushed,
-        ev.FlushFailed, ev.Waited, Exit, RankReport, RankLook, RankStack,
+        ev.FlushFailed, ev.Waited, ev.StopAsked, Exit, RankReport, RankLook, RankStack,
     ),
 )  # fmt: skip
 

@@ -35,11 +35,13 @@ Want = act.Action | Hurry
 class Attention(NamedTuple):
     """How closely the ranks are to be looked at.
 
-    `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop.
+    `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop, by
+    `deadline_ns` on the controller's clock, if there is one.
     """
 
     is_saving: bool = False
     is_stopping: bool = False
+    deadline_ns: int | None = None
 
 
 ATTENTION = {(a, b): Attention(a, b) for a in (False, True) for b in (False, True)}

@@ -86,6 +86,8 @@ def subject_of_fact(event: ev.Event) -> Hashable:
         return type(event).__name__, event.rank
     if isinstance(event, ev.Sealed | ev.SealFailed):
         return seal_subject(event)
+    if isinstance(event, ev.StopAsked):
+        return type(event).__name__, event.source
     return type(event).__name__
 
 

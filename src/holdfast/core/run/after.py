@@ -72,6 +72,8 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
         saving = run.saving
         words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=False)
         decision, reason = restart.GiveUp(), ""
+    elif not run.policy.is_supervised:
+        decision, reason = restart.GiveUp(), ""
     else:
         decision, reason = _judge(run, at_ns, verdict, asks)
         own_signature = verdict.signature if verdict.is_from_script else ""

@@ -14,6 +14,8 @@ from holdfast.core.run.state import State, Timer
 from holdfast.core.save.choose import NoChoice
 from holdfast.core.save.choose import choose as choose_set
 
+TOO_LATE = "the deadline came, and the script reached no boundary"
+
 
 def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
     """Take over what is known of the run, and ask the store what to restore."""
@@ -36,7 +38,7 @@ def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
     run.losses_before = event.memory_lost
     run.saving.observed_ns = event.observed_ns
     run.rollbacks.add(event.wishes)
-    if run.stop:
+    if run.stop and run.policy.is_supervised:
         return over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
     return choose(run, event.at_ns)
 
@@ -59,6 +61,8 @@ def choose(run: Course, at_ns: int) -> list[act.Action]:
 
 def on_seal_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     """What is being sealed has kept the next attempt waiting long enough."""
+    if event.timer == Timer.DEADLINE:
+        return on_deadline_timer(run, event)
     if event.timer != Timer.SEAL or not run.choice_waits:
         return []
     run.saving.tier.give_up_seals()
@@ -142,6 +146,15 @@ def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:
         run.judge_by(())
 
 
+def on_set_refused(run: Course, event: ev.SetRefused) -> list[act.Action]:
+    """Choose another one for all ranks, and what somebody wished for still stands."""
+    if run.resume.set_name is not None:
+        run.rejected = run.rejected.add(run.resume.set_name, event.words, in_memory=False)
+    run.next_attempt = run.attempt
+    run.rollbacks.stand_again()
+    return choose(run, event.at_ns)
+
+
 def on_record(run: Course, _: ev.OnRecord) -> list[act.Action]:
     """Whatever becomes of it from now on, its end has to be recorded too."""
     run.is_on_record = True
@@ -160,6 +173,8 @@ def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Acti
 
     Should the ranks be there after all, they end with the supervisor.
     """
+    if event.timer == Timer.DEADLINE:
+        return on_deadline_timer(run, event)
     now = run.stopping.now
     if event.timer != Timer.LEAVE or now is None:
         return []
@@ -170,3 +185,12 @@ def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Acti
     cause = exits.HISTORY_CAUSE[exits.ExitCause.STOPPED]
     end = act.EndAttempt(run.attempt, cause, words, None, is_incident=False)
     return [end, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]
+
+
+def on_deadline_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    """Scripts that run by themselves were to stop, and have not begun to train: they end now."""
+    if event.timer != Timer.DEADLINE or run.stop is None:
+        return []
+    said = act.Say("warning", f"{TOO_LATE}: ending it")
+    words = f"{run.stop.source}: {TOO_LATE}"
+    return [said, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]

@@ -78,6 +78,7 @@ class Course:
             policy.ranks,
             policy.save,
             memory_policy=policy.save_in_memory,
+            request_reaction_ns=policy.request_reaction_ns,
             hold_ns=policy.hold_finished_ns,
         )
         return cls(

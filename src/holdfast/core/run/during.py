@@ -7,6 +7,8 @@ from dataclasses import replace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records
+from holdfast.core.run import saves
+from holdfast.core.run.before import TOO_LATE
 from holdfast.core.run.course import Course
 from holdfast.core.run.over import LAST
 from holdfast.core.run.saves import after_saving, time_passed
@@ -40,6 +42,15 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
     return answer + run.look_at_notices(event.at_ns)
 
 
+def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
+    """News of the saves; after it a stop may begin that has waited for a step."""
+    answer = saves.on_heard(run, event)
+    if run.stop is None or run.policy.is_supervised:
+        return answer
+    is_begun = run.saving.agreement.stop is not None or run.saving.is_over
+    return answer if is_begun else answer + begin_stop(run, run.stop, event.at_ns)
+
+
 def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
     """A rank's session can be asked from now on, which is better than a signal."""
     run.saving.join(event.rank)
@@ -66,6 +77,8 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     run.ending.by_rank[event.rank] = event
     if event.exit.host_lost:
         run.saving.tier.host_lost()
+    if not run.policy.is_supervised:
+        return _rank_left(run, event)
     if event.exit.code == EXIT_DONE and not event.exit.has_session:
         run.ending.plain.append(event)
     cause, words = exits.classify(event.exit)
@@ -82,6 +95,19 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     if cause is not exits.ExitCause.CONFIGURATION:  # which ends the run: its last words say it
         answer.append(act.Say("warning", f"{who}{words}"))
     return [*answer, act.Kill("a rank was lost")]
+
+
+def _rank_left(run: Course, event: ev.RankExited) -> list[act.Action]:
+    """Of scripts that run by themselves: the others go on, and nobody waits for this one."""
+    cause, _ = exits.classify(event.exit)
+    if cause is exits.ExitCause.DONE or run.is_told_to_leave:
+        return []
+    answer: list[act.Action] = []
+    if run.stop is None or event.exit.report is not None:
+        run.ending.is_faulty = True
+        answer.append(records.fault(event, cause))
+    gone = agree_events.RankGone(event.at_ns, event.rank)
+    return answer + run.carry_out(run.saving.hear(gone)) + after_saving(run, event.at_ns)
 
 
 def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
@@ -116,6 +142,8 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
         return run.keeping.flush_newest(run.saving, event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.KILLING
+        if not run.policy.is_supervised:
+            return [act.Say("warning", f"{TOO_LATE}: ending it"), act.Kill(TOO_LATE)]
         late = (
             "the deadline came" if event.timer == Timer.DEADLINE else "they did not leave in time"
         )

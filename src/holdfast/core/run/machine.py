@@ -116,7 +116,11 @@ class RunMachine:
     def attention(self) -> Attention:
         """How closely the ranks are to be looked at."""
         run = self._run
-        return ATTENTION[run.saving.is_active, run.stopping.intent is not None]
+        stop = run.stopping.intent
+        known = ATTENTION[run.saving.is_active, stop is not None]
+        if stop is None or stop.deadline_ns is None:
+            return known
+        return known._replace(deadline_ns=stop.deadline_ns)
 
     @property
     def saving(self) -> Saving:
@@ -154,6 +158,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.NEW, ev.Interrupted): stops.on_interrupted,
     (State.NEW, ev.Noticed): notices.on_noticed,
     (State.NEW, ev.RollbackAsked): stops.on_rollback_asked,
+    (State.NEW, ev.TimerFired): before.on_deadline_timer,
     (State.CHOOSING, ev.SetsSeen): before.on_sets_seen,
     (State.CHOOSING, ev.Chosen): before.on_chosen,
     (State.CHOOSING, ev.ChoiceFailed): before.on_choice_failed,
@@ -166,6 +171,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.Heard): saves.on_heard,
     (State.LAUNCHING, ev.SaveTook): saves.on_save_took,
     (State.LAUNCHING, ev.BuffersReady): saves.on_buffers_ready,
+    (State.LAUNCHING, ev.SetRefused): before.on_set_refused,
     (State.LAUNCHING, ev.OnRecord): before.on_record,
     (State.LAUNCHING, ev.Launched): during.on_launched,
     (State.LAUNCHING, ev.LaunchFailed): before.on_launch_failed,
@@ -177,7 +183,7 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.RollbackAsked): stops.on_rollback_asked,
     (State.LAUNCHING, ev.Suspended): stops.on_suspended_while_launching,
     (State.RUNNING, ev.Joined): during.on_joined,
-    (State.RUNNING, ev.Heard): saves.on_heard,
+    (State.RUNNING, ev.Heard): during.on_heard,
     (State.RUNNING, ev.SaveTook): saves.on_save_took,
     (State.RUNNING, ev.SaveAsked): saves.on_save_asked,
     (State.RUNNING, ev.RankExited): during.on_rank_exited,
@@ -228,6 +234,7 @@ TABLE.update(
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
 LATE: frozenset[type[ev.Event]] = frozenset(
     {
+        ev.SetRefused,
         ev.OnRecord,
         ev.Joined,
         ev.Heard,

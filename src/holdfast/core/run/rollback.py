@@ -125,6 +125,7 @@ class Rollbacks:
     standing: tuple[Wish, ...] = ()
     _known: tuple[str, ...] = ()
     _taken_up: tuple[Wish, ...] = ()
+    _settled: tuple[Wish, ...] = ()  # by the newest attempt
 
     def add(self, wishes: Iterable[Wish]) -> bool:
         """Note wishes; whether one of them was new. A wish may be told of more than once."""
@@ -153,8 +154,13 @@ class Rollbacks:
     def settle(self) -> tuple[Wish | None, Rollback | None]:
         """The next attempt starts from what was chosen: the wish it grants, and its record."""
         wishes, self.standing, self._taken_up = self.standing, (), ()
+        self._settled = wishes
         granted, _ = prevailing(wishes)
         if granted is None:
             return None, None
         ids = tuple(wish.id for wish in wishes)
         return granted, Rollback(ids, granted.to, granted.words)
+
+    def stand_again(self) -> None:
+        """Nothing came of the attempt that was to settle them, and it is not on record."""
+        self.standing = (*self._settled, *self.standing)

@@ -88,7 +88,8 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
         answer += end_hold(run, at_ns)
     if run.stopping.intent is not None and run.saving.is_over and not run.is_leaving:
         run.is_leaving = True
-        answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
+        if run.policy.is_supervised:  # scripts that run by themselves take their time
+            answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
     return answer
 
 

@@ -11,6 +11,7 @@ from holdfast.core.hang import deadline as hang
 from holdfast.core.notices import plan as notice_plan
 from holdfast.core.run import restart
 from holdfast.core.save import policy as saves
+from holdfast.core.save.saving import REQUEST_REACTION_NS
 
 SECOND_NS = 1_000_000_000
 
@@ -44,7 +45,12 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What the user decides. Times in nanoseconds. `ranks`: on all of the hosts together."""
+    """What the user decides. Times in nanoseconds. `ranks`: on all of the hosts together.
+
+    `is_supervised`: the controller starts the ranks' processes, and ends them. Else they are
+    scripts that run by themselves: nobody starts them again, and a stop before their first step
+    waits for that. `request_reaction_ns` as of `saving.Saving`.
+    """
 
     ranks: int
     save: saves.SavePolicy = field(default_factory=saves.Optimal)
@@ -58,6 +64,8 @@ class RunPolicy:
     store_patience_ns: int = 600 * SECOND_NS
     hold_finished_ns: int = 1800 * SECOND_NS
     hosts: int = 1
+    is_supervised: bool = True
+    request_reaction_ns: int = REQUEST_REACTION_NS
 
 
 @dataclass(frozen=True, slots=True)

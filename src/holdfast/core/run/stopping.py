@@ -41,9 +41,12 @@ class Stopping:
         self._has_noticed = True
 
     def note(
-        self, event: ev.StopAsked, *, is_running: bool, is_announced: bool = False
+        self, event: ev.StopAsked, how: str, *, is_announced: bool = False
     ) -> list[act.Action]:
-        """Remember a request; or what is announced, which may change."""
+        """Remember a request; or what is announced, which may change.
+
+        `how` the ranks stop; empty: none are there.
+        """
         if is_announced:
             self._announced_ns = _earlier(self._announced_ns, event.deadline_ns)
         else:
@@ -56,7 +59,7 @@ class Stopping:
         if before is None:
             self.intent = StopIntent(event.source, event.deadline_ns, event.notice)
             self.is_by_person = not event.notice
-            what = "saving, then stopping" if is_running else "stopping"
+            what = f"{how}, then stopping" if how else "stopping"
             answer.append(act.Say("warning", f"{event.source}: {what}"))
         elif event.deadline_ns is not None and (
             before.deadline_ns is None or event.deadline_ns < before.deadline_ns
@@ -64,7 +67,7 @@ class Stopping:
             self.intent = StopIntent(before.source, event.deadline_ns, before.notice)
         else:
             return answer
-        if event.deadline_ns is not None and is_running:
+        if event.deadline_ns is not None and how:
             answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
         return answer
 

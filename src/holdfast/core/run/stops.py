@@ -11,6 +11,7 @@ from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.saves import after_saving, flush_before_leaving
 from holdfast.core.run.state import SECOND_NS, State, StopIntent, Timer
 
+SAVING, SAVING_NEXT = "saving", "saving at the next step"
 STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
 
 
@@ -21,9 +22,11 @@ def on_stop_asked(
     run: Course, event: ev.StopAsked, *, is_announced: bool = False
 ) -> list[act.Action]:
     """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
-    first, is_running = run.stop is None, run.state is State.RUNNING
-    answer = run.stopping.note(event, is_running=is_running, is_announced=is_announced)
-    if run.state in (State.CHOOSING, State.WAITING):
+    first, is_supervised = run.stop is None, run.policy.is_supervised
+    how = SAVING if is_supervised else SAVING_NEXT
+    is_there = run.state is State.RUNNING or not is_supervised
+    answer = run.stopping.note(event, how if is_there else "", is_announced=is_announced)
+    if run.state in (State.CHOOSING, State.WAITING) and is_supervised:
         return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
     is_asked = run.saving.is_active and not run.saving.is_over
     if run.stop and run.state is State.RUNNING and (first or is_asked):
@@ -54,8 +57,21 @@ def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
     return flush_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
 
 
+def waits_for_a_step(run: Course) -> bool:
+    """Whether a stop of several scripts that run by themselves begins after their next step.
+
+    One rank would leave at its boundary, while the others wait for it in the next step's
+    collective. Once a step is done, all can save one and leave.
+    """
+    saving = run.saving
+    return run.policy.ranks > 1 and saving.agreement.is_saved and not saving.is_over
+
+
 def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
-    if not run.saving.joined:
+    if not run.policy.is_supervised:
+        if waits_for_a_step(run):
+            return []
+    elif not run.saving.joined:
         # No session has shown itself: a plain program, or one that is still importing. The
         # signal is all it can understand, and an import has nothing to lose.
         run.is_relayed = True
@@ -63,7 +79,7 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
         if limit_ns is None:
             limit_ns = at_ns + run.policy.relay_limit_ns
         return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
-    if run.saving.agreement.is_saved and not run.saving.is_ended:
+    elif run.saving.agreement.is_saved and not run.saving.is_ended:
         run.state = State.KILLING
         return [
             act.Say("info", "Leaving without saving: no step was done since the last checkpoint"),
@@ -82,6 +98,8 @@ def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     if run.state in (State.RUNNING, State.KILLING):
         run.state = State.KILLING
         return [*answer, act.Kill(event.source)]
+    if not run.policy.is_supervised:
+        return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
     if run.state is State.NEW:
         return answer  # as soon as there is something to end
     if run.state is State.LAUNCHING:  # the same, unless the store keeps us waiting

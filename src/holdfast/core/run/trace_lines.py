@@ -82,6 +82,8 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
         case ev.Joined():
             return f"{name} rank {event.rank}"
+        case ev.SetRefused():
+            return f"{name}: {event.words}"
         case ev.TimerFired():
             return f"{name} {event.timer}"
         case ev.LaunchFailed() | ev.ChoiceFailed():

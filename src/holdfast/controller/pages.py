@@ -1,0 +1,70 @@
+"""A rank's page: what it tells, as a host reports it, and what a host stores in it for the rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.hosts.report import RankState
+from holdfast.core.save import agree_events as news
+from holdfast.core.save import word
+from holdfast.journal.layout import Phase, Word
+from holdfast.journal.words import RankWords, WordsPage
+
+
+@dataclass(slots=True)
+class Orders:
+    """What the controller has last said to the ranks of an attempt, as words of their pages."""
+
+    order: int = 0
+    verdict: int = 0
+    deadline_ns: int = 0
+    committed: int = 0
+
+    def give_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
+        """Another order, and until when the ranks have time."""
+        self.order = word.pack(order.epoch, order.step, order.flags)
+        self.deadline_ns = deadline_ns or 0
+
+    def give_verdict(self, verdict: news.PublishVerdict) -> None:
+        """The outcome of an epoch."""
+        self.verdict = word.pack(verdict.epoch, verdict.step, verdict.flags)
+        if verdict.flags & word.Order.COMMITTED:
+            self.give_committed(verdict.step)
+
+    def give_committed(self, step: int) -> None:
+        """What is durable; no verdict goes with it."""
+        self.committed = max(self.committed, step)
+
+    def store(self, page: WordsPage) -> None:
+        """In the order in which a rank needs them."""
+        page.store(Word.DEADLINE_AT, self.deadline_ns)
+        page.store(Word.COMMITTED, self.committed)
+        page.store(Word.VERDICT, self.verdict)
+        page.store(Word.ORDER, self.order)
+
+
+def rank_state(words: RankWords, told: RankState, *, with_progress: bool) -> RankState:
+    """What the page says, as it is told to the controller; `told`: what was told of it before.
+
+    Without `with_progress` a rank that only took steps is left for a later call: answers are news
+    at once, progress a few times a second.
+    """
+    before = told.words
+    has_ended = words.phase in (Phase.LOOP_ENDED, Phase.FINISHED)
+    # Until its first step the rank's word is 0, whatever it was restored from.
+    step = max(words.step, before.step) if with_progress or has_ended else before.step
+    return RankState(
+        has_session=True,
+        words=news.RankWords(
+            step=step,
+            loop_ended=before.loop_ended or has_ended,
+            copied=words.copied,
+            durable=words.durable,
+            failed=words.failed,
+            taken=words.taken,
+        ),
+        blocked_ns=words.save_blocked_ns if words.copied != before.copied else told.blocked_ns,
+        buffers=words.buffers,
+        saves_asked=words.save_asked,
+        sigterms=words.sigterms,
+    )
