@@ -167,6 +167,54 @@ def test_another_policy_would_have_decided_otherwise(store: Path, tmp_path: Path
         list(again)
 
 
+@pytest.mark.real
+def test_a_script_without_a_supervisor_is_decided_again(store: Path, tmp_path: Path) -> None:
+    """It is saved and stopped; the next start goes on from there, and fails."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    env = {**os.environ, "HOLDFAST_NAME": "night", "HOLDFAST_SAVE_EVERY_STEPS": "20000"}
+
+    def bare(steps: int, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(script), str(steps)],
+            cwd=tmp_path,
+            env={**env, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    first = bare(FAR)
+    assert first.stdout is not None
+    for line in first.stdout:
+        if "did 3000" in line:
+            break
+    first.send_signal(signal.SIGTERM)
+    finish(first, 75)
+    finish(bare(FAR, CRASH_ONCE=str(tmp_path / "crashed")), 1)
+
+    stopped, failed = journals(store)
+    for journal in (stopped, failed):
+        night = recorded(journal)
+        assert not night.policy.is_supervised
+        assert difference(night) is None
+        assert night.decided is not None
+        assert decided(journal) == facts_again(journal, night.policy)
+        assert journal.words.dropped == 0
+    kinds = [
+        [fact["fact"] for fact in decided(journal) if fact["fact"] != "saving"]
+        for journal in (stopped, failed)
+    ]
+    assert kinds == [
+        ["attempt_start", "notice", "attempt_end", "run_end"],
+        ["attempt_start", "fault", "attempt_end", "run_end"],
+    ]
+    command = [sys.executable, "-m", "holdfast.cli.main", "replay", "night"]
+    told = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert told.returncode == 0, told
+    assert told.stdout.count("the same decisions") == 2
+
+
 def _is_commit(action: act.CarryOut) -> bool:
     return isinstance(action.what, news.Commit)
 

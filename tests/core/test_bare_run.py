@@ -18,8 +18,8 @@ from holdfast.core.save.seen import Seen, StoredSet
 from holdfast.session.controlling import bare_policy
 
 T = TypeVar("T")
-OLD, NEW = StoredSet("0000-000000000004", 0, 4), StoredSet("0000-000000000008", 0, 8)
-SEEN = Seen("r", 0, (OLD, NEW), chain=((0, None),))
+OLD, NEW = StoredSet(0, 4), StoredSet(0, 8)
+SEEN = Seen("r", 0, ((0, None),), (OLD, NEW))
 
 
 def machine(ranks: int = 1) -> RunMachine:

@@ -60,7 +60,7 @@ def test_only_the_first_life_that_speaks_to_us_counts(told: list[tuple[str, str]
 @given(
     st.lists(st.integers(0, 5 * SECOND_NS), min_size=1, max_size=6),
     st.integers(0, 60 * SECOND_NS),
-    st.integers(-(10**15), 10**15),
+    st.integers(-(10**15), 0),
 )
 def test_the_grace_period_counts_from_the_first_sigterm(
     delays_ns: list[int], came_ns: int, clock_ns: int

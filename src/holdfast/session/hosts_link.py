@@ -272,11 +272,14 @@ class HostsLink(OwnLink):
 
     def _numbered(self) -> HostReport:
         own, report = self.host.facts_and_pages, self._report
-        if own.attempt != report.attempt:
+        begins = own.attempt != report.attempt
+        if begins:
             report.begin(own.attempt, own.ranks[0].words.step, self.ranks)
         for fact in own.facts.after(self._read_own):
             report.note(fact)
         self._read_own = own.facts.newest
+        for end in self._ends.values() if begins else ():  # of ranks that have left meanwhile
+            report.note(end)
         if own.attempt >= 0:
             report.ranks = self._states()
         return super()._numbered()

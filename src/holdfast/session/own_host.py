@@ -96,7 +96,8 @@ class OwnHost(Host):
     def launch(self, action: act.Launch) -> None:
         """The script goes on: every rank has read what it starts from."""
         step = action.resume.step
-        self._orders = Orders(committed=step)
+        self._orders = Orders(deadline_ns=self._orders.deadline_ns, committed=step)
+        self._orders.store(self.page)
         self.facts_and_pages.begin(action.attempt, step, 1)
         self.note(ev.Launched(self._began_ns, action.attempt))
 
