@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.cli import supervise
+from holdfast.controller import opening
 from holdfast.core.events import OwnFailure
 from holdfast.core.exits import Exit, ExitCause, signature
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
@@ -21,8 +21,8 @@ SIGNATURE = signature(ExitCause.USER_ERROR, Exit(code=1))
 
 @pytest.fixture(autouse=True)
 def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "time", SimpleNamespace(time_ns=lambda: UNIX_NS))
-    monkeypatch.setattr(supervise, "now_ns", lambda: HERE_NS)
+    monkeypatch.setattr(opening, "time", SimpleNamespace(time_ns=lambda: UNIX_NS))
+    monkeypatch.setattr(opening, "now_ns", lambda: HERE_NS)
 
 
 def ended(folder: RunFolder, number: int, cause: str, own: str = "", ago_s: float = 0.0) -> None:
@@ -39,7 +39,7 @@ def test_what_the_script_did_of_late_counts_on(tmp_path: Path) -> None:
     ended(folder, 3, "host_lost", ago_s=45)
     ended(folder, 4, "preempted", ago_s=40)  # and no failure at all
     ended(folder, 5, "failed", SIGNATURE, ago_s=30)
-    event = supervise._opened(folder, None, HOUR_NS)
+    event = opening.opened(folder, HOUR_NS)
     assert (event.next_attempt, event.failures_seen, event.memory_lost) == (6, 5, 1)
     assert event.own_failures == (
         OwnFailure(1, HERE_NS - 60 * S, SIGNATURE),
@@ -48,6 +48,6 @@ def test_what_the_script_did_of_late_counts_on(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_new_has_no_past(tmp_path: Path) -> None:
-    event = supervise._opened(RunStore(tmp_path).create("r"), None, HOUR_NS)
+    event = opening.opened(RunStore(tmp_path).create("r"), HOUR_NS)
     assert (event.next_attempt, event.high_water, event.failures_seen) == (0, 0, 0)
     assert (event.own_failures, event.wishes) == ((), ())
