@@ -29,8 +29,6 @@ from holdfast.session.own_host import OwnHost
 from holdfast.session.own_link import OwnLink
 from holdfast.snapshot.keep import Keep
 
-LOOK_S = 0.005
-
 
 class Alone(Attachment):
     """The only process of its run."""
@@ -109,10 +107,14 @@ class Alone(Attachment):
 
     def _wait(self, until: Callable[[], bool]) -> None:
         """For the controller; raises what is wrong if no attempt can begin."""
-        while not until():
-            if self._controlling.refusal is not None:
-                raise self._controlling.refusal
-            time.sleep(LOOK_S)
+        controlling = self._controlling
+        while True:
+            controlling.has_turned.clear()
+            if until():
+                return
+            if controlling.refusal is not None:
+                raise controlling.refusal
+            controlling.has_turned.wait()
 
     def ready(self, step: int) -> None:
         """The controller has been looking on since the attempt began."""

@@ -110,6 +110,7 @@ class Controlling:
 
     def __init__(self, run: BareRun, link: OwnLink) -> None:
         self.refusal: HoldfastError | None = None  # why no attempt can begin
+        self.has_turned = threading.Event()  # the loop has done what there was to do
         self.proposals = Proposals(run.policy.ranks, self._refuse)
         self._run_of = run
         self._link = link
@@ -194,6 +195,7 @@ class Controlling:
             except Exception as error:
                 # The training must not notice; the next turn tries again.
                 say(f"The controller failed with an internal error: {error!r}; training goes on")
+            self.has_turned.set()
         self._close(CLOSE_LIMIT_S)
 
     def _begin(self) -> None:
