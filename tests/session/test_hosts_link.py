@@ -11,6 +11,7 @@ from holdfast.core import events as ev
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.placement import place
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Agreed, Order, pack, unpack
 from holdfast.journal.layout import Phase, Word
@@ -122,7 +123,7 @@ class Pair:
 
     def begin(self) -> None:
         self.turn()
-        self.give(act.Launch(4, Resume("0000-000000000004", 4, 0)))
+        self.give(act.Launch(4, Resume("0000-000000000004", 4, 0), place(2, [0])))
         self.turn()
 
     def word(self, rank: int, word: Word) -> Agreed:
